@@ -1,0 +1,3 @@
+//! `cdb`: durable workflows on Cosmos DB from the command line.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! A lean Cosmos DB NoSQL driver.

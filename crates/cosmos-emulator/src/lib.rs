@@ -1,0 +1,7 @@
+//! A wire-compatible Cosmos DB NoSQL server, as a library and as `cdb emulator`.
+
+mod failure;
+pub mod sql;
+pub mod storage;
+
+pub use failure::Failure;

@@ -1,0 +1,3 @@
+//! The NoSQL query language.
+
+pub mod source;

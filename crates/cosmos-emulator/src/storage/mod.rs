@@ -1,0 +1,70 @@
+//! Ordered, transactional bytes: the engine's only way to keep anything.
+
+use std::ops::Bound;
+
+use bytes::Bytes;
+
+/// Direction of a scan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// Smallest key first.
+    Forward,
+    /// Largest key first.
+    Reverse,
+}
+
+/// One change inside a [`Batch`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// Sets a key.
+    Put(Bytes, Bytes),
+    /// Removes a key; an absent key is fine.
+    Delete(Bytes),
+}
+
+/// Changes that become visible, and survive, together or not at all. Later changes of one key win.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// In order.
+    pub changes: Vec<Change>,
+}
+
+/// A number that grows with each commit; hand it to [`Storage::wait_durable`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(pub u64);
+
+/// The disk failed, is full, or holds something we cannot read.
+#[derive(Debug, Clone)]
+pub struct StorageError(pub String);
+
+impl std::fmt::Display for StorageError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for StorageError {}
+
+/// A scan's rows: key and value.
+pub type Scan<'a> = Box<dyn Iterator<Item = Result<(Bytes, Bytes), StorageError>> + Send + 'a>;
+
+/// An ordered map of bytes with atomic batches.
+///
+/// Writers of one key are serialised by the engine (one writer per physical partition); readers run at any time.
+pub trait Storage: Send + Sync + 'static {
+    /// The value of a key.
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StorageError>;
+
+    /// Rows between two bounds as they were when the scan began, whatever is committed meanwhile.
+    fn scan(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>, order: Order) -> Scan<'_>;
+
+    /// Applies a batch atomically. When this returns the batch is visible to every reader and would survive a
+    /// killed process; it survives a power cut once [`Storage::wait_durable`] of its ticket returned.
+    fn commit(&self, batch: Batch) -> Result<Ticket, StorageError>;
+
+    /// Blocks until everything up to `ticket` is on disk. Many waiters share one flush.
+    fn wait_durable(&self, ticket: Ticket) -> Result<(), StorageError>;
+
+    /// Whether `wait_durable` may block for a disk (so that async callers move it off their threads).
+    fn is_slow_to_sync(&self) -> bool;
+}

@@ -1,0 +1,1 @@
+//! Driver, provider and emulator in one seeded world.
