@@ -1,8 +1,13 @@
 //! Ordered, transactional bytes: the engine's only way to keep anything.
 
+mod memory;
+
 use std::ops::Bound;
+use std::sync::Arc;
 
 use bytes::Bytes;
+
+pub use memory::MemoryStorage;
 
 /// Direction of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,4 +72,43 @@ pub trait Storage: Send + Sync + 'static {
 
     /// Whether `wait_durable` may block for a disk (so that async callers move it off their threads).
     fn is_slow_to_sync(&self) -> bool;
+}
+
+/// Where a store keeps its data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// In memory, gone when the store is dropped.
+    Memory,
+}
+
+/// How far an acknowledged commit has gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// `wait_durable` returns when the disk has the data: nothing is lost by a power cut.
+    #[default]
+    Fsync,
+    /// `wait_durable` returns at once: a killed process loses nothing, a power cut may lose the last seconds.
+    OsBuffered,
+}
+
+/// Settings of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// What `wait_durable` waits for.
+    pub durability: Durability,
+    /// Memory for blocks read from disk. 32 MiB keeps the hot part of a development data set.
+    pub cache_bytes: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { durability: Durability::default(), cache_bytes: 32 << 20 }
+    }
+}
+
+/// Opens a store, creating it if there is none yet.
+pub fn open(place: &Place, _options: Options) -> Result<Arc<dyn Storage>, StorageError> {
+    match place {
+        Place::Memory => Ok(Arc::new(MemoryStorage::new())),
+    }
 }
