@@ -50,6 +50,7 @@ impl Storage for MemoryStorage {
     }
 
     fn commit(&self, batch: Batch) -> Result<Ticket, StorageError> {
+        batch.check()?;
         let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
         for change in batch.changes {
             match change {
