@@ -172,7 +172,8 @@ mod tests {
             json!([1]),
             json!({"a": 1}),
         ];
-        let keys: Vec<_> = std::iter::once(encoded(None)).chain(ascending.iter().map(|v| encoded(Some(v)))).collect();
+        let keys: Vec<_> =
+            std::iter::once(encoded(None)).chain(ascending.iter().map(|v| encoded(Some(v)))).collect();
         for (pair, values) in keys.windows(2).zip(&ascending) {
             assert!(pair[0] < pair[1], "before {values}");
             assert!(pair[0][0] < BEYOND && pair[1][0] < BEYOND);

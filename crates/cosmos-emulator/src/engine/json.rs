@@ -98,7 +98,7 @@ pub(crate) fn write_string(text: &str, out: &mut Vec<u8>) {
 
 fn write_number(value: &Number, out: &mut Vec<u8>) {
     if value.is_f64() {
-        out.extend_from_slice(number::render_stored(value).as_bytes());
+        out.extend_from_slice(number::render(value, number::Style::Point).as_bytes());
     } else {
         use std::io::Write;
         write!(out, "{value}").expect("writing to memory does not fail");
@@ -309,7 +309,8 @@ impl Parser<'_> {
     }
 
     fn utf8(&self, start: usize) -> Result<&str, Malformed> {
-        std::str::from_utf8(&self.text[start..self.at]).map_err(|e| Malformed::Syntax(start + e.valid_up_to()))
+        std::str::from_utf8(&self.text[start..self.at])
+            .map_err(|e| Malformed::Syntax(start + e.valid_up_to()))
     }
 
     fn escape(&mut self) -> Result<char, Malformed> {
@@ -384,7 +385,9 @@ mod tests {
 
     #[test]
     fn broken_documents_are_refused() {
-        for text in ["", "{", "{\"a\"}", "[1,]", "01", "1.", "nul", "\"a", "\"\\x\"", "{} {}", "{'a':1}", "NaN"] {
+        for text in
+            ["", "{", "{\"a\"}", "[1,]", "01", "1.", "nul", "\"a", "\"\\x\"", "{} {}", "{'a':1}", "NaN"]
+        {
             assert!(matches!(parse(text.as_bytes()), Err(Malformed::Syntax(_))), "{text}");
         }
         assert_eq!(parse(b"{\"a\":1,\"a\":2}"), Err(Malformed::DuplicateKey("a".into())));

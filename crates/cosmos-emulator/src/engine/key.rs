@@ -153,7 +153,8 @@ pub(crate) fn split_place(place: &[u8]) -> Option<(EpkKey, &str)> {
 
 /// All entries of one path in the index by value.
 pub(crate) fn by_value(segment: Segment, path: u64) -> Vec<u8> {
-    [&[BY_VALUE][..], &segment.container.to_be_bytes(), &segment.range.to_be_bytes(), &path.to_be_bytes()].concat()
+    [&[BY_VALUE][..], &segment.container.to_be_bytes(), &segment.range.to_be_bytes(), &path.to_be_bytes()]
+        .concat()
 }
 
 /// One entry of the index by value.
@@ -273,7 +274,10 @@ mod tests {
             let (low, high) = (EpkKey::new(pair[0]), EpkKey::new(pair[1]));
             assert!(item(1, &low, "zz") < item(1, &high, "a"), "{pair:?}");
             assert!(epk_bound(pair[1]).as_slice() <= high.as_bytes(), "{pair:?}");
-            assert!(low.as_bytes() < epk_bound(pair[1]).as_slice() || pair[1].starts_with(pair[0]), "{pair:?}");
+            assert!(
+                low.as_bytes() < epk_bound(pair[1]).as_slice() || pair[1].starts_with(pair[0]),
+                "{pair:?}"
+            );
         }
     }
 

@@ -67,11 +67,15 @@ impl Patch {
                 let condition = match body.remove("condition") {
                     None | Some(Value::Null) => None,
                     Some(Value::String(text)) => Some(text),
-                    Some(_) => return Err(Failure::bad_request("The 'condition' of a patch must be a string.")),
+                    Some(_) => {
+                        return Err(Failure::bad_request("The 'condition' of a patch must be a string."));
+                    }
                 };
                 match body.remove("operations") {
                     Some(Value::Array(operations)) => (operations, condition),
-                    Some(_) | None => return Err(Failure::bad_request("A patch needs an array of 'operations'.")),
+                    Some(_) | None => {
+                        return Err(Failure::bad_request("A patch needs an array of 'operations'."));
+                    }
                 }
             }
             _ => return Err(Failure::bad_request(INVALID_PAYLOAD)),
@@ -95,7 +99,11 @@ impl Patch {
     ///
     /// # Errors
     /// 400 naming the operation that does not work.
-    pub fn apply(&self, document: &Value, is_immutable: impl Fn(&[String]) -> bool) -> Result<Value, Failure> {
+    pub fn apply(
+        &self,
+        document: &Value,
+        is_immutable: impl Fn(&[String]) -> bool,
+    ) -> Result<Value, Failure> {
         let mut document = document.clone();
         for operation in &self.operations {
             for path in operation.changed_paths() {
@@ -116,7 +124,9 @@ impl Patch {
 impl Operation {
     fn changed_paths(&self) -> impl Iterator<Item = &[String]> {
         let (first, second) = match self {
-            Self::Add(path, _) | Self::Set(path, _) | Self::Replace(path, _) | Self::Increment(path, _) => (path, None),
+            Self::Add(path, _) | Self::Set(path, _) | Self::Replace(path, _) | Self::Increment(path, _) => {
+                (path, None)
+            }
             Self::Remove(path) => (path, None),
             Self::Move { from, to } => (to, Some(from)),
         };
@@ -160,7 +170,9 @@ fn operation(value: Value) -> Result<Operation, Failure> {
     };
     let path = pointer(&mut fields, "path")?;
     let mut given = || {
-        fields.remove("value").ok_or_else(|| Failure::bad_request(format!("Patch operation '{name}' needs a 'value'.")))
+        fields
+            .remove("value")
+            .ok_or_else(|| Failure::bad_request(format!("Patch operation '{name}' needs a 'value'.")))
     };
     Ok(match name.to_ascii_lowercase().as_str() {
         "add" => Operation::Add(path, given()?),
@@ -185,7 +197,9 @@ fn pointer(fields: &mut Map<String, Value>, field: &str) -> Result<Pointer, Fail
         return Err(Failure::bad_request(format!("A patch operation needs a '{field}'.")));
     };
     let Some(rest) = text.strip_prefix('/') else {
-        return Err(Failure::bad_request(format!("The {field} '{text}' of a patch operation must begin with '/'.")));
+        return Err(Failure::bad_request(format!(
+            "The {field} '{text}' of a patch operation must begin with '/'."
+        )));
     };
     if rest.is_empty() {
         return Err(Failure::bad_request(format!("The {field} of a patch operation must name a property.")));
@@ -199,7 +213,9 @@ fn pointer(fields: &mut Map<String, Value>, field: &str) -> Result<Pointer, Fail
                     ('~', Some('0')) => name.push('~'),
                     ('~', Some('1')) => name.push('/'),
                     ('~', _) => {
-                        return Err(Failure::bad_request(format!("The {field} '{text}' has a '~' without 0 or 1.")));
+                        return Err(Failure::bad_request(format!(
+                            "The {field} '{text}' has a '~' without 0 or 1."
+                        )));
                     }
                     (c, _) => name.push(c),
                 }
@@ -263,7 +279,10 @@ fn increment(document: &mut Value, path: &[String], by: &Number) -> Result<(), F
     match find(document, path) {
         Some(Value::Number(number)) => {
             *number = sum(number, by).ok_or_else(|| {
-                Failure::bad_request(format!("Incr Operation: '{}' leaves the range of numbers.", text_of(path)))
+                Failure::bad_request(format!(
+                    "Incr Operation: '{}' leaves the range of numbers.",
+                    text_of(path)
+                ))
             })?;
             Ok(())
         }
@@ -289,7 +308,10 @@ fn index(name: &str) -> Option<usize> {
 }
 
 fn missing(op: &str, path: &[String]) -> Failure {
-    Failure::bad_request(format!("{op} Operation: the path '{}' does not exist in the document.", text_of(path)))
+    Failure::bad_request(format!(
+        "{op} Operation: the path '{}' does not exist in the document.",
+        text_of(path)
+    ))
 }
 
 fn text_of(path: &[String]) -> String {
@@ -326,7 +348,10 @@ mod tests {
             (json!([{"op": "incr", "path": "/a", "value": -3}]), json!({"a": -2})),
             (json!([{"op": "incr", "path": "/a", "value": 0.5}]), json!({"a": 1.5})),
             (json!([{"op": "incr", "path": "/n", "value": 4}]), json!({"n": 4})),
-            (json!([{"op": "move", "from": "/a", "path": "/o/a"}]), json!({"a": (), "o": {"x/y": 1, "t~": 2, "a": 1}})),
+            (
+                json!([{"op": "move", "from": "/a", "path": "/o/a"}]),
+                json!({"a": (), "o": {"x/y": 1, "t~": 2, "a": 1}}),
+            ),
             (json!({"operations": [{"op": "set", "path": "/a", "value": 7}]}), json!({"a": 7})),
         ] {
             let mut expected = document.clone();
@@ -381,7 +406,9 @@ mod tests {
 
     #[test]
     fn a_condition_is_kept_for_the_query_engine() {
-        let patch = Patch::parse(br#"{"condition":"from c where c.a = 1","operations":[{"op":"remove","path":"/a"}]}"#);
+        let patch = Patch::parse(
+            br#"{"condition":"from c where c.a = 1","operations":[{"op":"remove","path":"/a"}]}"#,
+        );
         assert_eq!(patch.expect("valid").condition.as_deref(), Some("from c where c.a = 1"));
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::path::{PathId, PatternEnd, Pattern};
+use super::path::{PathId, Pattern, PatternEnd};
 use crate::Failure;
 use crate::sql::source::{Direction, Path, Step};
 
@@ -108,7 +108,11 @@ impl Policy {
     pub(crate) fn composite_for(&self, order: &[(Path, Direction)]) -> Option<(&Composite, bool)> {
         let fits = |composite: &Composite, flip: bool| {
             composite.paths.len() == order.len()
-                && composite.paths.iter().zip(order).all(|((have, a), (want, b))| have == want && (a == b) != flip)
+                && composite
+                    .paths
+                    .iter()
+                    .zip(order)
+                    .all(|((have, a), (want, b))| have == want && (a == b) != flip)
         };
         self.composites.iter().find_map(|composite| {
             [false, true].into_iter().find(|flip| fits(composite, *flip)).map(|flip| (composite, flip))
@@ -181,7 +185,9 @@ fn entries(given: &Map<String, Value>, field: &str) -> Result<Vec<Value>, Failur
     match given.get(field) {
         None | Some(Value::Null) => Ok(Vec::new()),
         Some(Value::Array(list)) => Ok(list.clone()),
-        Some(_) => Err(Failure::bad_request(format!("The '{field}' of an indexing policy must be an array."))),
+        Some(_) => {
+            Err(Failure::bad_request(format!("The '{field}' of an indexing policy must be an array.")))
+        }
     }
 }
 
@@ -192,9 +198,9 @@ fn compile_paths(included: &[Value], excluded: &[Value], mode: Mode) -> Result<(
     let mut seen = std::collections::BTreeSet::new();
     for (list, include) in [(included, true), (excluded, false)] {
         for entry in list {
-            let text = entry["path"]
-                .as_str()
-                .ok_or_else(|| Failure::bad_request("Each path of an indexing policy needs a 'path' string."))?;
+            let text = entry["path"].as_str().ok_or_else(|| {
+                Failure::bad_request("Each path of an indexing policy needs a 'path' string.")
+            })?;
             let pattern = Pattern::parse(text)?;
             if !seen.insert(text.to_owned()) {
                 return Err(Failure::bad_request(format!(
@@ -234,22 +240,28 @@ fn compile_composites(list: &Value) -> Result<Vec<Composite>, Failure> {
     };
     let lists = list.as_array().ok_or_else(wrong)?;
     if lists.len() > COMPOSITES_MAX {
-        return Err(Failure::bad_request(format!("An indexing policy can have at most {COMPOSITES_MAX} composite indexes.")));
+        return Err(Failure::bad_request(format!(
+            "An indexing policy can have at most {COMPOSITES_MAX} composite indexes."
+        )));
     }
     lists
         .iter()
         .map(|list| {
-            let list = list.as_array().filter(|list| (2..=COMPOSITE_PATHS_MAX).contains(&list.len())).ok_or_else(wrong)?;
+            let list = list
+                .as_array()
+                .filter(|list| (2..=COMPOSITE_PATHS_MAX).contains(&list.len()))
+                .ok_or_else(wrong)?;
             let paths = list
                 .iter()
                 .map(|entry| {
                     let text = entry["path"].as_str().ok_or_else(wrong)?;
-                    let direction = match entry.get("order").and_then(Value::as_str).map(str::to_ascii_lowercase) {
-                        None => Direction::Ascending,
-                        Some(order) if order == "ascending" => Direction::Ascending,
-                        Some(order) if order == "descending" => Direction::Descending,
-                        Some(_) => return Err(wrong()),
-                    };
+                    let direction =
+                        match entry.get("order").and_then(Value::as_str).map(str::to_ascii_lowercase) {
+                            None => Direction::Ascending,
+                            Some(order) if order == "ascending" => Direction::Ascending,
+                            Some(order) if order == "descending" => Direction::Descending,
+                            Some(_) => return Err(wrong()),
+                        };
                     Ok((Pattern::parse_plain(text)?, direction))
                 })
                 .collect::<Result<Vec<_>, Failure>>()?;
@@ -314,7 +326,11 @@ mod tests {
             json!({"indexingMode": "consistent", "automatic": true, "includedPaths": [{"path": "/*"}],
                    "excludedPaths": [{"path": "/\"_etag\"/?"}]})
         );
-        assert!(policy.includes(&path("a.b")) && policy.includes(&path("tags.[]")) && !policy.includes(&path("_etag")));
+        assert!(
+            policy.includes(&path("a.b"))
+                && policy.includes(&path("tags.[]"))
+                && !policy.includes(&path("_etag"))
+        );
     }
 
     #[test]
@@ -342,14 +358,17 @@ mod tests {
     #[test]
     fn id_and_ts_are_indexed_unless_nothing_is() {
         let sparse = policy(json!({"excludedPaths": [{"path": "/*"}]}));
-        assert!(sparse.includes(&path("id")) && sparse.includes(&path("_ts")) && !sparse.includes(&path("a")));
+        assert!(
+            sparse.includes(&path("id")) && sparse.includes(&path("_ts")) && !sparse.includes(&path("a"))
+        );
         let none = policy(json!({"indexingMode": "none"}));
         assert!(!none.includes(&path("id")));
     }
 
     #[test]
     fn composite_indexes_serve_their_order_and_its_opposite() {
-        let policy = policy(json!({"compositeIndexes": [[{"path": "/a"}, {"path": "/b", "order": "descending"}]]}));
+        let policy =
+            policy(json!({"compositeIndexes": [[{"path": "/a"}, {"path": "/b", "order": "descending"}]]}));
         let order = |a, b| vec![(path("a"), a), (path("b"), b)];
         use Direction::{Ascending, Descending};
         let flip = |order: &[(Path, Direction)]| policy.composite_for(order).map(|(_, flip)| flip);

@@ -368,5 +368,8 @@ pub struct RangesReply {
 
 /// The answer a request gets when our own disk fails.
 pub(crate) fn storage_failed(error: &crate::storage::StorageError) -> Failure {
-    Failure::new(500, format!("The store cannot serve the request: {error}. Check the data folder and its disk."))
+    Failure::new(
+        500,
+        format!("The store cannot serve the request: {error}. Check the data folder and its disk."),
+    )
 }

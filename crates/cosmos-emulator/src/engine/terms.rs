@@ -112,7 +112,9 @@ pub(crate) fn encoded_values(document: &Value, path: &[crate::sql::source::Step]
         nodes = nodes
             .into_iter()
             .flat_map(|node| match (step, node) {
-                (Step::Property(name), Value::Object(map)) => map.get(&**name).into_iter().collect::<Vec<_>>(),
+                (Step::Property(name), Value::Object(map)) => {
+                    map.get(&**name).into_iter().collect::<Vec<_>>()
+                }
                 (Step::Index(_) | Step::Each, Value::Array(items)) => items.iter().collect(),
                 _ => Vec::new(),
             })
@@ -200,7 +202,10 @@ mod tests {
     #[test]
     fn charged_properties_are_the_indexed_values_without_the_id() {
         let (_, policy) = normalise(None).expect("default");
-        assert_eq!(terms(&json!({"id": "1", "pk": "p", "n": 1, "s": "t"}), 5, &policy, &[]).indexed_properties, 3);
+        assert_eq!(
+            terms(&json!({"id": "1", "pk": "p", "n": 1, "s": "t"}), 5, &policy, &[]).indexed_properties,
+            3
+        );
     }
 
     #[test]
