@@ -1,5 +1,6 @@
 //! Method, path and markers in headers -> what is asked and of which resource.
 
+use cosmos_wire::resource::percent_decode;
 use http::Method;
 
 use crate::failure::Failure;
@@ -179,28 +180,6 @@ fn unsupported() -> Failure {
         405,
         "Users, permissions, stored procedures, triggers and user defined functions are not supported by this server.",
     )
-}
-
-/// Decodes `%xx`; nothing if an escape is broken or the result is not UTF-8.
-pub(crate) fn percent_decode(text: &str) -> Option<String> {
-    if !text.contains('%') {
-        return Some(text.to_owned());
-    }
-    let mut out = Vec::with_capacity(text.len());
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        if byte == b'%' {
-            let (high, low) = (hex(bytes.next()?)?, hex(bytes.next()?)?);
-            out.push(high << 4 | low);
-        } else {
-            out.push(byte);
-        }
-    }
-    String::from_utf8(out).ok()
-}
-
-fn hex(digit: u8) -> Option<u8> {
-    (digit as char).to_digit(16).and_then(|value| u8::try_from(value).ok())
 }
 
 #[cfg(test)]
