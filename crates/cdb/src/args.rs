@@ -75,9 +75,9 @@ pub(crate) struct EmulatorArgs {
     #[arg(long)]
     pub(crate) no_auth: bool,
 
-    /// Physical partitions of each new container.
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub(crate) partitions: u32,
+    /// Physical partitions of each new container [default: one for each 10 000 RU/s of its throughput].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) partitions: Option<u32>,
 
     /// Consistency level the account advertises.
     #[arg(long, value_enum, default_value_t = Level::Session, value_name = "LEVEL")]

@@ -30,8 +30,8 @@ pub struct Config {
     pub region: String,
     /// Consistency the account promises.
     pub consistency: Consistency,
-    /// Physical partitions of a container whose throughput does not ask for more.
-    pub partitions: u32,
+    /// Physical partitions of each new container; none takes one for each 10 000 RU/s of its throughput.
+    pub partitions: Option<u32>,
     /// Which cross-partition queries are answered.
     pub gateway: Gateway,
     /// Threads that serve sockets; 1 suits tests.
@@ -53,7 +53,7 @@ impl Default for Config {
             account_id: "localhost".to_owned(),
             region: "Local".to_owned(),
             consistency: Consistency::Session,
-            partitions: 1,
+            partitions: None,
             gateway: Gateway::AsService,
             threads: 1,
             limits: Limits::default(),
@@ -72,7 +72,7 @@ impl Config {
     /// Gives each container this many physical partitions.
     #[must_use]
     pub fn with_partitions(mut self, partitions: u32) -> Self {
-        self.partitions = partitions;
+        self.partitions = Some(partitions);
         self
     }
 

@@ -81,7 +81,7 @@ impl Emulator {
         let options = storage::Options { durability, ..storage::Options::default() };
         let storage = storage::open(&place, options).map_err(StartError::Store)?;
         let flusher = Flusher::new(storage.clone()).map_err(StartError::Thread)?;
-        let options = EngineOptions { partitions: config.partitions, ..EngineOptions::default() };
+        let options = EngineOptions { partitions: config.partitions };
         let engine = Engine::open(storage, clock.clone(), options).map_err(StartError::Store)?;
         let account = Account::new(&config, engine, clock, flusher).map_err(StartError::Key)?;
         Ok(Self { serving: None, account: Arc::new(account), config })
@@ -163,7 +163,11 @@ enum Stop {
 }
 
 impl Serving {
-    fn start(emulator: &Emulator, listener: TcpListener, management: Option<TcpListener>) -> Result<Self, StartError> {
+    fn start(
+        emulator: &Emulator,
+        listener: TcpListener,
+        management: Option<TcpListener>,
+    ) -> Result<Self, StartError> {
         let address = listener.local_addr().map_err(StartError::Thread)?;
         let management_address =
             management.as_ref().map(TcpListener::local_addr).transpose().map_err(StartError::Thread)?;
@@ -287,7 +291,12 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Listen { address, error } if error.kind() == io::ErrorKind::AddrInUse => {
-                write!(f, "port {} of {} is taken: stop what uses it, or choose another port (0 takes any free one)", address.port(), address.ip())
+                write!(
+                    f,
+                    "port {} of {} is taken: stop what uses it, or choose another port (0 takes any free one)",
+                    address.port(),
+                    address.ip()
+                )
             }
             Self::Listen { address, error } => write!(f, "cannot listen on {address}: {error}"),
             Self::Store(error) => error.fmt(f),

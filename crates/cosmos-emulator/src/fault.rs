@@ -26,7 +26,12 @@ pub enum Verdict {
         #[serde(default)]
         sub_status: u32,
         /// `x-ms-retry-after-ms`.
-        #[serde(default, rename = "retryAfterMs", with = "optional_millis", skip_serializing_if = "Option::is_none")]
+        #[serde(
+            default,
+            rename = "retryAfterMs",
+            with = "optional_millis",
+            skip_serializing_if = "Option::is_none"
+        )]
         retry_after: Option<Duration>,
     },
     /// Waits, then serves the request.
@@ -441,11 +446,10 @@ mod tests {
     fn rules_read_and_write_as_json() {
         let text = r#"{"operation":"createItem","container":"dbs/d/colls/c","skip":2,"count":1,"verdict":{"kind":"status","code":429,"subStatus":3200,"retryAfterMs":25}}"#;
         let rule: FaultRule = serde_json::from_str(text).unwrap();
-        assert_eq!(rule.verdict, Verdict::Status {
-            code: 429,
-            sub_status: 3200,
-            retry_after: Some(Duration::from_millis(25))
-        });
+        assert_eq!(
+            rule.verdict,
+            Verdict::Status { code: 429, sub_status: 3200, retry_after: Some(Duration::from_millis(25)) }
+        );
         let again: FaultRule = serde_json::from_value(serde_json::to_value(&rule).unwrap()).unwrap();
         assert_eq!(again, rule);
         assert!(serde_json::from_str::<FaultRule>(r#"{"verdict":{"kind":"hang"},"operatoin":"x"}"#).is_err());

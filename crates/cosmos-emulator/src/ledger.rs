@@ -140,12 +140,16 @@ impl Ledger {
         let mut book = self.book();
         book.number += 1;
         let number = book.number;
-        let container = book.column(entry.container.unwrap_or_default(), entry.operation, &Totals {
-            requests: 1,
-            failures: u64::from(entry.status >= 400 || entry.status == 0),
-            request_units: entry.charge,
-            documents_visited: entry.documents_visited,
-        });
+        let container = book.column(
+            entry.container.unwrap_or_default(),
+            entry.operation,
+            &Totals {
+                requests: 1,
+                failures: u64::from(entry.status >= 400 || entry.status == 0),
+                request_units: entry.charge,
+                documents_visited: entry.documents_visited,
+            },
+        );
         if book.recent.len() == RECENT_MAX {
             book.recent.pop_front();
         }
@@ -217,12 +221,10 @@ mod tests {
         ledger.record(entry("b", 200));
         let snapshot = ledger.snapshot();
         assert_eq!(snapshot.lines.len(), 2);
-        assert_eq!(snapshot.lines[0].totals, Totals {
-            requests: 2,
-            failures: 1,
-            request_units: 3.0,
-            documents_visited: 4
-        });
+        assert_eq!(
+            snapshot.lines[0].totals,
+            Totals { requests: 2, failures: 1, request_units: 3.0, documents_visited: 4 }
+        );
         assert_eq!(snapshot.operation(Operation::ReadItem).requests, 3);
         assert_eq!(snapshot.totals.requests, 3);
         ledger.reset();

@@ -36,7 +36,10 @@ impl Management {
         }
         let (status, body) = match (method.as_str(), segments.as_slice()) {
             ("GET", ["health"]) => (StatusCode::OK, json!({"status": "ok"})),
-            ("GET", ["account"]) => (StatusCode::OK, command::account::document(&self.account, self.endpoint.trim_end_matches('/'))),
+            ("GET", ["account"]) => (
+                StatusCode::OK,
+                command::account::document(&self.account, self.endpoint.trim_end_matches('/')),
+            ),
             ("GET", ["ledger"]) => (StatusCode::OK, json!(self.account.ledger.snapshot())),
             ("DELETE", ["ledger"]) => {
                 self.account.ledger.reset();
@@ -81,14 +84,23 @@ impl Management {
 
     fn metrics(&self) -> String {
         let mut out = String::with_capacity(4096);
-        gauge(&mut out, "connections_open", "Connections open now.", self.traffic.connections_open.load(Ordering::Relaxed));
+        gauge(
+            &mut out,
+            "connections_open",
+            "Connections open now.",
+            self.traffic.connections_open.load(Ordering::Relaxed),
+        );
         let total = self.traffic.connections_total.load(Ordering::Relaxed);
         counter_head(&mut out, "connections_total", "Connections accepted.");
         let _ = writeln!(out, "cosmos_emulator_connections_total {total}");
         let snapshot = self.account.ledger.snapshot();
         series(&mut out, &snapshot, "requests_total", "Requests answered.", |totals| totals.requests as f64);
-        series(&mut out, &snapshot, "failures_total", "Requests refused (400 and above).", |totals| totals.failures as f64);
-        series(&mut out, &snapshot, "request_units_total", "Request units charged.", |totals| totals.request_units);
+        series(&mut out, &snapshot, "failures_total", "Requests refused (400 and above).", |totals| {
+            totals.failures as f64
+        });
+        series(&mut out, &snapshot, "request_units_total", "Request units charged.", |totals| {
+            totals.request_units
+        });
         series(&mut out, &snapshot, "documents_visited_total", "Documents read to answer.", |totals| {
             totals.documents_visited as f64
         });
@@ -102,7 +114,8 @@ impl Handler for Management {
         Ok(match body {
             Ok(body) => self.answer(&parts.method, parts.uri.path(), &body),
             Err(_) => {
-                let (status, body) = problem(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large or did not arrive");
+                let (status, body) =
+                    problem(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large or did not arrive");
                 json_response(status, &body)
             }
         })
@@ -130,7 +143,10 @@ fn respond(status: StatusCode, media_type: &'static str, body: Bytes) -> Respons
 }
 
 fn gauge(out: &mut String, name: &str, help: &str, value: u64) {
-    let _ = writeln!(out, "# HELP cosmos_emulator_{name} {help}\n# TYPE cosmos_emulator_{name} gauge\ncosmos_emulator_{name} {value}");
+    let _ = writeln!(
+        out,
+        "# HELP cosmos_emulator_{name} {help}\n# TYPE cosmos_emulator_{name} gauge\ncosmos_emulator_{name} {value}"
+    );
 }
 
 fn counter_head(out: &mut String, name: &str, help: &str) {

@@ -37,8 +37,10 @@ pub(crate) fn run(account: &Account, call: &Call) -> Result<Reply, Failure> {
     if steps.len() > OPERATIONS_MAX {
         return Err(Failure::bad_request("Batch request has more operations than what is supported."));
     }
-    let minimal: Vec<bool> = steps.iter().map(|step| step.minimal_return_preference || asked.wants_minimal()).collect();
-    let is_read: Vec<bool> = steps.iter().map(|step| step.operation_type.eq_ignore_ascii_case("read")).collect();
+    let minimal: Vec<bool> =
+        steps.iter().map(|step| step.minimal_return_preference || asked.wants_minimal()).collect();
+    let is_read: Vec<bool> =
+        steps.iter().map(|step| step.operation_type.eq_ignore_ascii_case("read")).collect();
     let count = steps.len();
     let request = BatchRequest {
         mode: match (call.operation, asked.continues_on_error()) {
@@ -73,7 +75,11 @@ fn unreadable(error: &serde_json::Error) -> Failure {
 
 fn operation(step: Step<'_>) -> Result<BatchOperation, Failure> {
     let named = step.operation_type.to_ascii_lowercase();
-    let id = || step.id.clone().ok_or_else(|| Failure::bad_request(format!("A {named} operation of a batch needs an id.")));
+    let id = || {
+        step.id
+            .clone()
+            .ok_or_else(|| Failure::bad_request(format!("A {named} operation of a batch needs an id.")))
+    };
     let body = || match step.resource_body {
         Some(raw) => Ok(Bytes::copy_from_slice(raw.get().as_bytes())),
         None => Err(Failure::bad_request(format!("A {named} operation of a batch needs a resourceBody."))),
@@ -85,7 +91,11 @@ fn operation(step: Step<'_>) -> Result<BatchOperation, Failure> {
         "read" => ItemOp::Read { id: id()? },
         "delete" => ItemOp::Delete { id: id()? },
         "patch" => ItemOp::Patch { id: id()?, patch: Patch::parse(&body()?)? },
-        other => return Err(Failure::bad_request(format!("The operationType '{other}' of a batch is not supported."))),
+        other => {
+            return Err(Failure::bad_request(format!(
+                "The operationType '{other}' of a batch is not supported."
+            )));
+        }
     };
     let partition_key = match &step.partition_key {
         None | Some(Value::Null) => None,
@@ -101,7 +111,8 @@ fn operation(step: Step<'_>) -> Result<BatchOperation, Failure> {
 
 /// The results as the service writes them; `keep` says whose document is wanted back.
 fn body(results: &[BatchResult], keep: impl Fn(usize) -> bool) -> Bytes {
-    let mut out = BytesMut::with_capacity(64 + results.iter().map(|result| result.body.len() + 96).sum::<usize>());
+    let mut out =
+        BytesMut::with_capacity(64 + results.iter().map(|result| result.body.len() + 96).sum::<usize>());
     out.put_u8(b'[');
     for (index, result) in results.iter().enumerate() {
         if index > 0 {
@@ -166,7 +177,10 @@ mod tests {
             charge: 6.285_714_28,
             message: None,
         };
-        let results = [result(201, Some("\"e\""), r#"{"id":"a"}"#), BatchResult { sub_status: 1001, ..result(400, None, "") }];
+        let results = [
+            result(201, Some("\"e\""), r#"{"id":"a"}"#),
+            BatchResult { sub_status: 1001, ..result(400, None, "") },
+        ];
         assert_eq!(
             body(&results, |_| true),
             r#"[{"statusCode":201,"requestCharge":6.2857,"eTag":"\"e\"","resourceBody":{"id":"a"}},{"statusCode":400,"requestCharge":6.2857,"subStatusCode":1001}]"#

@@ -12,15 +12,18 @@ use crate::http::{Account, Call};
 pub(crate) fn read(account: &Account, call: &Call) -> Result<Reply, Failure> {
     let asked = call.asked();
     let container = container(account, call)?;
-    let page = account.engine.read_feed(&container, ReadFeedRequest {
-        scope: scope(&asked)?,
-        page_size: page_size(&asked)?,
-        continuation: text(&asked, header::CONTINUATION),
-        session_token: session_token(account, &asked),
-    })?;
+    let page = account.engine.read_feed(
+        &container,
+        ReadFeedRequest {
+            scope: scope(&asked)?,
+            page_size: page_size(&asked)?,
+            continuation: text(&asked, header::CONTINUATION),
+            session_token: session_token(account, &asked),
+        },
+    )?;
     let count = page.documents.len();
     Ok(Reply {
-        body: Envelope::new(container.rid(), "Documents").texts(&page.documents),
+        body: Envelope::new(&container.rid(), "Documents").texts(&page.documents),
         charge: page.charge,
         continuation: page.continuation,
         item_count: Some(count),
@@ -39,17 +42,20 @@ pub(crate) fn changes(account: &Account, call: &Call) -> Result<Reply, Failure> 
         ));
     }
     let container = container(account, call)?;
-    let page = account.engine.change_feed(&container, FeedRequest {
-        scope: scope(&asked)?,
-        start: start(&asked)?,
-        page_size: page_size(&asked)?,
-        session_token: session_token(account, &asked),
-    })?;
+    let page = account.engine.change_feed(
+        &container,
+        FeedRequest {
+            scope: scope(&asked)?,
+            start: start(&asked)?,
+            page_size: page_size(&asked)?,
+            session_token: session_token(account, &asked),
+        },
+    )?;
     let count = page.documents.len();
     let body = if page.status == 304 {
         bytes::Bytes::new()
     } else {
-        Envelope::new(container.rid(), "Documents").texts(&page.documents)
+        Envelope::new(&container.rid(), "Documents").texts(&page.documents)
     };
     Ok(Reply {
         status: page.status,
@@ -71,8 +77,8 @@ fn start(asked: &Asked<'_>) -> Result<FeedStart, Failure> {
     }
     match asked.text(header::IF_MODIFIED_SINCE) {
         None => Ok(FeedStart::Beginning),
-        Some(text) => cosmos_wire::date::parse(text)
-            .map(FeedStart::Time)
-            .ok_or_else(|| Failure::bad_request("Invalid If-Modified-Since header: it must be an RFC 1123 date.")),
+        Some(text) => cosmos_wire::date::parse(text).map(FeedStart::Time).ok_or_else(|| {
+            Failure::bad_request("Invalid If-Modified-Since header: it must be an RFC 1123 date.")
+        }),
     }
 }

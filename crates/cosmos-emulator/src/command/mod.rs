@@ -9,6 +9,7 @@ mod item;
 mod offer;
 mod query;
 mod ranges;
+mod resource;
 
 use std::sync::Arc;
 
@@ -62,10 +63,16 @@ pub(crate) struct ContentPath {
     pub(crate) link: String,
 }
 
+impl ContentPath {
+    fn of(container: &Container) -> Self {
+        Self { rid: container.rid(), link: container.alt_link() }
+    }
+}
+
 impl Reply {
     /// A JSON body and nothing else.
     fn json(status: u16, body: &Value) -> Self {
-        let body = if status == 204 { Bytes::new() } else { number::to_json(body, Style::Item).into() };
+        let body = if status == 204 { Bytes::new() } else { number::to_json(body, Style::Point).into() };
         Self { status, body, ..Self::default() }
     }
 
@@ -76,7 +83,7 @@ impl Reply {
             session_token: Some(standing.session_token.clone()),
             range_id: Some(standing.range_id.to_string()),
             position: Some(Position { lsn: standing.lsn, item_lsn: item_lsn.unwrap_or(standing.lsn) }),
-            container: Some(ContentPath { rid: container.rid().to_owned(), link: container.link().to_owned() }),
+            container: Some(ContentPath::of(container)),
             ..Self::default()
         }
     }
@@ -135,7 +142,9 @@ fn container(account: &Account, call: &Call) -> Result<Arc<Container>, Failure> 
 
 fn container_path(call: &Call) -> Result<&ContainerPath, Failure> {
     match &call.route.target {
-        Target::Container(path) | Target::Items(path) | Target::Item(path, _) | Target::Ranges(path) => Ok(path),
+        Target::Container(path) | Target::Items(path) | Target::Item(path, _) | Target::Ranges(path) => {
+            Ok(path)
+        }
         _ => Err(Failure::bad_request("Request url is invalid.")),
     }
 }
@@ -158,7 +167,8 @@ fn parse_key(text: &str) -> Result<PartitionKey, Failure> {
 
 /// The session token counts where the read is a session read.
 fn session_token(account: &Account, asked: &Asked<'_>) -> Option<String> {
-    let level = asked.text(header::CONSISTENCY_LEVEL).and_then(Consistency::parse).unwrap_or(account.consistency);
+    let level =
+        asked.text(header::CONSISTENCY_LEVEL).and_then(Consistency::parse).unwrap_or(account.consistency);
     (level == Consistency::Session).then(|| text(asked, header::SESSION_TOKEN)).flatten()
 }
 
@@ -184,9 +194,7 @@ fn scope(asked: &Asked<'_>) -> Result<Scope, Failure> {
 /// A body as JSON text: Cosmos binary is turned into it.
 fn decoded(body: &Bytes) -> Result<Bytes, Failure> {
     match body.first() {
-        Some(&BINARY_MARK) => cosmos_wire::binary_json::decode(body)
-            .map(|value| value.to_string().into())
-            .map_err(|_| invalid_payload()),
+        Some(&BINARY_MARK) => Err(invalid_payload()),
         Some(_) => Ok(body.clone()),
         None => Err(invalid_payload()),
     }
@@ -258,7 +266,8 @@ mod tests {
 
     #[test]
     fn feeds_are_json_with_their_count() {
-        let texts = Envelope::new("r==", "Documents").texts(&[Bytes::from_static(b"{}"), Bytes::from_static(b"1")]);
+        let texts =
+            Envelope::new("r==", "Documents").texts(&[Bytes::from_static(b"{}"), Bytes::from_static(b"1")]);
         assert_eq!(texts, r#"{"_rid":"r==","Documents":[{},1],"_count":2}"#);
         let values = Envelope::new("", "Offers").values(&[json!({"a": 1})], Style::Query);
         assert_eq!(values, r#"{"_rid":"","Offers":[{"a":1}],"_count":1}"#);

@@ -37,6 +37,11 @@ pub(super) fn feed(call: &Call, list: ResourceFeed, member: &'static str) -> Res
     })
 }
 
+/// A page of the resources that a query selects.
+pub(super) fn query(call: &Call, list: ResourceFeed, member: &'static str) -> Result<Reply, Failure> {
+    feed(call, list, member)
+}
+
 /// Continuations of these lists say how many resources were passed.
 const CONTINUATION_MARK: &str = "#OFFSET:";
 
@@ -59,7 +64,9 @@ pub(super) fn throughput(asked: &Asked<'_>) -> Result<Option<Throughput>, Failur
         )),
         (Some(text), None) => match text.trim().parse() {
             Ok(units) => Ok(Some(Throughput::Manual(units))),
-            Err(_) => Err(Failure::bad_request("Invalid x-ms-offer-throughput header: it must be a number of RU/s.")),
+            Err(_) => Err(Failure::bad_request(
+                "Invalid x-ms-offer-throughput header: it must be a number of RU/s.",
+            )),
         },
         (None, Some(text)) => {
             let settings: Value = serde_json::from_str(text).unwrap_or_default();

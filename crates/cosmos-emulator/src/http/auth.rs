@@ -55,7 +55,10 @@ impl Guard {
         };
         let signed = |link: &str, key: &Key| {
             let verb = method.as_str();
-            key.verify(&Signable { verb, resource_type: route.kind, resource_link: link, x_ms_date, date }, &token.signature)
+            key.verify(
+                &Signable { verb, resource_type: route.kind, resource_link: link, x_ms_date, date },
+                &token.signature,
+            )
         };
         if links(route).iter().any(|link| signed(link, &self.master)) {
             return fresh(x_ms_date, date, now);
@@ -92,7 +95,8 @@ fn links(route: &Route) -> Vec<String> {
 }
 
 fn looks_like_rid(text: &str) -> bool {
-    text.len() >= 4 && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'='))
+    text.len() >= 4
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'='))
 }
 
 fn fresh(x_ms_date: &str, date: &str, now: SystemTime) -> Result<(), Failure> {
@@ -124,7 +128,10 @@ fn missing_authorization() -> Failure {
 }
 
 fn missing_date() -> Failure {
-    Failure::new(401, "Required Header x-ms-date or date is missing. Ensure a valid date is passed and signed.")
+    Failure::new(
+        401,
+        "Required Header x-ms-date or date is missing. Ensure a valid date is passed and signed.",
+    )
 }
 
 fn malformed_date() -> Failure {
@@ -147,7 +154,10 @@ fn unsupported_token() -> Failure {
 }
 
 fn read_only() -> Failure {
-    Failure::new(403, "The given request cannot be authorized by a read-only key; sign it with the account key.")
+    Failure::new(
+        403,
+        "The given request cannot be authorized by a read-only key; sign it with the account key.",
+    )
 }
 
 fn wrong_signature(expected: &Signable<'_>) -> Failure {
@@ -201,7 +211,8 @@ mod tests {
     fn ask(case: &Case<'_>) -> Result<(), u16> {
         let route = route(case.path).unwrap();
         let key = Key::from_base64(case.key).unwrap();
-        let token = key.authorization(&Signable::new(case.method.as_str(), route.kind, case.signed_link, DATE));
+        let token =
+            key.authorization(&Signable::new(case.method.as_str(), route.kind, case.signed_link, DATE));
         let mut headers = HeaderMap::new();
         headers.insert("authorization", HeaderValue::from_str(&token).unwrap());
         headers.insert("x-ms-date", HeaderValue::from_static(DATE));

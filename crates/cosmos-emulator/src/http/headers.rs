@@ -3,21 +3,13 @@
 use cosmos_wire::header;
 use http::HeaderMap;
 
+use crate::engine::PageSize;
 use crate::failure::Failure;
 
 /// The headers of one request.
 #[derive(Clone, Copy)]
 pub(crate) struct Asked<'a> {
     map: &'a HeaderMap,
-}
-
-/// How many rows a page may have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PageSize {
-    /// At most this many.
-    AtMost(u32),
-    /// As many as fit.
-    Any,
 }
 
 impl<'a> Asked<'a> {
@@ -81,12 +73,15 @@ impl<'a> Asked<'a> {
     }
 
     pub(crate) fn is_full_fidelity(&self) -> bool {
-        self.text(header::A_IM).is_some_and(|feed| feed.trim().eq_ignore_ascii_case(header::value::FULL_FIDELITY_FEED))
+        self.text(header::A_IM)
+            .is_some_and(|feed| feed.trim().eq_ignore_ascii_case(header::value::FULL_FIDELITY_FEED))
     }
 
     pub(crate) fn wants_minimal(&self) -> bool {
         self.text(header::PREFER).is_some_and(|prefer| {
-            prefer.split([',', ';']).any(|part| part.trim().eq_ignore_ascii_case(header::value::RETURN_MINIMAL))
+            prefer
+                .split([',', ';'])
+                .any(|part| part.trim().eq_ignore_ascii_case(header::value::RETURN_MINIMAL))
         }) || self
             .text(header::POPULATE_CONTENT_RESPONSE_ON_WRITE)
             .is_some_and(|wanted| wanted.trim().eq_ignore_ascii_case("false"))
@@ -103,9 +98,11 @@ impl<'a> Asked<'a> {
     /// The page size asked for.
     pub(crate) fn page_size(&self) -> Result<PageSize, Failure> {
         match self.text(header::MAX_ITEM_COUNT).map(|text| text.trim().parse::<i64>()) {
-            None | Some(Ok(0)) => Ok(PageSize::AtMost(PAGE_DEFAULT)),
-            Some(Ok(-1)) => Ok(PageSize::Any),
-            Some(Ok(count)) if count > 0 => Ok(PageSize::AtMost(u32::try_from(count).unwrap_or(u32::MAX))),
+            None | Some(Ok(0)) => Ok(PageSize::DEFAULT),
+            Some(Ok(-1)) => Ok(PageSize::Dynamic),
+            Some(Ok(count)) if count > 0 => {
+                Ok(PageSize::AtMost(usize::try_from(count).unwrap_or(usize::MAX)))
+            }
             Some(Ok(_) | Err(_)) => Err(Failure::bad_request(
                 "Invalid value of header x-ms-max-item-count: it must be a positive number, or -1 for a dynamic page size.",
             )),
@@ -128,9 +125,6 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// Rows of a page when the client does not say, as the service was seen to answer.
-const PAGE_DEFAULT: u32 = 1000;
-
 #[cfg(test)]
 mod tests {
     use http::HeaderValue;
@@ -146,7 +140,7 @@ mod tests {
         let size = |value: &'static str| Asked::new(&with(&[("x-ms-max-item-count", value)])).page_size();
         assert_eq!(Asked::new(&HeaderMap::new()).page_size(), Ok(PageSize::AtMost(1000)));
         assert_eq!(size("0"), Ok(PageSize::AtMost(1000)));
-        assert_eq!(size("-1"), Ok(PageSize::Any));
+        assert_eq!(size("-1"), Ok(PageSize::Dynamic));
         assert_eq!(size("7"), Ok(PageSize::AtMost(7)));
         assert_eq!(size("many").unwrap_err().status, 400);
         assert_eq!(size("-2").unwrap_err().status, 400);
@@ -164,7 +158,9 @@ mod tests {
     #[test]
     fn minimal_answers_are_asked_for_in_two_ways() {
         assert!(Asked::new(&with(&[("prefer", "return=minimal")])).wants_minimal());
-        assert!(Asked::new(&with(&[("x-ms-cosmos-populate-content-response-on-write", "False")])).wants_minimal());
+        assert!(
+            Asked::new(&with(&[("x-ms-cosmos-populate-content-response-on-write", "False")])).wants_minimal()
+        );
         assert!(!Asked::new(&with(&[("prefer", "return=representation")])).wants_minimal());
     }
 }

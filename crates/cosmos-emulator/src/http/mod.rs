@@ -9,6 +9,7 @@ pub(crate) mod headers;
 pub(crate) mod render;
 pub(crate) mod route;
 
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,8 +17,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use cosmos_wire::header;
-use http::request::Parts;
 use http::Response;
+use http::request::Parts;
 
 use self::headers::Asked;
 use self::render::{Renderer, Stamp};
@@ -25,16 +26,15 @@ use self::route::Route;
 use crate::clock::Clock;
 use crate::command::{self, Reply};
 use crate::config::{Config, Gateway};
-use crate::flusher::Flusher;
 use crate::engine::Engine;
 use crate::failure::Failure;
 use crate::fault::{Faults, Strike, Subject, Verdict};
+use crate::flusher::Flusher;
 use crate::ledger::{Entry, Ledger};
 use crate::operation::Operation;
 use crate::server::{BodyError, Handler, Received, Reset};
 
 /// One account: the engine and everything that stands between it and a client.
-#[derive(Debug)]
 pub(crate) struct Account {
     pub(crate) engine: Engine,
     pub(crate) clock: Clock,
@@ -48,6 +48,12 @@ pub(crate) struct Account {
     flusher: Flusher,
     renderer: Renderer,
     activity: ActivityIds,
+}
+
+impl fmt::Debug for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Account").field("id", &self.id).field("region", &self.region).finish_non_exhaustive()
+    }
 }
 
 /// One request on its way to its command.
@@ -98,7 +104,11 @@ impl Account {
     }
 
     /// Answers one request, or resets its connection where a fault rule says so.
-    pub(crate) async fn answer(self: &Arc<Self>, request: Received, place: Place) -> Result<Response<Bytes>, Reset> {
+    pub(crate) async fn answer(
+        self: &Arc<Self>,
+        request: Received,
+        place: Place,
+    ) -> Result<Response<Bytes>, Reset> {
         let started = Instant::now();
         let (parts, body) = request.into_parts();
         let activity_id = match Asked::new(&parts.headers).text(header::ACTIVITY_ID) {
@@ -200,7 +210,8 @@ impl Account {
         match strike.verdict.clone() {
             Verdict::Status { code, sub_status, retry_after } => {
                 let message = "This answer was made by a fault rule.".to_owned();
-                let failure = Failure { retry_after, ..Failure::new(code, message).with_sub_status(sub_status) };
+                let failure =
+                    Failure { retry_after, ..Failure::new(code, message).with_sub_status(sub_status) };
                 Err(Suffered::Answered(failure))
             }
             Verdict::Delay { duration } => {
@@ -217,7 +228,11 @@ impl Account {
     }
 
     /// Runs the command of a call. Nothing a request says may end the process: a panic becomes a 500.
-    async fn run(self: &Arc<Self>, call: Call, place: Place) -> Result<(Call, Result<Reply, Failure>), Reset> {
+    async fn run(
+        self: &Arc<Self>,
+        call: Call,
+        place: Place,
+    ) -> Result<(Call, Result<Reply, Failure>), Reset> {
         if place == Place::Here || !call.operation.is_heavy() {
             let outcome = self.run_here(&call);
             return Ok((call, outcome));
@@ -233,7 +248,10 @@ impl Account {
 
     fn run_here(&self, call: &Call) -> Result<Reply, Failure> {
         catch_unwind(AssertUnwindSafe(|| command::run(self, call))).unwrap_or_else(|_| {
-            tracing::error!(operation = call.operation.name(), "a request made the server panic; this is a bug");
+            tracing::error!(
+                operation = call.operation.name(),
+                "a request made the server panic; this is a bug"
+            );
             Err(broken())
         })
     }
@@ -242,7 +260,12 @@ impl Account {
     async fn settle(&self, reply: Reply) -> Result<Reply, Failure> {
         if let Some(ticket) = reply.ticket {
             self.flusher.wait(ticket).await.map_err(|error| {
-                Failure::new(500, format!("The write could not be made durable: {error}. Check the data folder and its disk."))
+                Failure::new(
+                    500,
+                    format!(
+                        "The write could not be made durable: {error}. Check the data folder and its disk."
+                    ),
+                )
             })?;
         }
         Ok(reply)
@@ -317,7 +340,9 @@ fn check_version(asked: &Asked<'_>) -> Result<(), Failure> {
 
 /// Whether a text looks like `2020-07-15`.
 fn is_date(text: &str) -> bool {
-    let shape = |(index, byte): (usize, u8)| if matches!(index, 4 | 7) { byte == b'-' } else { byte.is_ascii_digit() };
+    let shape = |(index, byte): (usize, u8)| {
+        if matches!(index, 4 | 7) { byte == b'-' } else { byte.is_ascii_digit() }
+    };
     text.len() == 10 && text.bytes().enumerate().all(shape)
 }
 
@@ -331,7 +356,8 @@ pub(crate) fn origin(parts: &Parts) -> Option<String> {
         Some(host) => host.to_str().ok()?,
         None => parts.uri.authority()?.as_str(),
     };
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b':' | b'[' | b']');
+    let plain =
+        |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b':' | b'[' | b']');
     (!host.is_empty() && host.bytes().all(plain)).then(|| format!("http://{host}"))
 }
 

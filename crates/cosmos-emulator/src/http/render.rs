@@ -40,7 +40,8 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const QUOTA: HeaderValue = HeaderValue::from_static(
     "documentSize=10240;documentsSize=10485760;documentsCount=-1;collectionSize=10485760;",
 );
-const USAGE: HeaderValue = HeaderValue::from_static("documentSize=0;documentsSize=0;documentsCount=0;collectionSize=0;");
+const USAGE: HeaderValue =
+    HeaderValue::from_static("documentSize=0;documentsSize=0;documentsCount=0;collectionSize=0;");
 
 /// What a response says about its request.
 pub(crate) struct Stamp<'a> {
@@ -100,7 +101,9 @@ impl Renderer {
             headers.insert(INTERNAL_PARTITION_ID, range.clone());
             headers.insert(RANGE_ID, range);
         }
-        for (name, value) in [(SESSION_TOKEN, &reply.session_token), (CONTINUATION, &reply.continuation), (ETAG, &reply.etag)] {
+        for (name, value) in
+            [(SESSION_TOKEN, &reply.session_token), (CONTINUATION, &reply.continuation), (ETAG, &reply.etag)]
+        {
             if let Some(value) = value {
                 put(&mut headers, name, value);
             }
@@ -122,7 +125,11 @@ impl Renderer {
             let millis = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
             headers.insert(RETRY_AFTER_MS, HeaderValue::from(millis));
         }
-        let body = if matches!(failure.status, 204 | 304) { Bytes::new() } else { body_of(failure, stamp.activity_id) };
+        let body = if matches!(failure.status, 204 | 304) {
+            Bytes::new()
+        } else {
+            body_of(failure, stamp.activity_id)
+        };
         response(failure.status, headers, body)
     }
 

@@ -59,10 +59,16 @@ pub(crate) fn route(path: &str) -> Result<Route, Failure> {
     let kind = parts.iter().step_by(2).next_back().map_or("", |kind| known_kind(kind));
     let signed = if parts.len() % 2 == 0 { parts.len() } else { parts.len() - 1 };
     let container = match &target {
-        Target::Container(_) | Target::Items(_) | Target::Item(..) | Target::Ranges(_) => Some(parts[..4].join("/")),
+        Target::Container(_) | Target::Items(_) | Target::Item(..) | Target::Ranges(_) => {
+            Some(parts[..4].join("/"))
+        }
         _ => None,
     };
-    let link = if kind == "offers" { parts.get(1).copied().unwrap_or_default().into() } else { parts[..signed].join("/") };
+    let link = if kind == "offers" {
+        parts.get(1).copied().unwrap_or_default().into()
+    } else {
+        parts[..signed].join("/")
+    };
     Ok(Route { target, kind, link, container })
 }
 
@@ -203,20 +209,37 @@ mod tests {
         assert_eq!(ask(Method::GET, "/", &[]), Ok(Operation::ReadAccount));
         assert_eq!(ask(Method::GET, "", &[]), Ok(Operation::ReadAccount));
         assert_eq!(ask(Method::POST, "/dbs", &[]), Ok(Operation::CreateDatabase));
-        assert_eq!(ask(Method::POST, "/dbs/", &[("x-ms-documentdb-isquery", "True")]), Ok(Operation::QueryDatabases));
+        assert_eq!(
+            ask(Method::POST, "/dbs/", &[("x-ms-documentdb-isquery", "True")]),
+            Ok(Operation::QueryDatabases)
+        );
         assert_eq!(ask(Method::PUT, "/dbs/d/colls/c", &[]), Ok(Operation::ReplaceContainer));
         assert_eq!(ask(Method::GET, "/dbs/d/colls/c/pkranges", &[]), Ok(Operation::ReadRanges));
         assert_eq!(ask(Method::POST, docs, &[]), Ok(Operation::CreateItem));
-        assert_eq!(ask(Method::POST, docs, &[("x-ms-documentdb-is-upsert", "True")]), Ok(Operation::UpsertItem));
+        assert_eq!(
+            ask(Method::POST, docs, &[("x-ms-documentdb-is-upsert", "True")]),
+            Ok(Operation::UpsertItem)
+        );
         assert_eq!(ask(Method::POST, docs, &[("x-ms-documentdb-query", "true")]), Ok(Operation::Query));
-        assert_eq!(ask(Method::POST, docs, &[("content-type", "application/query+json")]), Ok(Operation::Query));
+        assert_eq!(
+            ask(Method::POST, docs, &[("content-type", "application/query+json")]),
+            Ok(Operation::Query)
+        );
         assert_eq!(ask(Method::GET, docs, &[("a-im", "Incremental Feed")]), Ok(Operation::ChangeFeed));
         assert_eq!(
-            ask(Method::POST, docs, &[("x-ms-cosmos-is-query-plan-request", "True"), ("x-ms-documentdb-isquery", "True")]),
+            ask(
+                Method::POST,
+                docs,
+                &[("x-ms-cosmos-is-query-plan-request", "True"), ("x-ms-documentdb-isquery", "True")]
+            ),
             Ok(Operation::QueryPlan)
         );
         assert_eq!(
-            ask(Method::POST, docs, &[("x-ms-cosmos-is-batch-request", "True"), ("x-ms-cosmos-batch-atomic", "True")]),
+            ask(
+                Method::POST,
+                docs,
+                &[("x-ms-cosmos-is-batch-request", "True"), ("x-ms-cosmos-batch-atomic", "True")]
+            ),
             Ok(Operation::Batch)
         );
         assert_eq!(ask(Method::POST, docs, &[("x-ms-cosmos-is-batch-request", "True")]), Ok(Operation::Bulk));
