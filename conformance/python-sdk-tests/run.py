@@ -71,7 +71,7 @@ def first_line(case):
 def run_file(folder, name, extra):
     report = WORK / f"{name}.xml"
     report.unlink(missing_ok=True)
-    with harness.Emulator(f"python-sdk-{name}", "--partitions-by-throughput") as emulator:
+    with harness.Emulator(f"python-sdk-{name}") as emulator:
         env = {
             **os.environ,
             "ACCOUNT_HOST": emulator.endpoint,

@@ -99,7 +99,7 @@ def test_no_response_on_write_leaves_the_body_out_and_keeps_the_etag(container):
 
 
 def test_items_with_null_missing_and_typed_partition_keys_are_told_apart(container):
-    from azure.cosmos import NonePartitionKeyValue, NullPartitionKeyValue
+    from azure.cosmos.partition_key import NonePartitionKeyValue, NullPartitionKeyValue
 
     for value in (True, False, 0, 1.5, "1.5", ""):
         container.create_item({"id": "same", "pk": value, "as": repr(value)})
