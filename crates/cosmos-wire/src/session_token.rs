@@ -71,12 +71,12 @@ impl Progress {
     /// Whether a replica at `self` may answer a session at `other`.
     ///
     /// A higher version is always enough. Within one version every number must have been reached,
-    /// and a region `self` does not know counts as not reached. A vector outranks a bare number.
+    /// and a region `self` does not know counts as not reached. Of a bare number only itself is asked.
     #[must_use]
     pub fn is_at_least(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Simple(own), Self::Simple(asked)) => own >= asked,
-            (Self::Vector(_), Self::Simple(_)) => true,
+            (Self::Vector(own), Self::Simple(asked)) => own.global_lsn >= *asked,
             (Self::Simple(_), Self::Vector(_)) => false,
             (Self::Vector(own), Self::Vector(asked)) if own.version != asked.version => {
                 own.version > asked.version
@@ -330,7 +330,8 @@ mod tests {
             ("2#1", "1#100", true),
             ("1#100", "2#1", false),
             ("5", "4", true),
-            ("-1#1", "9", true),
+            ("-1#9", "9", true),
+            ("-1#1", "9", false),
             ("9", "-1#1", false),
         ];
         for (replica, session, answer) in cases {
