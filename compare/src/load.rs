@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use bytes::Bytes;
-use cosmos_wire::signature::Key;
+use cosmos_wire::signature::{Key, Signable};
 use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use hyper::client::conn::{http1, http2};
@@ -65,7 +65,9 @@ impl Connection {
     /// As many handles as requests shall be in flight.
     pub async fn open_many(endpoint: &str, protocol: Protocol, count: usize) -> anyhow::Result<Vec<Self>> {
         let host = endpoint.trim_start_matches("http://").to_owned();
-        let key = Arc::new(Key::from_base64(cosmos_wire::EMULATOR_KEY).context("the emulator's key")?);
+        let key = Arc::new(
+            Key::from_base64(cosmos_wire::EMULATOR_KEY).map_err(|_| anyhow::anyhow!("the emulator's key"))?,
+        );
         let mut out = Vec::with_capacity(count);
         while out.len() < count {
             let stream = tokio::net::TcpStream::connect(&host).await?;
@@ -93,7 +95,7 @@ impl Connection {
     /// Signs, sends, and reads the answer.
     pub async fn send(&mut self, call: &Call) -> anyhow::Result<Answer> {
         let date = cosmos_wire::date::format(SystemTime::now());
-        let authorization = self.key.authorization(call.method, call.kind, &call.link, &date);
+        let authorization = self.key.authorization(&Signable::new(call.method, call.kind, &call.link, &date));
         let uri = match self.sender {
             Sender::Http1(_) => call.path.clone(),
             Sender::Http2(_) => format!("http://{}{}", self.host, call.path),
@@ -127,7 +129,13 @@ impl Connection {
     pub async fn expect(&mut self, call: &Call, statuses: &[u16]) -> anyhow::Result<Bytes> {
         let answer = self.send(call).await?;
         if !statuses.contains(&answer.status) {
-            bail!("{} {}: {} {}", call.method, call.path, answer.status, String::from_utf8_lossy(&answer.body));
+            bail!(
+                "{} {}: {} {}",
+                call.method,
+                call.path,
+                answer.status,
+                String::from_utf8_lossy(&answer.body)
+            );
         }
         Ok(answer.body)
     }

@@ -44,7 +44,9 @@ impl Report {
                 .map(|(label, cells)| std::iter::once(label.clone()).chain(cells.iter().map(show)).collect())
                 .collect();
             let widths: Vec<usize> = (0..table.columns.len())
-                .map(|i| cells.iter().map(|row| row[i].len()).chain([table.columns[i].len()]).max().unwrap_or(0))
+                .map(|i| {
+                    cells.iter().map(|row| row[i].len()).chain([table.columns[i].len()]).max().unwrap_or(0)
+                })
                 .collect();
             let _ = writeln!(out, "\n### {}\n", table.title);
             let mut line = |row: &[String]| {

@@ -17,6 +17,9 @@ const SIZES: [u64; 3] = [500, 2_000, 8_000];
 /// Logical partitions that the documents spread over.
 const KEYS: u64 = 50;
 
+/// How long the servers are left alone.
+const IDLE: Duration = Duration::from_secs(3);
+
 struct Contender {
     name: &'static str,
     server: Server,
@@ -31,43 +34,76 @@ pub async fn run(seconds: f64) -> anyhow::Result<Report> {
     let disk = folder.path().join("h1").to_str().context("a plain temporary path")?.to_owned();
     let disk2 = folder.path().join("h2").to_str().context("a plain temporary path")?.to_owned();
     let contenders = vec![
-        Contender { name: "vercel (memory, h1)", server: Server::vercel(&node).await?, protocol: Protocol::Http1 },
-        Contender { name: "ours memory h1", server: Server::ours(&cdb, &["--memory"]).await?, protocol: Protocol::Http1 },
-        Contender { name: "ours memory h2", server: Server::ours(&cdb, &["--memory"]).await?, protocol: Protocol::Http2 },
-        Contender { name: "ours disk h1", server: Server::ours(&cdb, &["--data", &disk]).await?, protocol: Protocol::Http1 },
-        Contender { name: "ours disk h2", server: Server::ours(&cdb, &["--data", &disk2]).await?, protocol: Protocol::Http2 },
+        Contender {
+            name: "vercel (memory, h1)",
+            server: Server::vercel(&node).await?,
+            protocol: Protocol::Http1,
+        },
+        Contender {
+            name: "ours memory h1",
+            server: Server::ours(&cdb, &["--memory"]).await?,
+            protocol: Protocol::Http1,
+        },
+        Contender {
+            name: "ours memory h2",
+            server: Server::ours(&cdb, &["--memory"]).await?,
+            protocol: Protocol::Http2,
+        },
+        Contender {
+            name: "ours disk h1",
+            server: Server::ours(&cdb, &["--data", &disk]).await?,
+            protocol: Protocol::Http1,
+        },
+        Contender {
+            name: "ours disk h2",
+            server: Server::ours(&cdb, &["--data", &disk2]).await?,
+            protocol: Protocol::Http2,
+        },
     ];
-    let mut columns = vec![String::from("operations per second")];
-    columns.extend(contenders.iter().map(|contender| contender.name.to_owned()));
-    let mut rates = Table { title: "Throughput (0.8 KB documents)".into(), columns, rows: Vec::new() };
-    let mut growth = Table { title: "The same query while the container grows (p50, ms)".into(), columns: Vec::new(), rows: Vec::new() };
-    growth.columns = rates.columns.clone();
-    growth.columns[0] = "documents in the container".into();
-    let mut cost = Table { title: "Startup and memory".into(), columns: rates.columns.clone(), rows: Vec::new() };
-    cost.columns[0] = "figure".into();
+    let table = |title: &str, first: &str| {
+        let columns = std::iter::once(first).chain(contenders.iter().map(|contender| contender.name));
+        Table { title: title.into(), columns: columns.map(str::to_owned).collect(), rows: Vec::new() }
+    };
+    let mut rates = table("Throughput (0.8 KB documents)", "operations per second");
+    let mut latency = table("Latency", "milliseconds");
+    let mut growth =
+        table("The same query while the container grows (p50, ms)", "documents in the container");
+    let mut cost = table("Startup and memory", "figure");
 
     cost.push("start to ready, ms", contenders.iter().map(|c| Ok(millis(c.server.startup))))?;
     cost.push("memory when idle, MB", contenders.iter().map(|c| c.server.resident_mb()))?;
     let span = Duration::from_secs_f64(seconds);
+    let before = contenders.iter().map(|c| c.server.processor_ms()).collect::<anyhow::Result<Vec<_>>>()?;
+    tokio::time::sleep(IDLE).await;
+    let idle = contenders.iter().zip(before);
+    cost.push(
+        "processor time in 3 s of idling, ms",
+        idle.map(|(c, before)| Ok(c.server.processor_ms()? - before)),
+    )?;
     for contender in &contenders {
         eprintln!("measuring {}…", contender.name);
-        let column = throughput(contender, span).await.with_context(|| contender.name.to_owned())?;
-        rates.add_column(column);
+        let (rate, time) = throughput(contender, span).await.with_context(|| contender.name.to_owned())?;
+        rates.add_column(rate);
+        latency.add_column(time);
         growth.add_column(query_growth(contender, span).await.with_context(|| contender.name.to_owned())?);
     }
     cost.push("memory after the run, MB", contenders.iter().map(|c| c.server.resident_mb()))?;
     rates.add_ratios();
-    Ok(Report { tables: vec![rates, growth, cost] })
+    Ok(Report { tables: vec![rates, latency, growth, cost] })
 }
 
 impl Table {
-    fn push(&mut self, label: &str, figures: impl Iterator<Item = anyhow::Result<f64>>) -> anyhow::Result<()> {
+    fn push(
+        &mut self,
+        label: &str,
+        figures: impl Iterator<Item = anyhow::Result<f64>>,
+    ) -> anyhow::Result<()> {
         let cells = figures.map(|figure| figure.map(Cell::Figure)).collect::<anyhow::Result<_>>()?;
         self.rows.push((label.to_owned(), cells));
         Ok(())
     }
 
-    fn add_column(&mut self, column: Vec<(String, f64)>) {
+    fn add_column(&mut self, column: Column) {
         for (index, (label, figure)) in column.into_iter().enumerate() {
             if self.rows.len() == index {
                 self.rows.push((label, Vec::new()));
@@ -92,19 +128,28 @@ impl Table {
     }
 }
 
-async fn throughput(contender: &Contender, span: Duration) -> anyhow::Result<Vec<(String, f64)>> {
-    let mut column = Vec::new();
+/// Labelled figures of one contender, top to bottom.
+type Column = Vec<(String, f64)>;
+
+/// Rates and latencies of one contender.
+async fn throughput(contender: &Contender, span: Duration) -> anyhow::Result<(Column, Column)> {
+    let (mut column, mut latency) = (Column::new(), Column::new());
     for in_flight in IN_FLIGHT {
         let container = format!("rates{in_flight}");
-        let mut connections = Connection::open_many(&contender.server.endpoint, contender.protocol, in_flight).await?;
+        let mut connections =
+            Connection::open_many(&contender.server.endpoint, contender.protocol, in_flight).await?;
         create_container(&mut connections[0], &container).await?;
         let name = container.clone();
         let written = measure(&mut connections, span, &[201], move |n| create(&name, n)).await?;
         column.push((format!("point write, {in_flight} in flight"), written.rate));
+        latency.push((format!("point write p50, {in_flight} in flight"), millis(written.p50)));
+        latency.push((format!("point write p99, {in_flight} in flight"), millis(written.p99)));
         let count = ((written.rate * span.as_secs_f64() * 0.9) as u64).max(1);
         let name = container.clone();
         let read = measure(&mut connections, span, &[200], move |n| read(&name, n % count)).await?;
         column.push((format!("point read, {in_flight} in flight"), read.rate));
+        latency.push((format!("point read p50, {in_flight} in flight"), millis(read.p50)));
+        latency.push((format!("point read p99, {in_flight} in flight"), millis(read.p99)));
         let name = container.clone();
         let queried = measure(&mut connections, span, &[200], move |n| query(&name, n % count)).await?;
         column.push((format!("query by id in a partition, {in_flight} in flight"), queried.rate));
@@ -112,11 +157,11 @@ async fn throughput(contender: &Contender, span: Duration) -> anyhow::Result<Vec
         let batched = measure(&mut connections, span, &[200], move |n| batch(&name, n)).await?;
         column.push((format!("batch of 10 creates, {in_flight} in flight"), batched.rate));
     }
-    Ok(column)
+    Ok((column, latency))
 }
 
 /// Times one query in one container that grows meanwhile.
-async fn query_growth(contender: &Contender, span: Duration) -> anyhow::Result<Vec<(String, f64)>> {
+async fn query_growth(contender: &Contender, span: Duration) -> anyhow::Result<Column> {
     let mut connections = Connection::open_many(&contender.server.endpoint, contender.protocol, 1).await?;
     create_container(&mut connections[0], "growth").await?;
     let mut column = Vec::new();
@@ -126,7 +171,8 @@ async fn query_growth(contender: &Contender, span: Duration) -> anyhow::Result<V
             connections[0].expect(&create("growth", count), &[201]).await?;
             count += 1;
         }
-        let measured: Measured = measure(&mut connections, span / 2, &[200], move |n| query("growth", n % size)).await?;
+        let measured: Measured =
+            measure(&mut connections, span / 2, &[200], move |n| query("growth", n % size)).await?;
         column.push((format!("{size}"), millis(measured.p50)));
     }
     Ok(column)
