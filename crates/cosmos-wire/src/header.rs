@@ -340,7 +340,7 @@ pub mod value {
     pub const EPK_RANGE: &str = "EffectivePartitionKeyRange";
     /// Text serialization format.
     pub const JSON_TEXT: &str = "JsonText";
-    /// Binary serialization format.
+    /// Binary serialization format; see [`crate::binary_json`].
     pub const COSMOS_BINARY: &str = "CosmosBinary";
 }
 
