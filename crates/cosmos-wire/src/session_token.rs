@@ -303,7 +303,7 @@ mod tests {
         }
     }
 
-    /// The first four with regions are from the session token tests of the .NET, Java and Python SDKs;
+    /// Rows with `#102` or `#197` are from the session token tests of the .NET, Java and Python SDKs;
     /// merging across versions follows the Rust and Java SDKs. Where regions differ within one version
     /// most SDKs report an error; here, as in the Rust SDK, both sides' regions are kept.
     #[test]
