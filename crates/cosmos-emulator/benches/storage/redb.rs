@@ -4,6 +4,7 @@
 //! group forms before the commit: batches queue, and the first caller writes all that wait as one transaction.
 //! Without fsync the flush goes to a file that ignores it, so a commit still leaves the process.
 
+use std::fs::OpenOptions;
 use std::io;
 use std::ops::Bound;
 use std::path::Path;
@@ -82,18 +83,18 @@ impl Storage for RedbStorage {
             let rows = self.database.begin_read()?.open_table(ROWS)?;
             Ok(rows.get(key)?.map(|value| Bytes::copy_from_slice(value.value())))
         };
-        find().map_err(explain)
+        find().map_err(explain::<redb::Error>)
     }
 
     fn scan(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>, order: Order) -> Scan<'_> {
         let start = || Ok(self.database.begin_read()?.open_table(ROWS)?.range::<&[u8]>((lower, upper))?);
         let range = match start() {
             Ok(range) => range,
-            Err(error) => return Box::new(std::iter::once(Err(explain(error)))),
+            Err(error) => return Box::new(std::iter::once(Err(explain::<redb::Error>(error)))),
         };
         let row = |row: Result<_, redb::StorageError>| match row {
             Ok((key, value)) => Ok(copy(&key, &value)),
-            Err(error) => Err(explain(error.into())),
+            Err(error) => Err(explain(error)),
         };
         match order {
             Order::Forward => Box::new(range.map(row)),
@@ -139,8 +140,8 @@ fn copy(
     (Bytes::copy_from_slice(key.value()), Bytes::copy_from_slice(value.value()))
 }
 
-fn explain(error: redb::Error) -> StorageError {
-    StorageError(error.to_string())
+fn explain<E: Into<redb::Error>>(error: E) -> StorageError {
+    StorageError(error.into().to_string())
 }
 
 /// A file whose flushes do nothing.
