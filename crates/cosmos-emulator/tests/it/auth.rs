@@ -13,7 +13,11 @@ fn unsigned_requests_are_refused() {
     let answer = Client::new(&emulator).get("/dbs").unsigned().send();
     assert_eq!(answer.status, 401);
     assert_eq!(answer.json()["code"], "Unauthorized");
-    assert!(answer.message().starts_with("Required Header authorization is missing."), "{}", answer.message());
+    assert!(
+        answer.message().starts_with("Required Header authorization is missing."),
+        "{}",
+        answer.message()
+    );
 }
 
 #[test]
@@ -47,7 +51,12 @@ fn every_sdk_encodes_its_token_differently_and_all_are_let_in() {
     let python = javascript.to_lowercase().replace(&signature.to_lowercase(), &signature);
     let python = if python.contains(&signature) { python } else { javascript.clone() };
     for token in [plain, javascript, python] {
-        Client::new(&emulator).get("/dbs").header("x-ms-date", &date).header("authorization", &token).send().expect(200);
+        Client::new(&emulator)
+            .get("/dbs")
+            .header("x-ms-date", &date)
+            .header("authorization", &token)
+            .send()
+            .expect(200);
     }
 }
 

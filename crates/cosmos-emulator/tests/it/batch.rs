@@ -77,7 +77,8 @@ fn a_step_of_another_partition_is_refused() {
 #[test]
 fn a_hundred_steps_are_the_limit() {
     let (_emulator, mut client) = with_container();
-    let steps = |count: usize| Value::from((0..count).map(|index| create(&format!("i{index}"))).collect::<Vec<_>>());
+    let steps =
+        |count: usize| Value::from((0..count).map(|index| create(&format!("i{index}"))).collect::<Vec<_>>());
     let refused = batch(&mut client, &steps(101));
     assert_eq!(refused.status, 400);
     assert!(refused.message().contains("more operations than what is supported"), "{}", refused.message());
@@ -96,9 +97,7 @@ fn two_megabytes_are_the_limit() {
 fn bulk_steps_stand_alone() {
     let (_emulator, mut client) = with_container();
     client.create(&json!({"id": "taken", "pk": "x"})).expect(201);
-    let step = |id: &str, key: &str| {
-        json!({"operationType": "Create", "partitionKey": json!([key]).to_string(), "resourceBody": {"id": id, "pk": key}})
-    };
+    let step = |id: &str, key: &str| json!({"operationType": "Create", "partitionKey": json!([key]).to_string(), "resourceBody": {"id": id, "pk": key}});
     let answer = client
         .post(ITEMS, &json!([step("a", "x"), step("taken", "x"), step("b", "y")]))
         .header("x-ms-cosmos-is-batch-request", "True")

@@ -24,7 +24,11 @@ pub struct Answer {
 impl Answer {
     /// The body as JSON; null when it is empty.
     pub fn json(&self) -> Value {
-        if self.body.is_empty() { Value::Null } else { serde_json::from_slice(&self.body).expect("a JSON body") }
+        if self.body.is_empty() {
+            Value::Null
+        } else {
+            serde_json::from_slice(&self.body).expect("a JSON body")
+        }
     }
 
     pub fn header(&self, name: &str) -> &str {
@@ -70,7 +74,14 @@ impl Client {
     }
 
     pub fn request(&mut self, method: &'static str, path: &str) -> Request<'_> {
-        Request { client: self, method, path: path.to_owned(), headers: Vec::new(), body: Vec::new(), signed: true }
+        Request {
+            client: self,
+            method,
+            path: path.to_owned(),
+            headers: Vec::new(),
+            body: Vec::new(),
+            signed: true,
+        }
     }
 
     pub fn get(&mut self, path: &str) -> Request<'_> {
@@ -194,12 +205,13 @@ impl Request<'_> {
 
     /// The bytes of the request.
     pub fn text(&self) -> Vec<u8> {
-        let mut head = format!("{} {} HTTP/1.1\r\nhost: {}\r\n", self.method, self.path, self.client.host);
+        let mut head = format!("{} {} HTTP/1.1\r\n", self.method, self.path);
         let mut line = |name: &str, value: &str| {
             if !self.headers.iter().any(|(given, _)| given == name) {
                 head.push_str(&format!("{name}: {value}\r\n"));
             }
         };
+        line("host", &self.client.host);
         line("x-ms-version", "2020-07-15");
         if self.signed {
             let date = cosmos_wire::date::format(SystemTime::now());

@@ -15,7 +15,8 @@ const ITEM: &str = "/dbs/d/colls/c/docs/a";
 #[test]
 fn a_status_comes_with_its_sub_status_and_pause() {
     let (emulator, mut client) = with_container();
-    let verdict = Verdict::Status { code: 429, sub_status: 3200, retry_after: Some(Duration::from_millis(7)) };
+    let verdict =
+        Verdict::Status { code: 429, sub_status: 3200, retry_after: Some(Duration::from_millis(7)) };
     let guard = emulator.faults().add(FaultRule::new(verdict).on(Operation::ReadItem).times(1));
     let struck = client.get(ITEM).key("x").send();
     assert_eq!(struck.status(), (429, 3200));
@@ -118,7 +119,8 @@ async fn a_reset_over_http2_ends_the_stream_and_not_the_connection() {
 async fn a_reset_without_a_socket_is_an_error() {
     let emulator = Emulator::open(Config::default().with_auth(Auth::Open)).unwrap();
     let _guard = emulator.faults().add(FaultRule::new(Verdict::ResetBefore));
-    let request = http::Request::builder().uri("/dbs").header("x-ms-version", "2020-07-15").body(Bytes::new()).unwrap();
+    let request =
+        http::Request::builder().uri("/dbs").header("x-ms-version", "2020-07-15").body(Bytes::new()).unwrap();
     assert!(emulator.handle(request).await.is_err());
 }
 
@@ -128,17 +130,23 @@ fn rules_are_managed_over_the_management_port() {
     let mut client = Client::new(&emulator);
     let mut manager = Client::at(&emulator.management_endpoint().unwrap(), emulator.key());
     let rule = json!({"operation": "listDatabases", "verdict": {"kind": "status", "code": 503}});
-    let id = manager.request("POST", "/faults").unsigned().json(&rule).send().expect(201).json()["id"].clone();
+    let id =
+        manager.request("POST", "/faults").unsigned().json(&rule).send().expect(201).json()["id"].clone();
     client.get("/dbs").send().expect(503);
     let state = manager.get("/faults").unsigned().send().expect(200).json();
-    assert_eq!((state["faults"][0]["id"].clone(), state["faults"][0]["struck"].clone()), (id.clone(), json!(1)));
+    assert_eq!(
+        (state["faults"][0]["id"].clone(), state["faults"][0]["struck"].clone()),
+        (id.clone(), json!(1))
+    );
     manager.delete(&format!("/faults/{id}")).unsigned().send().expect(204);
     client.get("/dbs").send().expect(200);
     manager.delete(&format!("/faults/{id}")).unsigned().send().expect(404);
     manager.request("POST", "/faults").unsigned().json(&rule).send().expect(201);
     manager.delete("/faults").unsigned().send().expect(204);
     client.get("/dbs").send().expect(200);
-    for wrong in [json!({"verdict": {"kind": "explode"}}), json!({"verdict": {"kind": "hang"}, "probability": 2})] {
+    for wrong in
+        [json!({"verdict": {"kind": "explode"}}), json!({"verdict": {"kind": "hang"}, "probability": 2})]
+    {
         manager.request("POST", "/faults").unsigned().json(&wrong).send().expect(400);
     }
 }

@@ -50,7 +50,9 @@ fn etags_guard_reads_and_writes() {
     assert_eq!(unchanged.status, 304);
     assert!(unchanged.body.is_empty());
     client.get(ITEM).key("x").header("if-none-match", "\"other\"").send().expect(200);
-    let mut replace = |etag: &str| client.put(ITEM, &json!({"id": "a", "pk": "x"})).key("x").header("if-match", etag).send();
+    let mut replace = |etag: &str| {
+        client.put(ITEM, &json!({"id": "a", "pk": "x"})).key("x").header("if-match", etag).send()
+    };
     let lost = replace("\"stale\"");
     assert_eq!((lost.status, lost.json()["code"].clone()), (412, json!("PreconditionFailed")));
     replace(&etag).expect(200);
@@ -61,8 +63,12 @@ fn etags_guard_reads_and_writes() {
 #[test]
 fn a_minimal_answer_has_headers_and_no_body() {
     let (_emulator, mut client) = with_container();
-    let answer =
-        client.post(ITEMS, &json!({"id": "a", "pk": "x"})).key("x").header("prefer", "return=minimal").send().expect(201);
+    let answer = client
+        .post(ITEMS, &json!({"id": "a", "pk": "x"}))
+        .key("x")
+        .header("prefer", "return=minimal")
+        .send()
+        .expect(201);
     assert!(answer.body.is_empty());
     assert!(!answer.header("etag").is_empty());
 }
@@ -76,9 +82,11 @@ fn a_patch_comes_as_an_object_or_as_a_bare_array() {
     let increment = json!({"operations": [{"op": "incr", "path": "/n", "value": 4}]});
     let answer = client.request("PATCH", ITEM).json(&increment).key("x").send().expect(200).json();
     assert_eq!((answer["n"].clone(), answer["tag"].clone()), (json!(5), json!("t")));
-    let conditional = json!({"condition": "from c where c.n = 1", "operations": [{"op": "set", "path": "/n", "value": 0}]});
+    let conditional =
+        json!({"condition": "from c where c.n = 1", "operations": [{"op": "set", "path": "/n", "value": 0}]});
     client.request("PATCH", ITEM).json(&conditional).key("x").send().expect(412);
-    let holds = json!({"condition": "from c where c.n = 5", "operations": [{"op": "set", "path": "/n", "value": 0}]});
+    let holds =
+        json!({"condition": "from c where c.n = 5", "operations": [{"op": "set", "path": "/n", "value": 0}]});
     client.request("PATCH", ITEM).json(&holds).key("x").send().expect(200);
     let mut many = Vec::new();
     many.resize(11, json!({"op": "set", "path": "/n", "value": 0}));
@@ -90,7 +98,8 @@ fn a_wrong_or_missing_partition_key_is_400_1001() {
     let (_emulator, mut client) = with_container();
     let mismatch = client.post(ITEMS, &json!({"id": "a", "pk": "x"})).key("y").send();
     assert_eq!(mismatch.status(), (400, 1001));
-    let broken = client.post(ITEMS, &json!({"id": "a", "pk": "x"})).header("x-ms-documentdb-partitionkey", "x").send();
+    let broken =
+        client.post(ITEMS, &json!({"id": "a", "pk": "x"})).header("x-ms-documentdb-partitionkey", "x").send();
     assert_eq!(broken.status, 400);
     assert_eq!(client.get(ITEM).send().status, 400);
 }
@@ -107,9 +116,11 @@ fn a_missing_container_or_database_is_404() {
 #[test]
 fn a_wrong_container_rid_is_400_1024() {
     let (_emulator, mut client) = with_container();
-    let rid = client.create(&json!({"id": "a", "pk": "x"})).expect(201).header("x-ms-content-path").to_owned();
-    let mut read =
-        |rid: &str| client.get(ITEM).key("x").header("x-ms-cosmos-intended-collection-rid", rid).send().status();
+    let rid =
+        client.create(&json!({"id": "a", "pk": "x"})).expect(201).header("x-ms-content-path").to_owned();
+    let mut read = |rid: &str| {
+        client.get(ITEM).key("x").header("x-ms-cosmos-intended-collection-rid", rid).send().status()
+    };
     assert_eq!(read(&rid), (200, 0));
     assert_eq!(read("AAAAAAAAAAA="), (400, 1024));
 }
@@ -135,8 +146,10 @@ fn items_are_addressed_by_resource_ids_as_well() {
 #[test]
 fn a_session_ahead_of_the_server_is_404_1002() {
     let (_emulator, mut client) = with_container();
-    let token = client.create(&json!({"id": "a", "pk": "x"})).expect(201).header("x-ms-session-token").to_owned();
-    let mut read = |token: &str| client.get(ITEM).key("x").header("x-ms-session-token", token).send().status();
+    let token =
+        client.create(&json!({"id": "a", "pk": "x"})).expect(201).header("x-ms-session-token").to_owned();
+    let mut read =
+        |token: &str| client.get(ITEM).key("x").header("x-ms-session-token", token).send().status();
     assert_eq!(read(&token), (200, 0));
     assert_eq!(read("0:-1#999999"), (404, 1002));
 }

@@ -10,7 +10,8 @@ fn requests_are_counted_by_operation_and_container() {
     let (emulator, mut client) = with_container();
     emulator.ledger().reset();
     client.create(&json!({"id": "a", "pk": "x"})).expect(201);
-    let charge: f64 = client.get("/dbs/d/colls/c/docs/a").key("x").send().header("x-ms-request-charge").parse().unwrap();
+    let charge: f64 =
+        client.get("/dbs/d/colls/c/docs/a").key("x").send().header("x-ms-request-charge").parse().unwrap();
     client.get("/dbs/d/colls/c/docs/b").key("x").send().expect(404);
     let ledger = emulator.ledger().snapshot();
     let reads = ledger.lines.iter().find(|line| line.operation == Operation::ReadItem).unwrap();
@@ -35,7 +36,10 @@ fn the_management_port_tells_health_account_ledger_and_metrics() {
     let ledger = ask("/ledger").expect(200).json();
     assert_eq!(ledger["totals"]["requests"], 2);
     let metrics = String::from_utf8(ask("/metrics").expect(200).body).unwrap();
-    assert!(metrics.contains("cosmos_emulator_requests_total{operation=\"createDatabase\",container=\"\"} 1"), "{metrics}");
+    assert!(
+        metrics.contains("cosmos_emulator_requests_total{operation=\"createDatabase\",container=\"\"} 1"),
+        "{metrics}"
+    );
     assert!(metrics.contains("cosmos_emulator_connections_open 1"), "{metrics}");
     assert_eq!(ask("/elsewhere").status, 404);
     assert_eq!(manager.request("PUT", "/health").unsigned().send().status, 405);

@@ -77,7 +77,10 @@ fn an_item_above_two_megabytes_is_413() {
 #[test]
 fn oversized_heads_are_refused() {
     let emulator = emulator();
-    let long_header = format!("GET /dbs HTTP/1.1\r\nhost: x\r\nx-ms-version: 2020-07-15\r\nx-long: {}\r\n\r\n", "a".repeat(200_000));
+    let long_header = format!(
+        "GET /dbs HTTP/1.1\r\nhost: x\r\nx-ms-version: 2020-07-15\r\nx-long: {}\r\n\r\n",
+        "a".repeat(200_000)
+    );
     assert_eq!(raw(&emulator, long_header.as_bytes()), 431);
     let long_path = format!("GET /dbs/{} HTTP/1.1\r\nhost: x\r\n\r\n", "a".repeat(200_000));
     assert!(matches!(raw(&emulator, long_path.as_bytes()), 414 | 431));
@@ -110,7 +113,8 @@ fn bytes_that_are_not_http_are_refused_or_closed() {
 #[test]
 fn a_truncated_request_ends_quietly() {
     let emulator = Emulator::start(Config::default().with_auth(Auth::Open)).unwrap();
-    let head = "POST /dbs HTTP/1.1\r\nhost: x\r\nx-ms-version: 2020-07-15\r\ncontent-length: 100\r\n\r\n{\"id\":";
+    let head =
+        "POST /dbs HTTP/1.1\r\nhost: x\r\nx-ms-version: 2020-07-15\r\ncontent-length: 100\r\n\r\n{\"id\":";
     assert_eq!(raw(&emulator, head.as_bytes()), 0);
     still_serves(&emulator);
     assert_eq!(Client::new(&emulator).get("/dbs").send().json()["_count"], 0, "nothing was created");
@@ -136,7 +140,8 @@ fn a_slow_body_is_408() {
     let config = Config { limits, ..Config::default() }.with_auth(Auth::Open);
     let emulator = Emulator::start(config).unwrap();
     let mut stream = connect(&emulator);
-    let head = "POST /dbs HTTP/1.1\r\nhost: x\r\nx-ms-version: 2020-07-15\r\ncontent-length: 100\r\n\r\n{\"id\":";
+    let head =
+        "POST /dbs HTTP/1.1\r\nhost: x\r\nx-ms-version: 2020-07-15\r\ncontent-length: 100\r\n\r\n{\"id\":";
     stream.write_all(head.as_bytes()).unwrap();
     assert_eq!(read_answer(&mut BufReader::new(stream)).unwrap().status, 408);
 }
@@ -156,7 +161,9 @@ fn connections_beyond_the_limit_wait_for_a_place() {
 fn odd_header_values_are_400_or_ignored() {
     let (emulator, mut client) = with_container();
     client.create(&json!({"id": "a", "pk": "x"})).expect(201);
-    let mut read = |name: &str, value: &str| client.get(&format!("{ITEMS}/a")).key("x").header(name, value).send().status;
+    let mut read = |name: &str, value: &str| {
+        client.get(&format!("{ITEMS}/a")).key("x").header(name, value).send().status
+    };
     assert_eq!(read("x-unknown", "whatever"), 200);
     assert_eq!(read("x-ms-session-token", "garbage"), 400);
     assert_eq!(read("x-ms-documentdb-partitionkey", "[[]]"), 400);
@@ -176,7 +183,16 @@ fn hostile_queries_are_400() {
     let deep = format!("SELECT * FROM c WHERE {}1=1{}", "(".repeat(20_000), ")".repeat(20_000));
     let long = format!("SELECT * FROM c WHERE c.id = '{}'", "a".repeat(600_000));
     let chain = format!("SELECT * FROM c WHERE {}true", "NOT ".repeat(50_000));
-    for text in ["", "SELECT", "DROP TABLE c", "SELECT * FROM c WHERE", "SELECT * FROM c /* no */", &deep, &long, &chain] {
+    for text in [
+        "",
+        "SELECT",
+        "DROP TABLE c",
+        "SELECT * FROM c WHERE",
+        "SELECT * FROM c /* no */",
+        &deep,
+        &long,
+        &chain,
+    ] {
         let status = client.query(text).status;
         assert_eq!(status, 400, "{}", &text[..text.len().min(60)]);
     }

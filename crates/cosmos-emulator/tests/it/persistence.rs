@@ -15,7 +15,9 @@ fn items_survive_a_restart_with_their_versions() {
             let emulator = Emulator::start(config()).unwrap();
             let mut client = Client::new(&emulator).with_container();
             (0..20)
-                .map(|index| client.create(&json!({"id": format!("i{index}"), "pk": format!("k{index}")})).expect(201))
+                .map(|index| {
+                    client.create(&json!({"id": format!("i{index}"), "pk": format!("k{index}")})).expect(201)
+                })
                 .collect::<Vec<_>>()
         };
         let emulator = Emulator::start(config()).unwrap();
@@ -28,7 +30,8 @@ fn items_survive_a_restart_with_their_versions() {
         }
         client.create(&json!({"id": "i0", "pk": "k0"})).expect(409);
         let session = written[7].header("x-ms-session-token").to_owned();
-        let read = client.get("/dbs/d/colls/c/docs/i7").key("k7").header("x-ms-session-token", &session).send();
+        let read =
+            client.get("/dbs/d/colls/c/docs/i7").key("k7").header("x-ms-session-token", &session).send();
         assert_eq!(read.status, 200, "sessions go on over a restart");
     }
 }

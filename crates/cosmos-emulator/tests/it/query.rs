@@ -12,7 +12,11 @@ fn filled(config: Config) -> (Emulator, Client) {
     let emulator = Emulator::start(config).unwrap();
     let mut client = Client::new(&emulator).with_container();
     for n in 0..12 {
-        client.create(&json!({"id": format!("i{n:02}"), "pk": format!("k{}", n % 3), "n": n, "even": n % 2 == 0})).expect(201);
+        client
+            .create(
+                &json!({"id": format!("i{n:02}"), "pk": format!("k{}", n % 3), "n": n, "even": n % 2 == 0}),
+            )
+            .expect(201);
     }
     (emulator, client)
 }
@@ -89,12 +93,17 @@ fn what_needs_a_client_to_merge_is_refused_with_its_plan() {
     ] {
         let answer = client.query(text);
         assert_eq!(answer.status(), (400, 1004), "{text}");
-        let plan: Value = serde_json::from_str(answer.json()["additionalErrorInfo"].as_str().unwrap()).unwrap();
+        let plan: Value =
+            serde_json::from_str(answer.json()["additionalErrorInfo"].as_str().unwrap()).unwrap();
         assert!(plan["queryInfo"].is_object() && plan["queryRanges"].is_array(), "{plan}");
     }
     let bare = client.query("SELECT COUNT(1) FROM c");
     assert_eq!(bare.status, 400);
-    assert!(bare.message().contains("Cross partition query only supports 'VALUE <AggregateFunc>'"), "{}", bare.message());
+    assert!(
+        bare.message().contains("Cross partition query only supports 'VALUE <AggregateFunc>'"),
+        "{}",
+        bare.message()
+    );
 }
 
 #[test]
@@ -108,7 +117,11 @@ fn a_cross_partition_query_must_be_allowed() {
     };
     let refused = ask("SELECT * FROM c");
     assert_eq!(refused.status, 400);
-    assert!(refused.message().starts_with("Cross partition query is required but disabled."), "{}", refused.message());
+    assert!(
+        refused.message().starts_with("Cross partition query is required but disabled."),
+        "{}",
+        refused.message()
+    );
     assert!(refused.json()["additionalErrorInfo"].is_string());
     assert_eq!(rows(&ask("SELECT VALUE c.n FROM c WHERE c.pk = 'k2' AND c.n > 5").expect(200)).len(), 2);
 }
@@ -117,7 +130,10 @@ fn a_cross_partition_query_must_be_allowed() {
 fn everything_can_be_served_when_asked_to() {
     let (_emulator, mut client) = filled(Config { gateway: Gateway::ServeAll, ..four_partitions() });
     assert_eq!(rows(&client.query("SELECT VALUE COUNT(1) FROM c").expect(200)), [json!(12)]);
-    assert_eq!(rows(&client.query("SELECT VALUE c.n FROM c ORDER BY c.n DESC OFFSET 1 LIMIT 2").expect(200)), [json!(10), json!(9)]);
+    assert_eq!(
+        rows(&client.query("SELECT VALUE c.n FROM c ORDER BY c.n DESC OFFSET 1 LIMIT 2").expect(200)),
+        [json!(10), json!(9)]
+    );
 }
 
 #[test]
@@ -144,7 +160,8 @@ fn a_plan_is_answered_and_its_rewritten_query_runs_on_each_range() {
             .header("x-ms-documentdb-partitionkeyrangeid", &range.to_string())
             .send()
             .expect(200);
-        let numbers: Vec<u64> = rows(&answer).iter().map(|row| row["orderByItems"][0]["item"].as_u64().unwrap()).collect();
+        let numbers: Vec<u64> =
+            rows(&answer).iter().map(|row| row["orderByItems"][0]["item"].as_u64().unwrap()).collect();
         assert!(numbers.is_sorted());
         assert_eq!(answer.header("x-ms-documentdb-partitionkeyrangeid"), range.to_string());
         seen += numbers.len();
@@ -168,7 +185,8 @@ fn a_plan_needs_a_client_that_can_run_it() {
 fn a_point_query_reads_one_document() {
     let (emulator, mut client) = filled(four_partitions());
     emulator.ledger().reset();
-    let answer = client.question(&json!({"query": "SELECT * FROM c WHERE c.id = 'i04'"})).key("k1").send().expect(200);
+    let answer =
+        client.question(&json!({"query": "SELECT * FROM c WHERE c.id = 'i04'"})).key("k1").send().expect(200);
     assert_eq!(rows(&answer).len(), 1);
     assert_eq!(emulator.ledger().snapshot().operation(Operation::Query).documents_visited, 1);
 }
@@ -179,8 +197,12 @@ fn a_read_feed_lists_everything_page_by_page() {
     let mut seen = Vec::new();
     let mut token = String::new();
     loop {
-        let answer =
-            client.get(ITEMS).header("x-ms-max-item-count", "5").header("x-ms-continuation", &token).send().expect(200);
+        let answer = client
+            .get(ITEMS)
+            .header("x-ms-max-item-count", "5")
+            .header("x-ms-continuation", &token)
+            .send()
+            .expect(200);
         seen.extend(rows(&answer).iter().map(|row| row["id"].as_str().unwrap().to_owned()));
         token = answer.header("x-ms-continuation").to_owned();
         if token.is_empty() {

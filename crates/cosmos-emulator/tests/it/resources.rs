@@ -44,8 +44,16 @@ fn lists_are_paged() {
     let first = client.get("/dbs").header("x-ms-max-item-count", "2").send().expect(200);
     assert_eq!(first.json()["_count"], 2);
     let token = first.header("x-ms-continuation").to_owned();
-    let second = client.get("/dbs").header("x-ms-max-item-count", "2").header("x-ms-continuation", &token).send().expect(200);
-    assert_eq!((second.json()["Databases"][0]["id"].clone(), second.header("x-ms-continuation")), (json!("c"), ""));
+    let second = client
+        .get("/dbs")
+        .header("x-ms-max-item-count", "2")
+        .header("x-ms-continuation", &token)
+        .send()
+        .expect(200);
+    assert_eq!(
+        (second.json()["Databases"][0]["id"].clone(), second.header("x-ms-continuation")),
+        (json!("c"), "")
+    );
     client.get("/dbs").header("x-ms-continuation", "odd").send().expect(400);
 }
 
@@ -54,11 +62,19 @@ fn ranges_cover_all_keys_and_end_with_304() {
     let emulator = Emulator::start(Config::default().with_partitions(4)).unwrap();
     let mut client = Client::new(&emulator).with_container();
     let path = "/dbs/d/colls/c/pkranges";
-    let first = client.get(path).header("a-im", "Incremental Feed").header("x-ms-max-item-count", "-1").send().expect(200);
+    let first = client
+        .get(path)
+        .header("a-im", "Incremental Feed")
+        .header("x-ms-max-item-count", "-1")
+        .send()
+        .expect(200);
     let body = first.json();
     let ranges = body["PartitionKeyRanges"].as_array().unwrap();
     assert_eq!(ranges.len(), 4);
-    assert_eq!((ranges[0]["minInclusive"].clone(), ranges[3]["maxExclusive"].clone()), (json!(""), json!("FF")));
+    assert_eq!(
+        (ranges[0]["minInclusive"].clone(), ranges[3]["maxExclusive"].clone()),
+        (json!(""), json!("FF"))
+    );
     for pair in ranges.windows(2) {
         assert_eq!(pair[0]["maxExclusive"], pair[1]["minInclusive"]);
     }
@@ -92,8 +108,12 @@ fn databases_containers_and_offers_are_queried() {
     client.post("/dbs", &json!({"id": "d"})).send().expect(201);
     client.post("/dbs", &json!({"id": "e"})).send().expect(201);
     let container = json!({"id": "c", "partitionKey": {"paths": ["/pk"]}});
-    let created =
-        client.post("/dbs/d/colls", &container).header("x-ms-offer-throughput", "500").send().expect(201).json();
+    let created = client
+        .post("/dbs/d/colls", &container)
+        .header("x-ms-offer-throughput", "500")
+        .send()
+        .expect(201)
+        .json();
     let parameters = json!([{"name": "@id", "value": "e"}]);
     let found = ask(&mut client, "/dbs", "SELECT * FROM root r WHERE r.id=@id", &parameters);
     assert_eq!((found["_count"].clone(), found["Databases"][0]["id"].clone()), (json!(1), json!("e")));

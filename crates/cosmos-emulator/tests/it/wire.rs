@@ -30,7 +30,8 @@ fn the_account_is_advertised_where_the_client_found_it() {
 fn item_answers_carry_every_header_the_sdks_depend_on() {
     let (_emulator, mut client) = with_container();
     let created = client.create(&json!({"id": "a", "pk": "x"})).expect(201);
-    let read = client.get("/dbs/d/colls/c/docs/a").key("x").header("x-ms-activity-id", "my-id").send().expect(200);
+    let read =
+        client.get("/dbs/d/colls/c/docs/a").key("x").header("x-ms-activity-id", "my-id").send().expect(200);
     for answer in [&created, &read] {
         for name in [
             "x-ms-session-token",
@@ -74,7 +75,8 @@ fn a_wrong_path_is_400_and_a_wrong_verb_405() {
     let mut client = Client::new(&emulator);
     let wrong = client.request("GET", "/dbs").unsigned().text();
     let wrong = String::from_utf8(wrong).unwrap().replace("GET /dbs ", "GET /nothing/here ");
-    let mut stream = TcpStream::connect(emulator.endpoint().trim_start_matches("http://").trim_end_matches('/')).unwrap();
+    let mut stream =
+        TcpStream::connect(emulator.endpoint().trim_start_matches("http://").trim_end_matches('/')).unwrap();
     stream.write_all(wrong.as_bytes()).unwrap();
     let answer = read_answer(&mut BufReader::new(stream)).unwrap();
     assert_eq!(answer.status, 400);
@@ -114,17 +116,21 @@ async fn http2_is_spoken_on_the_same_port_with_twenty_streams() {
     let host = emulator.endpoint().trim_start_matches("http://").trim_end_matches('/').to_owned();
     let stream = tokio::net::TcpStream::connect(&host).await.unwrap();
     let io = hyper_util::rt::TokioIo::new(stream);
-    let (sender, connection) =
+    let (mut sender, connection) =
         hyper::client::conn::http2::handshake(hyper_util::rt::TokioExecutor::new(), io).await.unwrap();
     let connection = tokio::spawn(connection);
-    let mut running = Vec::new();
-    for _ in 0..60 {
-        let mut sender = sender.clone();
-        let request = http::Request::builder()
+    let request = || {
+        http::Request::builder()
             .uri(format!("http://{host}/"))
             .header("x-ms-version", "2020-07-15")
             .body(Full::<Bytes>::default())
-            .unwrap();
+            .unwrap()
+    };
+    // With the first answer the client knows how many streams it may open at once.
+    assert_eq!(sender.send_request(request()).await.unwrap().status(), 200);
+    let mut running = Vec::new();
+    for _ in 0..60 {
+        let (mut sender, request) = (sender.clone(), request());
         running.push(tokio::spawn(async move {
             sender.ready().await.unwrap();
             let answer = sender.send_request(request).await.unwrap();
