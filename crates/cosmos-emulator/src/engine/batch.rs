@@ -62,7 +62,8 @@ impl Engine {
         if let Some((at, failure)) = failed {
             drop(writer);
             let standing = partition.standing(0);
-            let charge = results.iter().map(|result: &BatchResult| result.charge).sum::<f64>() + failure.charge;
+            let charge =
+                results.iter().map(|result: &BatchResult| result.charge).sum::<f64>() + failure.charge;
             let mut results: Vec<_> = (0..count).map(|_| dependent()).collect();
             results[at] = refused(failure);
             return Ok(BatchReply { status: 207, results, charge, standing, ticket: None });
@@ -120,8 +121,10 @@ fn prepare(
         return Err(Failure::bad_request("The partition key of an operation is not the one of its batch.")
             .with_sub_status(1001));
     }
-    if let ItemOp::Replace { id, .. } | ItemOp::Read { id } | ItemOp::Delete { id } | ItemOp::Patch { id, .. } =
-        &operation.op
+    if let ItemOp::Replace { id, .. }
+    | ItemOp::Read { id }
+    | ItemOp::Delete { id }
+    | ItemOp::Patch { id, .. } = &operation.op
     {
         document::check_id(id)?;
     }

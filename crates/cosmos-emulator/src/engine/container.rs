@@ -10,9 +10,9 @@ use cosmos_wire::rid::Rid;
 use serde_json::Value;
 
 use super::catalog::offer::Offer;
+use super::index::policy::Policy;
 use super::key::EpkKey;
 use super::partition::Partition;
-use super::policy::Policy;
 use crate::Failure;
 use crate::sql::source::Path;
 
@@ -166,14 +166,17 @@ impl Container {
     pub(crate) fn is_immutable(&self, path: &[String]) -> bool {
         let is_key = |segments: &[String]| segments.starts_with(path) || path.starts_with(segments);
         path[0] == "id"
-            || super::terms::is_system_property(&path[0])
+            || super::index::terms::is_system_property(&path[0])
             || self.definition.paths().iter().any(|key| is_key(key.segments()))
     }
 }
 
 impl std::fmt::Debug for Container {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Container").field("link", &self.alt_link()).field("rid", &self.rid()).finish_non_exhaustive()
+        f.debug_struct("Container")
+            .field("link", &self.alt_link())
+            .field("rid", &self.rid())
+            .finish_non_exhaustive()
     }
 }
 

@@ -5,8 +5,8 @@ use cosmos_wire::partition_key::PartitionKey;
 use serde_json::{Map, Value};
 
 use super::container::Container;
+use super::index::terms::is_system_property;
 use super::json::{self, Malformed};
-use super::terms::is_system_property;
 use crate::Failure;
 
 /// What a request or a document may weigh.
@@ -64,7 +64,9 @@ fn refused(malformed: Malformed) -> Failure {
     Failure::bad_request(match malformed {
         Malformed::Syntax(at) => format!("{INVALID_PAYLOAD} It is not JSON at byte {at}."),
         Malformed::DuplicateKey(name) => format!("{INVALID_PAYLOAD} The property '{name}' is there twice."),
-        Malformed::TooDeep => format!("{INVALID_PAYLOAD} It is nested deeper than {} levels.", json::DEPTH_MAX),
+        Malformed::TooDeep => {
+            format!("{INVALID_PAYLOAD} It is nested deeper than {} levels.", json::DEPTH_MAX)
+        }
         Malformed::NumberRange => "The request payload is invalid".to_owned(),
     })
 }
@@ -96,8 +98,10 @@ pub(crate) fn check_key(container: &Container, fields: &Value, header: &Partitio
     if container.partition_key().extract(fields) == *header {
         return Ok(());
     }
-    Err(Failure::bad_request("PartitionKey extracted from document doesn't match the one specified in the header")
-        .with_sub_status(1001))
+    Err(Failure::bad_request(
+        "PartitionKey extracted from document doesn't match the one specified in the header",
+    )
+    .with_sub_status(1001))
 }
 
 /// A stored item.
@@ -173,7 +177,12 @@ pub(crate) fn deadline(timestamp: u64, own_ttl: Option<i32>, default_ttl: Option
 }
 
 /// Writes the value of the store for a document; returns it and where the JSON text begins in it.
-pub(crate) fn stored_bytes(container: &Container, fields: &Map<String, Value>, ttl: Option<i32>, stamp: Stamp) -> Bytes {
+pub(crate) fn stored_bytes(
+    container: &Container,
+    fields: &Map<String, Value>,
+    ttl: Option<i32>,
+    stamp: Stamp,
+) -> Bytes {
     let mut out = Vec::with_capacity(HEADER_BYTES + 512);
     out.push(HEADER_VERSION);
     out.extend_from_slice(&stamp.lsn.to_be_bytes());
@@ -219,7 +228,8 @@ pub(crate) fn too_large() -> Failure {
 }
 
 /// What the service says to a body it cannot read.
-pub(crate) const INVALID_PAYLOAD: &str = "The request payload is invalid. Ensure to provide a valid request payload.";
+pub(crate) const INVALID_PAYLOAD: &str =
+    "The request payload is invalid. Ensure to provide a valid request payload.";
 
 #[cfg(test)]
 mod tests {
@@ -231,8 +241,17 @@ mod tests {
         assert_eq!(draft.fields.keys().collect::<Vec<_>>(), ["id", "_mine", "ttl"]);
         assert_eq!((draft.id.as_str(), draft.ttl), ("1", Some(5)));
         for body in [
-            "[]", "{}", r#"{"id":1}"#, r#"{"id":""}"#, r#"{"id":"a/b"}"#, r#"{"id":"a\\b"}"#, r#"{"id":"1","ttl":0}"#,
-            r#"{"id":"1","ttl":-2}"#, r#"{"id":"1","ttl":"x"}"#, r#"{"id":"1","a":1e999}"#, r#"{"id":"1","id":"2"}"#,
+            "[]",
+            "{}",
+            r#"{"id":1}"#,
+            r#"{"id":""}"#,
+            r#"{"id":"a/b"}"#,
+            r#"{"id":"a\\b"}"#,
+            r#"{"id":"1","ttl":0}"#,
+            r#"{"id":"1","ttl":-2}"#,
+            r#"{"id":"1","ttl":"x"}"#,
+            r#"{"id":"1","a":1e999}"#,
+            r#"{"id":"1","id":"2"}"#,
         ] {
             assert_eq!(Draft::parse(body.as_bytes()).map(drop).map_err(|f| f.status), Err(400), "{body}");
         }
@@ -263,7 +282,11 @@ mod tests {
     fn etags_match_with_and_without_quotes() {
         let etag = etag_text(0x6201_e654, 1_791_622_915);
         assert_eq!(etag, "\"6201e654-0000-0100-0000-6ac9ff030000\"");
-        assert!(etag_matches(&etag, &etag) && etag_matches(etag.trim_matches('"'), &etag) && etag_matches("*", &etag));
+        assert!(
+            etag_matches(&etag, &etag)
+                && etag_matches(etag.trim_matches('"'), &etag)
+                && etag_matches("*", &etag)
+        );
         assert!(!etag_matches("\"x\"", &etag));
     }
 }

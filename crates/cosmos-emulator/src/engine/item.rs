@@ -8,13 +8,14 @@ use serde_json::Value;
 
 use super::container::{Container, epk_key, too_few_components};
 use super::document::{self, Draft, Stored, etag_matches};
+use super::index::path::PathId;
 use super::key::{self, EpkKey};
 use super::patch::Patch;
-use super::path::PathId;
 use super::request::{Conditions, ItemOp, ItemReply, ItemRequest, storage_failed};
 use super::writer::{Content, Writer};
-use super::{Engine, condition, quota};
+use super::{Engine, quota};
 use crate::Failure;
+use crate::sql::Filter;
 
 /// An operation whose document is parsed and checked.
 pub(crate) enum Prepared {
@@ -88,18 +89,26 @@ impl Engine {
         let counter = rid.counter().ok_or_else(missing)?;
         let epk = epk_key(&container.epk(partition_key)?);
         let entry = key::partition_entry(container.number, PathId::CREATION.get(), &epk, &[], counter);
-        let place = self.storage().get(&entry).map_err(|error| storage_failed(&error))?.ok_or_else(missing)?;
+        let place =
+            self.storage().get(&entry).map_err(|error| storage_failed(&error))?.ok_or_else(missing)?;
         let (_, id) = key::split_place(&place).ok_or_else(missing)?;
         Ok(id.to_owned())
     }
 
     /// An item as it is stored, unless it expired.
-    pub(crate) fn stored(&self, container: &Container, epk: &EpkKey, id: &str) -> Result<Option<Stored>, Failure> {
+    pub(crate) fn stored(
+        &self,
+        container: &Container,
+        epk: &EpkKey,
+        id: &str,
+    ) -> Result<Option<Stored>, Failure> {
         let key = key::item(container.number, epk, id);
         let found = self.storage().get(&key).map_err(|error| storage_failed(&error))?;
         let default_ttl = container.shape().default_ttl;
         let stored = found.as_ref().and_then(Stored::from_bytes);
-        Ok(stored.filter(|stored| default_ttl.is_none() || !stored.is_expired(default_ttl, self.clock().now_seconds())))
+        Ok(stored.filter(|stored| {
+            default_ttl.is_none() || !stored.is_expired(default_ttl, self.clock().now_seconds())
+        }))
     }
 }
 
@@ -111,7 +120,9 @@ pub(crate) fn prepare(container: &Container, key: &PartitionKey, op: ItemOp) -> 
         let document = draft.into_value();
         document::check_key(container, &document, key)?;
         if address.is_some_and(|address| address != id) {
-            return Err(Failure::bad_request("The 'id' of the document and the one in the address are not the same."));
+            return Err(Failure::bad_request(
+                "The 'id' of the document and the one in the address are not the same.",
+            ));
         }
         Ok(Prepared::Put { mode, id, document, ttl })
     };
@@ -187,7 +198,7 @@ fn patch_item(
     let old = existing(writer, epk, id, conditions)?;
     let document = old.value()?;
     if let Some(condition) = &patch.condition
-        && !condition::holds(condition, &document)?
+        && !Filter::parse(condition)?.matches(&document, writer.time)?
     {
         return Err(with_charge(precondition_failed().with_sub_status(1110), quota::REFUSED_WRITE));
     }
@@ -198,7 +209,8 @@ fn patch_item(
     let document = draft.into_value();
     let written = writer.put(epk, Some(&old), &Content { id, document: &document, ttl })?;
     let operations = patch.operations.len();
-    let charge = quota::patch(old.body.len(), written.stored.body.len(), written.indexed_properties, operations);
+    let charge =
+        quota::patch(old.body.len(), written.stored.body.len(), written.indexed_properties, operations);
     Ok(Done { charge, ..shown(200, &written.stored) })
 }
 
@@ -233,7 +245,13 @@ fn read(stored: Option<&Stored>, conditions: &Conditions) -> Result<Done, Failur
 }
 
 fn shown(status: u16, stored: &Stored) -> Done {
-    Done { status, body: stored.body.clone(), etag: Some(stored.etag()), charge: 0.0, item_lsn: Some(stored.lsn) }
+    Done {
+        status,
+        body: stored.body.clone(),
+        etag: Some(stored.etag()),
+        charge: 0.0,
+        item_lsn: Some(stored.lsn),
+    }
 }
 
 fn missing() -> Failure {
@@ -241,12 +259,18 @@ fn missing() -> Failure {
 }
 
 fn conflict() -> Failure {
-    with_charge(Failure::new(409, "Entity with the specified id already exists in the system."), quota::REFUSED_WRITE)
+    with_charge(
+        Failure::new(409, "Entity with the specified id already exists in the system."),
+        quota::REFUSED_WRITE,
+    )
 }
 
 /// An etag that is no longer the item's.
 pub(crate) fn precondition_failed() -> Failure {
-    let failure = Failure::new(412, "Operation cannot be performed because one of the specified precondition is not met.");
+    let failure = Failure::new(
+        412,
+        "Operation cannot be performed because one of the specified precondition is not met.",
+    );
     with_charge(failure, quota::REFUSED_WRITE)
 }
 

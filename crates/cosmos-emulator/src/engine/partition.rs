@@ -136,7 +136,8 @@ mod tests {
     #[test]
     fn a_session_ahead_of_the_partition_is_refused_with_1002() {
         let segment = Segment { container: 1, range: 0 };
-        let partition = Partition::new(segment, EpkRange::full(), Vec::new(), Counters { lsn: 5, rid: 0, etag: 0 });
+        let partition =
+            Partition::new(segment, EpkRange::full(), Vec::new(), Counters { lsn: 5, rid: 0, etag: 0 });
         assert_eq!(partition.check_session(Some("0:-1#5")), Ok(()));
         assert_eq!(partition.check_session(Some("1:-1#9")), Ok(()));
         let refused = partition.check_session(Some("1:-1#2,0:-1#6")).expect_err("ahead");

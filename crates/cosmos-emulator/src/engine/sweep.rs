@@ -37,11 +37,21 @@ impl Engine {
         Ok(removed + self.purge(work_max - removed)?)
     }
 
-    fn sweep_partition(&self, container: &Container, partition: &Partition, items_max: usize) -> Result<usize, Failure> {
+    fn sweep_partition(
+        &self,
+        container: &Container,
+        partition: &Partition,
+        items_max: usize,
+    ) -> Result<usize, Failure> {
         let now = self.clock().now_seconds();
         let lower = key::expiries(partition.segment);
         let upper = key::expiry(partition.segment, now + 1, 0);
-        if self.storage().scan(Bound::Included(&lower), Bound::Excluded(&upper), Order::Forward).next().is_none() {
+        if self
+            .storage()
+            .scan(Bound::Included(&lower), Bound::Excluded(&upper), Order::Forward)
+            .next()
+            .is_none()
+        {
             return Ok(0);
         }
         let mut writer = match Writer::begin(self, container, partition) {
@@ -96,7 +106,12 @@ impl Engine {
     }
 
     /// Removes up to `entries_max` keys of a range; returns how many.
-    pub(crate) fn delete_range(&self, lower: &[u8], upper: &[u8], entries_max: usize) -> Result<usize, Failure> {
+    pub(crate) fn delete_range(
+        &self,
+        lower: &[u8],
+        upper: &[u8],
+        entries_max: usize,
+    ) -> Result<usize, Failure> {
         let mut removed = 0;
         while removed < entries_max {
             let changes: Vec<_> = self

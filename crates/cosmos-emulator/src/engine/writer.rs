@@ -9,11 +9,12 @@ use serde_json::{Map, Value};
 
 use super::container::{Container, IndexState, Shape};
 use super::document::{self, Stamp, Stored};
-use super::encode;
+use super::index::encode;
+use super::index::path::{PathId, value_at};
+use super::index::policy::Mode;
+use super::index::terms::{self, Side, Terms};
 use super::key::{self, EpkKey, Segment};
 use super::partition::{Counters, Partition};
-use super::path::{PathId, value_at};
-use super::terms::{self, Side, Terms};
 use super::{Engine, request};
 use crate::Failure;
 use crate::storage::{Batch, Change, Ticket};
@@ -31,6 +32,8 @@ pub(crate) struct Writer<'a> {
     pending: HashMap<Bytes, Option<Bytes>>,
     /// Seconds since 1970.
     pub(crate) now: u64,
+    /// The same moment, for expressions.
+    pub(crate) time: std::time::SystemTime,
 }
 
 /// A new content for an item.
@@ -48,10 +51,15 @@ pub(crate) struct Written {
 
 impl<'a> Writer<'a> {
     /// Waits for the writers before, then begins.
-    pub(crate) fn begin(engine: &'a Engine, container: &'a Container, partition: &'a Partition) -> Result<Self, Failure> {
+    pub(crate) fn begin(
+        engine: &'a Engine,
+        container: &'a Container,
+        partition: &'a Partition,
+    ) -> Result<Self, Failure> {
         let held = partition.lock();
         container.check_exists()?;
         let next = Counters { lsn: held.lsn + 1, ..*held };
+        let time = engine.clock().now();
         Ok(Self {
             engine,
             container,
@@ -62,6 +70,7 @@ impl<'a> Writer<'a> {
             changes: Vec::new(),
             pending: HashMap::new(),
             now: engine.clock().now_seconds(),
+            time,
         })
     }
 
@@ -85,7 +94,12 @@ impl<'a> Writer<'a> {
     }
 
     /// Stores an item that is new, or over the one that was found.
-    pub(crate) fn put(&mut self, epk: &EpkKey, old: Option<&Stored>, content: &Content<'_>) -> Result<Written, Failure> {
+    pub(crate) fn put(
+        &mut self,
+        epk: &EpkKey,
+        old: Option<&Stored>,
+        content: &Content<'_>,
+    ) -> Result<Written, Failure> {
         let item_key = key::item(self.container.number, epk, content.id);
         if old.is_none() {
             self.remove_expired(epk, content.id)?;
@@ -112,9 +126,9 @@ impl<'a> Writer<'a> {
         };
         self.put_unique(epk, content, old_document.as_ref())?;
         let place = key::place(epk, content.id);
-        let new_terms = self.terms(content.document, stored.timestamp);
+        let new_terms = self.terms(content.document, &stored);
         let old_terms = match (old, &old_document) {
-            (Some(old), Some(document)) => self.terms(document, old.timestamp),
+            (Some(old), Some(document)) => self.terms(document, old),
             _ => Terms::default(),
         };
         let segment = self.partition.segment;
@@ -143,7 +157,7 @@ impl<'a> Writer<'a> {
                 debug_assert!(at < self.shape.unique_keys.len());
                 self.set(key, None);
             }
-            self.terms(&document, old.timestamp)
+            self.terms(&document, old)
         } else {
             Terms::default()
         };
@@ -180,11 +194,11 @@ impl<'a> Writer<'a> {
     }
 
     fn needs_old_document(&self) -> bool {
-        self.shape.policy.mode == super::policy::Mode::Consistent || !self.shape.unique_keys.is_empty()
+        self.shape.policy.mode == Mode::Consistent || !self.shape.unique_keys.is_empty()
     }
 
-    fn terms(&self, document: &Value, timestamp: u64) -> Terms {
-        terms::terms(document, timestamp, &self.shape.policy, &self.shape.tracked)
+    fn terms(&self, document: &Value, stored: &Stored) -> Terms {
+        terms::terms(document, stored.timestamp, stored.rid, &self.shape.policy, &self.shape.tracked)
     }
 
     fn put_difference(&mut self, epk: &EpkKey, place: &Bytes, rid: u64, old: &Terms, new: &Terms) {
@@ -192,7 +206,12 @@ impl<'a> Writer<'a> {
         terms::difference(old, new, |side, path, value| match side {
             Side::Added => self.put_entry(epk, place, path, value, rid),
             Side::Removed => {
-                self.changes.push(Change::Delete(key::value_entry(self.partition.segment, path.get(), value, rid)));
+                self.changes.push(Change::Delete(key::value_entry(
+                    self.partition.segment,
+                    path.get(),
+                    value,
+                    rid,
+                )));
                 let entry = key::partition_entry(self.container.number, path.get(), epk, value, rid);
                 self.changes.push(Change::Delete(entry));
             }
@@ -203,7 +222,12 @@ impl<'a> Writer<'a> {
         push_entry(&mut self.changes, self.partition.segment, epk, place, path, value, rid);
     }
 
-    fn put_unique(&mut self, epk: &EpkKey, content: &Content<'_>, old: Option<&Value>) -> Result<(), Failure> {
+    fn put_unique(
+        &mut self,
+        epk: &EpkKey,
+        content: &Content<'_>,
+        old: Option<&Value>,
+    ) -> Result<(), Failure> {
         if self.shape.unique_keys.is_empty() {
             return Ok(());
         }
@@ -289,8 +313,12 @@ fn unique_values(document: &Value, paths: &[crate::sql::source::Path]) -> Vec<u8
     let mut out = Vec::new();
     for path in paths {
         match value_at(document, path) {
-            Some(value @ (Value::Array(_) | Value::Object(_))) => out.extend_from_slice(value.to_string().as_bytes()),
-            Some(Value::String(text)) if text.len() > encode::STRING_BYTES_MAX => out.extend_from_slice(text.as_bytes()),
+            Some(value @ (Value::Array(_) | Value::Object(_))) => {
+                out.extend_from_slice(value.to_string().as_bytes())
+            }
+            Some(Value::String(text)) if text.len() > encode::STRING_BYTES_MAX => {
+                out.extend_from_slice(text.as_bytes())
+            }
             value => encode::push(&mut out, value),
         }
         out.push(0);

@@ -4,8 +4,8 @@ use cosmos_wire::partition_key::Definition;
 use serde_json::{Map, Value, json};
 
 use crate::Failure;
-use crate::engine::path::Pattern;
-use crate::engine::policy::{self, Policy};
+use crate::engine::index::path::Pattern;
+use crate::engine::index::policy::{self, Policy};
 use crate::engine::json as text;
 use crate::sql::source::Path;
 
@@ -36,7 +36,8 @@ pub(crate) fn name(body: &Map<String, Value>) -> Result<String, Failure> {
             "The input content is invalid because the required properties - 'id; ' - are missing",
         ));
     };
-    let illegal = name.contains(['/', '\\', '#', '?']) || name.ends_with(' ') || name.contains(char::is_control);
+    let illegal =
+        name.contains(['/', '\\', '#', '?']) || name.ends_with(' ') || name.contains(char::is_control);
     if name.is_empty() || name.chars().count() > NAME_CHARS_MAX || illegal {
         return Err(Failure::bad_request(format!(
             "The input name '{name}' is invalid. Ensure to provide a unique non-empty string less than '255' \
@@ -66,7 +67,10 @@ pub(crate) fn container(body: &[u8]) -> Result<ContainerBody, Failure> {
         fields.insert("defaultTtl".into(), json!(seconds));
     }
     let unique = json!({"uniqueKeys": []});
-    fields.insert("uniqueKeyPolicy".into(), body.get("uniqueKeyPolicy").filter(|p| p.is_object()).cloned().unwrap_or(unique));
+    fields.insert(
+        "uniqueKeyPolicy".into(),
+        body.get("uniqueKeyPolicy").filter(|p| p.is_object()).cloned().unwrap_or(unique),
+    );
     if unique_keys.is_empty() {
         fields.shift_remove("uniqueKeyPolicy");
     }
@@ -111,7 +115,8 @@ fn unique_keys(policy: Option<&Value>) -> Result<Vec<Vec<Path>>, Failure> {
                 .iter()
                 .map(|path| {
                     let text = path.as_str().ok_or_else(|| wrong("paths are strings"))?;
-                    Pattern::parse_plain(text).map_err(|_| wrong(&format!("'{text}' is not a path like '/a/b'")))
+                    Pattern::parse_plain(text)
+                        .map_err(|_| wrong(&format!("'{text}' is not a path like '/a/b'")))
                 })
                 .collect::<Result<Vec<Path>, Failure>>()
         })
@@ -121,12 +126,16 @@ fn unique_keys(policy: Option<&Value>) -> Result<Vec<Vec<Path>>, Failure> {
 fn conflicts(given: Option<&Value>) -> Result<Value, Failure> {
     let given = given.filter(|given| !given.is_null());
     let mode = given.and_then(|given| given.get("mode")).and_then(Value::as_str).unwrap_or("LastWriterWins");
-    let text = |field: &str| given.and_then(|given| given.get(field)).and_then(Value::as_str).unwrap_or("").to_owned();
+    let text = |field: &str| {
+        given.and_then(|given| given.get(field)).and_then(Value::as_str).unwrap_or("").to_owned()
+    };
     match mode.to_ascii_lowercase().as_str() {
         "lastwriterwins" => {
             let path = text("conflictResolutionPath");
             let path = if path.is_empty() { "/_ts".to_owned() } else { path };
-            Ok(json!({"mode": "LastWriterWins", "conflictResolutionPath": path, "conflictResolutionProcedure": ""}))
+            Ok(
+                json!({"mode": "LastWriterWins", "conflictResolutionPath": path, "conflictResolutionProcedure": ""}),
+            )
         }
         "custom" => Ok(json!({"mode": "Custom", "conflictResolutionPath": "",
             "conflictResolutionProcedure": text("conflictResolutionProcedure")})),
@@ -138,7 +147,9 @@ fn geospatial(given: Option<&Value>) -> Result<Value, Failure> {
     match given.and_then(|given| given.get("type")).map(|kind| kind.as_str()) {
         None => Ok(json!({"type": "Geography"})),
         Some(Some(kind @ ("Geography" | "Geometry"))) => Ok(json!({"type": kind})),
-        Some(_) => Err(Failure::bad_request("The 'type' of a geospatialConfig must be 'Geography' or 'Geometry'.")),
+        Some(_) => {
+            Err(Failure::bad_request("The 'type' of a geospatialConfig must be 'Geography' or 'Geometry'."))
+        }
     }
 }
 

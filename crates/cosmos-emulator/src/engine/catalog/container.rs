@@ -73,7 +73,10 @@ impl Engine {
         };
         let changes = vec![
             Change::Put(key::meta(), numbers.to_record().into()),
-            Change::Put(key::container(numbers.container), record::container_record(owner.number, &shape).into()),
+            Change::Put(
+                key::container(numbers.container),
+                record::container_record(owner.number, &shape).into(),
+            ),
         ];
         let identity = Identity {
             number: numbers.container,
@@ -110,7 +113,8 @@ impl Engine {
     pub fn containers(&self, database: &str) -> Result<ResourceFeed, Failure> {
         let catalog = self.catalog();
         let database = catalog.database(database).map_err(owner_not_found)?;
-        let resources = database.containers.values().map(|container| container.shape().body.clone()).collect();
+        let resources =
+            database.containers.values().map(|container| container.shape().body.clone()).collect();
         Ok(ResourceFeed { rid: database.rid.to_string(), resources, charge: quota::METADATA })
     }
 
@@ -235,7 +239,13 @@ impl Engine {
     }
 }
 
-fn reply(status: u16, body: Value, etag: String, rid: String, ticket: Option<crate::storage::Ticket>) -> ResourceReply {
+fn reply(
+    status: u16,
+    body: Value,
+    etag: String,
+    rid: String,
+    ticket: Option<crate::storage::Ticket>,
+) -> ResourceReply {
     ResourceReply { status, body, etag, rid, charge: quota::METADATA, ticket }
 }
 
@@ -244,9 +254,13 @@ fn complete(mut fields: Map<String, Value>, rid: &str, link: &str, etag: &str, n
     fields.insert("_ts".into(), json!(now));
     fields.insert("_self".into(), json!(link));
     fields.insert("_etag".into(), json!(etag));
-    for (name, value) in
-        [("_docs", "docs/"), ("_sprocs", "sprocs/"), ("_triggers", "triggers/"), ("_udfs", "udfs/"), ("_conflicts", "conflicts/")]
-    {
+    for (name, value) in [
+        ("_docs", "docs/"),
+        ("_sprocs", "sprocs/"),
+        ("_triggers", "triggers/"),
+        ("_udfs", "udfs/"),
+        ("_conflicts", "conflicts/"),
+    ] {
         fields.insert(name.into(), json!(value));
     }
     Value::Object(fields)
@@ -264,7 +278,9 @@ fn check_unchanged(container: &Container, old: &Shape, new: &ContainerBody) -> R
         return Err(Failure::bad_request("Document collection partition key cannot be changed."));
     }
     if new.unique_keys != old.unique_keys {
-        return Err(Failure::bad_request("The unique keys of a container cannot be changed after it was created."));
+        return Err(Failure::bad_request(
+            "The unique keys of a container cannot be changed after it was created.",
+        ));
     }
     Ok(())
 }

@@ -14,7 +14,11 @@ impl Engine {
     ///
     /// # Errors
     /// 400 for a body or throughput the service refuses, 409 for a name that is taken.
-    pub fn create_database(&self, body: &[u8], throughput: Option<Throughput>) -> Result<ResourceReply, Failure> {
+    pub fn create_database(
+        &self,
+        body: &[u8],
+        throughput: Option<Throughput>,
+    ) -> Result<ResourceReply, Failure> {
         let name = body::name(&body::object(body)?)?;
         let throughput = throughput.map(offer::check).transpose()?;
         let mut control = self.control();
@@ -31,7 +35,14 @@ impl Engine {
             numbers.offer += 1;
             let etag = numbers.next_etag(now);
             let rid_text = rid.to_string();
-            Offer { rid: numbers.offer_rid(), resource: link.clone(), resource_rid: rid_text, throughput, etag, timestamp: now }
+            Offer {
+                rid: numbers.offer_rid(),
+                resource: link.clone(),
+                resource_rid: rid_text,
+                throughput,
+                etag,
+                timestamp: now,
+            }
         });
         let document = json!({"id": name, "_rid": rid.to_string(), "_self": link, "_etag": etag, "_colls": "colls/",
             "_users": "users/", "_ts": now});
@@ -55,7 +66,14 @@ impl Engine {
         catalog.names.insert(name, database.number);
         catalog.databases.insert(database.number, database);
         *control = numbers;
-        Ok(ResourceReply { status: 201, body: document, etag, rid: rid.to_string(), charge: quota::METADATA, ticket: Some(ticket) })
+        Ok(ResourceReply {
+            status: 201,
+            body: document,
+            etag,
+            rid: rid.to_string(),
+            charge: quota::METADATA,
+            ticket: Some(ticket),
+        })
     }
 
     /// Reads a database by name or resource id.

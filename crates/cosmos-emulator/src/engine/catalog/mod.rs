@@ -96,7 +96,9 @@ impl Catalog {
     /// A database by name or resource id.
     pub(crate) fn database(&self, name: &str) -> Result<&Database, Failure> {
         let by_name = self.names.get(name).and_then(|number| self.databases.get(number));
-        by_name.or_else(|| self.databases.values().find(|database| is_rid(name, database.rid))).ok_or_else(not_found)
+        by_name
+            .or_else(|| self.databases.values().find(|database| is_rid(name, database.rid)))
+            .ok_or_else(not_found)
     }
 
     /// All containers.
@@ -109,7 +111,9 @@ impl Database {
     /// A container by name or resource id.
     pub(crate) fn container(&self, name: &str) -> Result<&Arc<Container>, Failure> {
         let by_name = self.names.get(name).and_then(|number| self.containers.get(number));
-        by_name.or_else(|| self.containers.values().find(|container| is_rid(name, container.rid))).ok_or_else(not_found)
+        by_name
+            .or_else(|| self.containers.values().find(|container| is_rid(name, container.rid)))
+            .ok_or_else(not_found)
     }
 }
 
@@ -155,7 +159,9 @@ fn taken() -> Failure {
 /// Refuses a change of something that is no longer what the client saw.
 fn check_match(if_match: Option<&str>, etag: &str) -> Result<(), Failure> {
     match if_match {
-        Some(wanted) if !super::document::etag_matches(wanted, etag) => Err(super::item::precondition_failed()),
+        Some(wanted) if !super::document::etag_matches(wanted, etag) => {
+            Err(super::item::precondition_failed())
+        }
         Some(_) | None => Ok(()),
     }
 }

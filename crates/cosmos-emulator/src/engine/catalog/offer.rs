@@ -104,7 +104,11 @@ pub(crate) fn check(throughput: Throughput) -> Result<Throughput, Failure> {
 }
 
 /// The throughput an offer's new body asks for.
-pub(crate) fn replaced(old: Throughput, body: &Value, migration: OfferMigration) -> Result<Throughput, Failure> {
+pub(crate) fn replaced(
+    old: Throughput,
+    body: &Value,
+    migration: OfferMigration,
+) -> Result<Throughput, Failure> {
     let content = &body["content"];
     let manual = content["offerThroughput"].as_u64();
     let autoscale = content["offerAutopilotSettings"]["maxThroughput"].as_u64();

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use super::offer::Offer;
 use super::{Database, Numbers};
 use crate::engine::container::{Container, Identity, IndexState, Shape};
+use crate::engine::index::path::Pattern;
+use crate::engine::index::policy;
 use crate::engine::key::{self, Segment};
 use crate::engine::partition::{Counters, Partition};
-use crate::engine::path::Pattern;
-use crate::engine::policy;
 use crate::sql::source::{Path, Step};
 use crate::storage::{Storage, StorageError};
 
@@ -51,7 +51,9 @@ impl Numbers {
 
 /// As kept in the store.
 pub(crate) fn database_record(database: &Database) -> Vec<u8> {
-    json!({"body": database.body, "offer": database.offer.as_ref().map(Offer::to_record)}).to_string().into_bytes()
+    json!({"body": database.body, "offer": database.offer.as_ref().map(Offer::to_record)})
+        .to_string()
+        .into_bytes()
 }
 
 /// From the store, without containers.
@@ -108,9 +110,10 @@ pub(crate) fn load_container(
     let parse = || {
         let body = record["body"].take();
         let (_, policy) = policy::normalise(body.get("indexingPolicy")).ok()?;
-        let unique_keys = body["uniqueKeyPolicy"]["uniqueKeys"].as_array().map_or(Some(Vec::new()), |keys| {
-            keys.iter().map(|key| paths(&key["paths"])).collect::<Option<Vec<_>>>()
-        })?;
+        let unique_keys =
+            body["uniqueKeyPolicy"]["uniqueKeys"].as_array().map_or(Some(Vec::new()), |keys| {
+                keys.iter().map(|key| paths(&key["paths"])).collect::<Option<Vec<_>>>()
+            })?;
         let identity = Identity {
             number,
             rid: body["_rid"].as_str()?.parse().ok()?,
@@ -146,7 +149,10 @@ fn load_partitions(
     ranges
         .iter()
         .map(|range| {
-            let id = range["id"].as_u64().and_then(|id| u32::try_from(id).ok()).ok_or_else(|| broken("a range"))?;
+            let id = range["id"]
+                .as_u64()
+                .and_then(|id| u32::try_from(id).ok())
+                .ok_or_else(|| broken("a range"))?;
             let bound = |field: &str| {
                 range[field].as_str().and_then(|hex| hex.parse().ok()).ok_or_else(|| broken("a range"))
             };

@@ -97,11 +97,14 @@ impl Engine {
         let mut changes = Vec::new();
         for row in self.storage().scan(Bound::Included(&lower), Bound::Excluded(&upper), Order::Forward) {
             let (item, bytes) = row.map_err(|error| storage_failed(&error))?;
-            let (Some((epk, _)), Some(stored)) = (key::split_item(&item), Stored::from_bytes(&bytes)) else { continue };
+            let (Some((epk, _)), Some(stored)) = (key::split_item(&item), Stored::from_bytes(&bytes)) else {
+                continue;
+            };
             let place = item.slice(items.len()..);
             if shape.policy.mode == Mode::Consistent {
                 let document = stored.value()?;
-                let terms = terms::terms(&document, stored.timestamp, stored.rid, &shape.policy, &shape.tracked);
+                let terms =
+                    terms::terms(&document, stored.timestamp, stored.rid, &shape.policy, &shape.tracked);
                 for (path, value) in terms.iter() {
                     push_entry(&mut changes, partition.segment, &epk, &place, path, value, stored.rid);
                 }
@@ -125,14 +128,27 @@ impl Engine {
             self.storage().scan(Bound::Included(&lower), Bound::Excluded(&upper), Order::Forward)
         };
         let mut present = HashSet::new();
-        for row in entries(path) {
-            let (entry, _) = row.map_err(failed)?;
-            present.extend(key::rid_at_end(&entry));
-        }
         let mut changes = Vec::new();
+        let head = key::by_value(partition.segment, path.get()).len();
+        for row in entries(path) {
+            let (entry, place) = row.map_err(failed)?;
+            if entry.get(head) == Some(&encode::UNDEFINED) {
+                // Left by an attempt that a crash ended.
+                if let (Some(rid), Some((epk, _))) = (key::rid_at_end(&entry), key::split_place(&place)) {
+                    let value = [encode::UNDEFINED];
+                    let other =
+                        key::partition_entry(partition.segment.container, path.get(), &epk, &value, rid);
+                    changes.extend([Change::Delete(entry), Change::Delete(other)]);
+                }
+            } else {
+                present.extend(key::rid_at_end(&entry));
+            }
+        }
         for row in entries(PathId::CREATION) {
             let (entry, place) = row.map_err(failed)?;
-            let (Some(rid), Some((epk, _))) = (key::rid_at_end(&entry), key::split_place(&place)) else { continue };
+            let (Some(rid), Some((epk, _))) = (key::rid_at_end(&entry), key::split_place(&place)) else {
+                continue;
+            };
             if !present.contains(&rid) {
                 push_entry(&mut changes, partition.segment, &epk, &place, path, &[encode::UNDEFINED], rid);
             }

@@ -70,8 +70,8 @@ pub(crate) struct Plan {
     pub(crate) order: Order,
     /// Whether rows come in the order the query asked for.
     pub(crate) is_ordered: bool,
-    /// Length of what stands before the value in each key.
-    pub(crate) head: usize,
+    /// What all keys begin with; in keys of values the value follows.
+    pub(crate) base: Vec<u8>,
     /// A path through arrays: a document can be found by several of its values.
     pub(crate) spread: Option<Path>,
     /// The sort path, where cut strings must be compared again.
@@ -101,8 +101,8 @@ pub(crate) fn plan(
             if order == Order::Reverse {
                 intervals.reverse();
             }
-            let spread = path.iter().any(|step| *step != property_step(step)).then(|| each_path(path));
-            Some(Plan { intervals, order, is_ordered, head: base.len(), spread, sorted_by: None, keep: keep(scope) })
+            let spread = (!is_plain(path)).then(|| each_path(path));
+            Some(Plan { intervals, order, is_ordered, base, spread, sorted_by: None, keep: keep(scope) })
         }
         Choice::Ordered => {
             let (path, direction) = access.order.first()?;
@@ -116,7 +116,15 @@ pub(crate) fn plan(
                 intervals.reverse();
             }
             let sorted_by = Some((path.clone(), *direction));
-            Some(Plan { intervals, order, is_ordered: true, head: base.len(), spread: None, sorted_by, keep: keep(scope) })
+            Some(Plan {
+                intervals,
+                order,
+                is_ordered: true,
+                base,
+                spread: None,
+                sorted_by,
+                keep: keep(scope),
+            })
         }
         Choice::Composite => {
             let (composite, flip) = policy.composite_for(&access.order)?;
@@ -125,25 +133,33 @@ pub(crate) fn plan(
             let upper = key::beyond(lower.clone());
             let order = if flip { Order::Reverse } else { Order::Forward };
             let intervals = vec![(lower, upper)];
-            Some(Plan { intervals, order, is_ordered: true, head: base.len(), spread: None, sorted_by: None, keep: keep(scope) })
+            Some(Plan {
+                intervals,
+                order,
+                is_ordered: true,
+                base,
+                spread: None,
+                sorted_by: None,
+                keep: keep(scope),
+            })
         }
     }
 }
 
 fn scan_plan(segment: Segment, scope: &KeyScope, order: Order, is_ordered: bool) -> Plan {
     let path = PathId::CREATION;
-    let (lower, upper) = match scope {
+    let (base, interval) = match scope {
         KeyScope::Partition | KeyScope::Key(_) => {
             let base = base(segment, scope, path);
-            (base.clone(), key::beyond(base))
+            (base.clone(), (base.clone(), key::beyond(base)))
         }
         KeyScope::Range(low, high) => {
             let base = key::by_partition(segment.container, path.get());
-            (with(&base, low), with(&base, high))
+            let interval = (with(&base, low), with(&base, high));
+            (base, interval)
         }
     };
-    let head = lower.len();
-    Plan { intervals: vec![(lower, upper)], order, is_ordered, head, spread: None, sorted_by: None, keep: None }
+    Plan { intervals: vec![interval], order, is_ordered, base, spread: None, sorted_by: None, keep: None }
 }
 
 /// What all entries of a path begin with, as far as the scope can say it.
@@ -184,19 +200,20 @@ pub(crate) fn intervals(base: &[u8], predicate: &Predicate) -> Vec<(Vec<u8>, Vec
                 .collect()
         }
         Predicate::Range { lower, upper, .. } => vec![range_interval(base, lower, upper)],
-        Predicate::Defined { .. } => vec![(with(base, &[encode::UNDEFINED + 1]), with(base, &[encode::BEYOND]))],
+        Predicate::Defined { .. } => {
+            vec![(with(base, &[encode::UNDEFINED + 1]), with(base, &[encode::BEYOND]))]
+        }
     }
 }
 
 fn range_interval(base: &[u8], lower: &Bound<Value>, upper: &Bound<Value>) -> (Vec<u8>, Vec<u8>) {
     let sample = match (lower, upper) {
-        (Bound::Included(value) | Bound::Excluded(value), _) | (_, Bound::Included(value) | Bound::Excluded(value)) => {
-            Some(value)
-        }
+        (Bound::Included(value) | Bound::Excluded(value), _)
+        | (_, Bound::Included(value) | Bound::Excluded(value)) => Some(value),
         (Bound::Unbounded, Bound::Unbounded) => None,
     };
-    let (least, beyond) = sample
-        .map_or_else(|| (vec![encode::UNDEFINED + 1], vec![encode::BEYOND]), encode::type_bounds);
+    let (least, beyond) =
+        sample.map_or_else(|| (vec![encode::UNDEFINED + 1], vec![encode::BEYOND]), encode::type_bounds);
     let low = match lower {
         Bound::Unbounded => least,
         Bound::Included(value) => encode::equality_prefix(value),
@@ -245,13 +262,6 @@ const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 /// Whether an order by this path can come from the index.
 pub(crate) fn is_plain(path: &[Step]) -> bool {
     !path.is_empty() && path.iter().all(|step| matches!(step, Step::Property(_)))
-}
-
-fn property_step(step: &Step) -> Step {
-    match step {
-        Step::Property(_) => step.clone(),
-        Step::Index(_) | Step::Each => Step::Property("".into()),
-    }
 }
 
 fn each_path(path: &[Step]) -> Path {

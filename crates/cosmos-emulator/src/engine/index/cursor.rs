@@ -1,7 +1,6 @@
 //! Reading documents along a plan.
 
 use std::cell::Cell;
-use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::ops::Bound;
 
@@ -28,6 +27,8 @@ pub(crate) struct Reader<'a> {
     pub(crate) now: u64,
     /// Documents read so far, and their bytes.
     pub(crate) visited: Cell<(u64, u64)>,
+    /// Partitions opened so far, and the last of them.
+    pub(crate) opened: Cell<(u32, Option<u32>)>,
 }
 
 impl Reader<'_> {
@@ -65,6 +66,7 @@ pub(crate) struct Cursor<'a> {
 impl<'a> Cursor<'a> {
     /// A cursor, behind the entry `resume` if given.
     pub(crate) fn new(reader: &'a Reader<'a>, choice: Choice, plan: Plan, resume: Option<Vec<u8>>) -> Self {
+        let resume = resume.map(|rest| [plan.base.as_slice(), &rest].concat());
         let at = match &resume {
             None => 0,
             Some(entry) => plan
@@ -112,7 +114,7 @@ impl<'a> Cursor<'a> {
             // A group that was sorted begins again; its rows are skipped up to the resumed one.
             let value = self.value_of(&entry);
             if self.is_cut(value) {
-                low = entry[..self.plan.head + value.len()].to_vec();
+                low = entry[..self.plan.base.len() + value.len()].to_vec();
                 high = key::beyond(low.clone());
                 match self.plan.order {
                     Order::Forward => from = Bound::Included(&low),
@@ -132,7 +134,7 @@ impl<'a> Cursor<'a> {
     }
 
     fn value_of<'e>(&self, entry: &'e [u8]) -> &'e [u8] {
-        entry.get(self.plan.head..entry.len().saturating_sub(8)).unwrap_or_default()
+        entry.get(self.plan.base.len()..entry.len().saturating_sub(8)).unwrap_or_default()
     }
 
     fn is_cut(&self, value: &[u8]) -> bool {
@@ -140,13 +142,18 @@ impl<'a> Cursor<'a> {
     }
 
     fn row(&self, entry: &[u8], stored: &Stored) -> Result<Row, Failure> {
-        Ok(Row { document: stored.value()?, position: position(self.choice, entry) })
+        Ok(Row { document: stored.value()?, position: self.position(entry) })
+    }
+
+    /// A place in the index, with the way that led there.
+    fn position(&self, entry: &[u8]) -> Position {
+        [&self.choice.to_bytes()[..], entry.get(self.plan.base.len()..).unwrap_or_default()].concat()
     }
 
     /// Whether this entry is the first of those that lead to the document.
     fn leads(&self, entry: &[u8], document: &Value) -> bool {
         let Some(path) = &self.plan.spread else { return true };
-        let base = &entry[..self.plan.head];
+        let base = self.plan.base.as_slice();
         let found = terms::encoded_values(document, path).into_iter().filter(|value| {
             let key = [base, value].concat();
             self.plan.intervals.iter().any(|(lower, upper)| *lower <= key && key < *upper)
@@ -175,19 +182,13 @@ impl<'a> Cursor<'a> {
         }
         if let Some((path, direction)) = &self.plan.sorted_by {
             let compare = |a: &Row, b: &Row| {
-                let order = match (value_at(&a.document, path), value_at(&b.document, path)) {
-                    (Some(a), Some(b)) => value_order::compare(Some(a), Some(b)),
-                    (a, b) => a.is_some().cmp(&b.is_some()),
-                };
+                let order = value_order::compare(value_at(&a.document, path), value_at(&b.document, path));
                 if *direction == Direction::Descending { order.reverse() } else { order }
             };
-            group.sort_by(|a, b| match compare(a, b) {
-                Ordering::Equal => Ordering::Equal,
-                other => other,
-            });
+            group.sort_by(compare);
         }
         if let Some(resume) = self.resume.take() {
-            let last = position(self.choice, &resume);
+            let last = self.position(&resume);
             if let Some(done) = group.iter().position(|row| row.position == last) {
                 group.drain(..=done);
             }
@@ -221,12 +222,7 @@ impl Rows for Cursor<'_> {
     }
 }
 
-/// A place in the index, with the way that led there.
-fn position(choice: Choice, entry: &[u8]) -> Position {
-    [&choice.to_bytes()[..], entry].concat()
-}
-
-/// The way and the entry of a position.
+/// The way and the rest of the entry of a position.
 pub(crate) fn split_position(position: &[u8]) -> Option<(Choice, Vec<u8>)> {
     let (choice, entry) = position.split_first_chunk::<2>()?;
     Some((Choice::from_bytes(*choice)?, entry.to_vec()))

@@ -86,7 +86,8 @@ impl PartitionSource<'_> {
                 if !choice::is_plain(path) || !shape.policy.includes(path) {
                     return Ok(None);
                 }
-                let needs_all = !access.predicates.iter().any(|predicate| choice::predicate_path(predicate) == path);
+                let needs_all =
+                    !access.predicates.iter().any(|predicate| choice::predicate_path(predicate) == path);
                 if !needs_all || is_always_there(path) || shape.tracked.contains(path) {
                     return Ok(Some(Choice::Ordered));
                 }
@@ -101,12 +102,14 @@ impl PartitionSource<'_> {
 
     /// How many entries a choice would read, up to just beyond [`FEW`].
     fn count(&self, choice: Choice, access: &Access, shape: &Shape) -> Result<usize, Failure> {
-        let Some(plan) = choice::plan(choice, access, &shape.policy, self.partition.segment, &self.scope) else {
+        let Some(plan) = choice::plan(choice, access, &shape.policy, self.partition.segment, &self.scope)
+        else {
             return Ok(usize::MAX);
         };
         let mut count = 0;
         for (lower, upper) in &plan.intervals {
-            let scan = self.reader.storage.scan(Bound::Included(lower), Bound::Excluded(upper), Order::Forward);
+            let scan =
+                self.reader.storage.scan(Bound::Included(lower), Bound::Excluded(upper), Order::Forward);
             for row in scan.take(FEW + 1 - count) {
                 row.map_err(|error| storage_failed(&error))?;
                 count += 1;
@@ -128,6 +131,8 @@ impl Source for PartitionSource<'_> {
                 (choice, Some(entry))
             }
         };
+        let (opened, _) = self.reader.opened.get();
+        self.reader.opened.set((opened + 1, Some(self.partition.id())));
         let shape = self.container.shape();
         let plan = choice::plan(choice, access, &shape.policy, self.partition.segment, &self.scope)
             .ok_or_else(invalid_continuation)?;
@@ -149,7 +154,9 @@ fn check_order(shape: &Shape, order: &[(Path, Direction)]) -> Result<(), Failure
     match order {
         [] => Ok(()),
         [(path, _)] if shape.policy.includes(path) => Ok(()),
-        [_] => Err(Failure::bad_request("The index path corresponding to the specified order-by item is excluded.")),
+        [_] => Err(Failure::bad_request(
+            "The index path corresponding to the specified order-by item is excluded.",
+        )),
         _ if shape.policy.composite_for(order).is_some() => Ok(()),
         _ => Err(Failure::bad_request(
             "The order by query does not have a corresponding composite index that it can be served from.",
@@ -180,7 +187,11 @@ impl Source for ChainSource<'_> {
             Some(position) => {
                 let (id, inner) = position.split_first_chunk::<4>().ok_or_else(invalid_continuation)?;
                 let id = u32::from_be_bytes(*id);
-                let at = self.parts.iter().position(|part| part.partition.id() == id).ok_or_else(invalid_continuation)?;
+                let at = self
+                    .parts
+                    .iter()
+                    .position(|part| part.partition.id() == id)
+                    .ok_or_else(invalid_continuation)?;
                 (at, Some(inner.to_vec()))
             }
         };
