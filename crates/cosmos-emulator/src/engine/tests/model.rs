@@ -227,7 +227,7 @@ fn run(seed: u64, steps: usize) {
                         model.remember_etag(&pk, &id, reply.etag.as_ref());
                     }
                     Err(failure) => {
-                        assert_eq!(failure.status, status, "seed {seed}, step {step}: {op:?} {failure:?}")
+                        assert_eq!(failure.status, status, "seed {seed}, step {step}: {op:?} {failure:?}");
                     }
                 }
             }
