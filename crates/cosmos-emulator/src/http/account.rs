@@ -274,7 +274,7 @@ impl Account {
     }
 
     fn record(&self, call: &Call, status: u16, sub_status: u32, charge: f64, documents_visited: u64) {
-        self.ledger.record(Entry {
+        self.ledger.record(&Entry {
             operation: call.operation,
             container: call.route.container.as_deref(),
             path: call.parts.uri.path(),
