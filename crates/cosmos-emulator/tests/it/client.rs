@@ -238,11 +238,13 @@ impl Request<'_> {
 
 /// Reads one answer with a length or without a body.
 pub(crate) fn read_answer(stream: &mut impl BufRead) -> std::io::Result<Answer> {
-    let mut line = String::new();
-    if stream.read_line(&mut line)? == 0 {
+    let mut line = Vec::new();
+    if stream.read_until(b'\n', &mut line)? == 0 {
         return Err(std::io::ErrorKind::UnexpectedEof.into());
     }
-    let status = line.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status line");
+    let line = String::from_utf8_lossy(&line);
+    let status = line.split(' ').nth(1).and_then(|code| code.parse().ok());
+    let status = status.ok_or(std::io::ErrorKind::InvalidData)?;
     let mut headers = BTreeMap::new();
     loop {
         let mut line = String::new();
