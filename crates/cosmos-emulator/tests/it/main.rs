@@ -1,0 +1,3 @@
+//! What the emulator promises, one module per subject.
+
+mod storage;
