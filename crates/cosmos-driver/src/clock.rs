@@ -24,7 +24,11 @@ struct Inner {
 impl Clock {
     pub(crate) fn new(seed: Option<u64>) -> Self {
         let seed = seed.unwrap_or_else(entropy);
-        Self(Arc::new(Inner { epoch: Instant::now(), state: AtomicU64::new(seed), shift_ms: AtomicI64::new(0) }))
+        Self(Arc::new(Inner {
+            epoch: Instant::now(),
+            state: AtomicU64::new(seed),
+            shift_ms: AtomicI64::new(0),
+        }))
     }
 
     pub(crate) fn now(&self) -> Instant {

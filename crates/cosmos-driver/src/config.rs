@@ -290,10 +290,13 @@ impl Config {
     pub(crate) fn from_lookup(mut self, lookup: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
         for (name, range, set) in ENVIRONMENT {
             let Some(text) = lookup(name) else { continue };
-            let value = text.trim().parse::<u64>().ok().filter(|value| range.contains(value)).ok_or_else(|| {
-                let (low, high) = (range.start(), range.end());
-                Error::configuration(format!("{name}={text:?}: write a whole number from {low} to {high}"))
-            })?;
+            let value =
+                text.trim().parse::<u64>().ok().filter(|value| range.contains(value)).ok_or_else(|| {
+                    let (low, high) = (range.start(), range.end());
+                    Error::configuration(format!(
+                        "{name}={text:?}: write a whole number from {low} to {high}"
+                    ))
+                })?;
             set(&mut self, value);
         }
         Ok(self)
@@ -309,7 +312,10 @@ impl Config {
                 sharding.connections_min <= sharding.connections_max,
                 "sharding.connections_min must not exceed sharding.connections_max",
             ),
-            ((0.0..=1.0).contains(&sharding.growth_threshold), "sharding.growth_threshold must be within 0..=1"),
+            (
+                (0.0..=1.0).contains(&sharding.growth_threshold),
+                "sharding.growth_threshold must be within 0..=1",
+            ),
             ((0.0..=1.0).contains(&sharding.cpu_guard), "sharding.cpu_guard must be within 0..=1"),
             (!sharding.sweep_interval.is_zero(), "sharding.sweep_interval must not be zero"),
             ((0.0..=1.0).contains(&self.hedging.budget), "hedging.budget must be within 0..=1"),
@@ -341,7 +347,8 @@ const ENVIRONMENT: [(&str, std::ops::RangeInclusive<u64>, Setter); 4] = [
     }),
     ("AZURE_COSMOS_MAX_CLIENTS_PER_ENDPOINT", 1..=10_000, |config, value| {
         config.sharding.connections_max = usize::try_from(value).unwrap_or(usize::MAX);
-        config.sharding.connections_min = config.sharding.connections_min.min(config.sharding.connections_max);
+        config.sharding.connections_min =
+            config.sharding.connections_min.min(config.sharding.connections_max);
     }),
     ("AZURE_COSMOS_SHARD_IDLE_TIMEOUT_SECS", 1..=86_400, |config, value| {
         config.sharding.idle_timeout = Duration::from_secs(value);
@@ -359,8 +366,9 @@ mod tests {
     use super::*;
 
     fn from(pairs: &[(&str, &str)]) -> Result<Config, Error> {
-        Config::default()
-            .from_lookup(|name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
+        Config::default().from_lookup(|name| {
+            pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+        })
     }
 
     #[test]

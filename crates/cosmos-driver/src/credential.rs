@@ -24,7 +24,9 @@ impl Credential {
     /// # Errors
     /// When the text is not base64.
     pub fn key(base64: &str) -> Result<Self, Error> {
-        Key::from_base64(base64).map(|key| Self(Kind::Key(key))).map_err(|e| Error::configuration(e.to_string()))
+        Key::from_base64(base64)
+            .map(|key| Self(Kind::Key(key)))
+            .map_err(|e| Error::configuration(e.to_string()))
     }
 
     /// The well-known key every emulator accepts.

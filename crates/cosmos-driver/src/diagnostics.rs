@@ -136,7 +136,8 @@ impl Diagnostics {
     #[must_use]
     pub fn to_json(&self) -> String {
         let attempts: Vec<serde_json::Value> = self.attempts.iter().map(attempt_json).collect();
-        let mut json = serde_json::json!({ "ms": ms(self.elapsed), "ru": self.charge(), "attempts": attempts });
+        let mut json =
+            serde_json::json!({ "ms": ms(self.elapsed), "ru": self.charge(), "attempts": attempts });
         if self.gateway2 {
             json["gateway2"] = true.into();
         }

@@ -109,5 +109,9 @@ impl Response {
 }
 
 pub(crate) fn charge(headers: &HeaderMap) -> f64 {
-    headers.get(header::REQUEST_CHARGE).and_then(|v| v.to_str().ok()).and_then(|v| v.parse().ok()).unwrap_or(0.0)
+    headers
+        .get(header::REQUEST_CHARGE)
+        .and_then(|v| v.to_str().ok())
+        .and_then(|v| v.parse().ok())
+        .unwrap_or(0.0)
 }

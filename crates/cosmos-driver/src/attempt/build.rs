@@ -15,6 +15,8 @@ pub(crate) struct Message<'a> {
     pub(crate) session: Option<&'a HeaderValue>,
     /// Range to address, for operations that are sent to one range by id.
     pub(crate) range: Option<&'a HeaderValue>,
+    /// Only part of that range is meant.
+    pub(crate) is_part_of_range: bool,
     pub(crate) is_tentative_write: bool,
 }
 
@@ -91,8 +93,7 @@ fn kind_headers(kind: Kind, headers: &mut HeaderMap) {
         | Kind::ReplaceItem
         | Kind::CreateDatabase
         | Kind::CreateContainer
-        | Kind::ReplaceContainer
-        | Kind::ReplaceOffer => {
+        | Kind::ReplaceContainer => {
             headers.insert(CONTENT_TYPE, JSON);
         }
         Kind::UpsertItem => {
@@ -108,7 +109,7 @@ fn kind_headers(kind: Kind, headers: &mut HeaderMap) {
             headers.insert(&BATCH_ATOMIC, TRUE);
             headers.insert(&BATCH_CONTINUE, HeaderValue::from_static("False"));
         }
-        Kind::Query | Kind::QueryOffers => {
+        Kind::Query => {
             headers.insert(CONTENT_TYPE, QUERY_JSON);
             headers.insert(&IS_QUERY, TRUE);
             headers.insert(&CROSS_PARTITION, TRUE);
@@ -141,11 +142,11 @@ fn target_headers(operation: &Operation, message: &Message<'_>, headers: &mut He
         Target::Key { header, .. } => {
             headers.insert(&PARTITION_KEY, header.clone());
         }
-        Target::Range { bounds, .. } => {
+        Target::Range { bounds: (min, max), .. } => {
             if let Some(range) = message.range {
                 headers.insert(&RANGE_ID, range.clone());
             }
-            if let Some((min, max)) = bounds {
+            if message.is_part_of_range {
                 headers.insert(&START_EPK, min.clone());
                 headers.insert(&END_EPK, max.clone());
                 headers.insert(&READ_KEY_TYPE, HeaderValue::from_static("EffectivePartitionKeyRange"));

@@ -28,18 +28,12 @@ impl Outcome {
     pub(crate) fn of(result: Result<HttpResponse, HttpError>) -> Self {
         match result {
             Ok(response) => {
-                let sub = text(&response.headers, header::SUBSTATUS).and_then(|sub| sub.parse().ok()).unwrap_or(0);
+                let sub =
+                    text(&response.headers, header::SUBSTATUS).and_then(|sub| sub.parse().ok()).unwrap_or(0);
                 let status = Status::new(response.status.as_u16(), sub);
                 Self::Answered(Answer { status, headers: response.headers, body: response.body })
             }
             Err(error) => Self::Broken(error),
-        }
-    }
-
-    pub(crate) fn is_success(&self) -> bool {
-        match self {
-            Self::Answered(answer) => answer.status.is_success() || answer.status.code == 304,
-            Self::Broken(_) => false,
         }
     }
 }

@@ -34,7 +34,8 @@ pub(crate) fn verdict(outcome: &Outcome, repeat: Repeat, budget: &Budget, rules:
         // 3092 means the region lacks resources: another one is the remedy, not patience.
         Outcome::Answered(answer) if answer.status.is_throttled() && answer.status.sub != 3092 => {
             let wait = answer.retry_after().unwrap_or_else(|| backoff(rules, budget.throttles));
-            let is_within = budget.throttles < rules.throttle_max && budget.waited + wait <= rules.throttle_wait_max;
+            let is_within =
+                budget.throttles < rules.throttle_max && budget.waited + wait <= rules.throttle_wait_max;
             if is_within { Verdict::Wait(wait) } else { Verdict::Propagate }
         }
         Outcome::Answered(_) => Verdict::Propagate,

@@ -71,7 +71,9 @@ pub(crate) async fn refresh(core: &Arc<Core>) -> Result<(), Error> {
 /// recent; the caller retries with whatever is known by then.
 pub(crate) async fn refresh_on_demand(core: &Arc<Core>) {
     let limit = &core.refresh_limit;
-    let Some(previous) = limit.claim(core.clock.tick_ms(), core.config.timeouts.account_refresh_min) else { return };
+    let Some(previous) = limit.claim(core.clock.tick_ms(), core.config.timeouts.account_refresh_min) else {
+        return;
+    };
     if let Err(error) = refresh(core).await {
         tracing::debug!(%error, "account refresh failed");
         limit.give_back(previous);
@@ -94,7 +96,13 @@ fn endpoints_to_ask(routes: &AccountRoutes) -> Vec<Arc<Endpoint>> {
 async fn read(core: &Arc<Core>, endpoint: &Endpoint) -> Result<AccountDocument, Error> {
     let operation = Operation::new(Kind::ReadAccount, "", "".into(), PathAndQuery::from_static("/"));
     let activity = build::activity(core);
-    let message = Message { activity: &activity, session: None, range: None, is_tentative_write: false };
+    let message = Message {
+        activity: &activity,
+        session: None,
+        range: None,
+        is_part_of_range: false,
+        is_tentative_write: false,
+    };
     let now = core.clock.now();
     let attempt = Try {
         endpoint,

@@ -133,6 +133,11 @@ impl ContainerCell {
         Ok(())
     }
 
+    /// What is known already.
+    pub(crate) fn known(&self) -> Option<Arc<ContainerInfo>> {
+        self.info.load_full()
+    }
+
     /// Forgets what is known: the container was deleted or replaced through this driver.
     pub(crate) fn forget(&self) {
         self.info.store(None);
@@ -144,8 +149,9 @@ impl ContainerCell {
         let definition = Definition::from_json(&document.partition_key)
             .map_err(|e| Error::protocol(format!("container {}: {e}", self.link)))?;
         let ranges = self.fetch_ranges(core, call).await?;
-        let rid_header = HeaderValue::from_str(&document.rid)
-            .map_err(|_| Error::protocol(format!("container {} has the rid {:?}", self.link, document.rid)))?;
+        let rid_header = HeaderValue::from_str(&document.rid).map_err(|_| {
+            Error::protocol(format!("container {} has the rid {:?}", self.link, document.rid))
+        })?;
         Ok(ContainerInfo {
             name: format!("{}/{}", self.database, self.id).into(),
             rid: document.rid.into(),
@@ -163,7 +169,9 @@ impl ContainerCell {
         let mut etag: Option<HeaderValue> = None;
         for _ in 0..RANGE_PAGES_MAX {
             let mut operation = self.operation(Kind::ReadRanges, "pkranges", &path)?;
-            operation.headers.push((HeaderName::from_static(header::MAX_ITEM_COUNT), HeaderValue::from_static("-1")));
+            operation
+                .headers
+                .push((HeaderName::from_static(header::MAX_ITEM_COUNT), HeaderValue::from_static("-1")));
             operation.if_none_match.clone_from(&etag);
             let page = metadata(core, operation, call).await?;
             if page.is_not_modified() {
@@ -180,7 +188,12 @@ impl ContainerCell {
         RangeMap::build(&documents)
     }
 
-    pub(crate) fn operation(&self, kind: Kind, signed_type: &'static str, path: &str) -> Result<Operation, Error> {
+    pub(crate) fn operation(
+        &self,
+        kind: Kind,
+        signed_type: &'static str,
+        path: &str,
+    ) -> Result<Operation, Error> {
         Ok(Operation::new(kind, signed_type, self.link.clone(), path_of(path.to_owned())?))
     }
 }

@@ -44,7 +44,8 @@ impl RangeMap {
         let mut ranges = Vec::with_capacity(documents.len());
         for document in documents.iter().filter(|document| !is_parent(&document.id)) {
             let epk = |text: &str| {
-                text.parse::<Epk>().map_err(|_| Error::protocol(format!("range {:?} has the bound {text:?}", document.id)))
+                text.parse::<Epk>()
+                    .map_err(|_| Error::protocol(format!("range {:?} has the bound {text:?}", document.id)))
             };
             let id_header = HeaderValue::from_str(&document.id)
                 .map_err(|_| Error::protocol(format!("range id {:?} cannot be sent", document.id)))?;
@@ -64,8 +65,12 @@ impl RangeMap {
         if is_whole {
             Ok(Self { ranges })
         } else {
-            let listed: Vec<String> = ranges.iter().map(|range| format!("{}={}", range.id, range.bounds)).collect();
-            Err(Error::protocol(format!("the listed ranges do not cover the key space once: {}", listed.join(" "))))
+            let listed: Vec<String> =
+                ranges.iter().map(|range| format!("{}={}", range.id, range.bounds)).collect();
+            Err(Error::protocol(format!(
+                "the listed ranges do not cover the key space once: {}",
+                listed.join(" ")
+            )))
         }
     }
 

@@ -84,9 +84,11 @@ fn answered(status: Status, state: &RetryState, view: &View<'_>, rules: &Retry) 
         (410, 1002 | 1007 | 1008) => reroute(state, rules, Effects { refresh_ranges: true, ..none }),
         (404, 1013) | (449, _) => in_place(state, rules),
         // The service answered that it did nothing: any operation may go elsewhere.
-        (410 | 503, _) | (429, 3092) => failover(state, view, rules, Effects { partition_failed: true, ..none }),
+        (410 | 503, _) | (429, 3092) => {
+            failover(state, view, rules, Effects { partition_failed: true, ..none })
+        }
         // It gave up or failed half-way: only what may be repeated goes elsewhere.
-        (408 | 500..=502 | 504.., _) => {
+        (408 | 500 | 502 | 504, _) => {
             let effects = Effects { partition_failed: true, ..none };
             let is_repeatable = view.is_read || (status.code == 408 && view.repeat == Repeat::Safe);
             if is_repeatable {
@@ -113,14 +115,24 @@ fn broken(
     match kind {
         HttpErrorKind::Deadline => (Action::Fail { is_unknown }, none),
         // Connect failures are about the endpoint and must not blame a partition.
-        HttpErrorKind::Connect => {
-            failover(state, view, rules, Effects { endpoint_unavailable: true, refresh_account: view.regions > 1, ..none })
-        }
+        HttpErrorKind::Connect => failover(
+            state,
+            view,
+            rules,
+            Effects { endpoint_unavailable: true, refresh_account: view.regions > 1, ..none },
+        ),
         HttpErrorKind::Tls => {
             let effects = Effects { endpoint_unavailable: true, ..none };
-            if view.regions > 1 { failover(state, view, rules, effects) } else { (Action::Fail { is_unknown }, effects) }
+            if view.regions > 1 {
+                failover(state, view, rules, effects)
+            } else {
+                (Action::Fail { is_unknown }, effects)
+            }
         }
-        HttpErrorKind::Closed | HttpErrorKind::Refused | HttpErrorKind::Protocol | HttpErrorKind::AttemptTimeout => {
+        HttpErrorKind::Closed
+        | HttpErrorKind::Refused
+        | HttpErrorKind::Protocol
+        | HttpErrorKind::AttemptTimeout => {
             let effects = Effects { partition_failed: true, ..none };
             match (sent, view.repeat) {
                 (Sent::No, _) | (Sent::Unknown, Repeat::Safe) => {
@@ -173,7 +185,8 @@ fn session(state: &RetryState, view: &View<'_>, rules: &Retry) -> (Action, Effec
     let mut next = RetryState { sessions: state.sessions + 1, ..state.clone() };
     next.tried.push(view.region.clone());
     next.at_write_region = !view.is_multi_write;
-    let delay = if view.regions > 1 && state.sessions == 0 { Duration::ZERO } else { backoff(rules, state.sessions) };
+    let delay =
+        if view.regions > 1 && state.sessions == 0 { Duration::ZERO } else { backoff(rules, state.sessions) };
     (Action::Retry { context: Context::Session, delay, state: next }, Effects::default())
 }
 

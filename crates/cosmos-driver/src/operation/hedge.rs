@@ -47,7 +47,8 @@ pub(crate) async fn race(
             Either::Right(((), primary)) => {
                 hedged_at = Some(core.clock.now());
                 core.meters.hedges.increment(1);
-                let secondary = pin!(attempt::send(core, operation, second, &mut second_budget, &mut second_log));
+                let secondary =
+                    pin!(attempt::send(core, operation, second, &mut second_budget, &mut second_log));
                 match select(primary, secondary).await {
                     Either::Left((outcome, secondary)) => {
                         let outcome = outcome?;

@@ -55,9 +55,9 @@ impl<'a> Call<'a> {
 
     /// Bounds work that is not itself an attempt.
     pub(crate) async fn within<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        timeout_at(self.deadline, work)
-            .await
-            .unwrap_or_else(|_| Err(Error::deadline("the operation's deadline passed before it could be sent")))
+        timeout_at(self.deadline, work).await.unwrap_or_else(|_| {
+            Err(Error::deadline("the operation's deadline passed before it could be sent"))
+        })
     }
 }
 
@@ -90,6 +90,7 @@ struct Turn {
     account: Arc<AccountRoutes>,
     ranges: Option<Arc<RangeMap>>,
     range: Option<(Arc<str>, HeaderValue)>,
+    is_part_of_range: bool,
     session: Option<HeaderValue>,
 }
 
@@ -123,7 +124,7 @@ impl<'a> Run<'a> {
                     let delay = if delay.is_zero() { delay } else { self.core.clock.jitter(delay) };
                     let is_over = self.core.clock.now() + delay >= self.call.deadline
                         || self.budget.attempts >= self.core.config.retry.attempts_max;
-                    if is_over {
+                    if is_over || self.has_lost_its_range() {
                         let is_unknown = state.has_unknown;
                         return Err(self.fail(&turn, outcome, is_unknown));
                     }
@@ -138,17 +139,31 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// The part of the key space that is asked for no longer lies within one range: whoever fans out must split it.
+    fn has_lost_its_range(&self) -> bool {
+        match (&self.operation.target, &self.operation.container) {
+            (Target::Range { want, .. }, Some(container)) => {
+                !container.ranges.load().holding(&want.min).bounds.contains_range(want)
+            }
+            (Target::Range { .. } | Target::Key { .. } | Target::All | Target::None, _) => false,
+        }
+    }
+
     fn turn(&self) -> Turn {
         let account = Arc::clone(&self.core.router.account());
         let ranges = self.operation.container.as_ref().map(|container| container.ranges.load_full());
         let range = ranges.as_ref().and_then(|ranges| match &self.operation.target {
             Target::Key { epk, .. } => Some(ranges.holding(epk)),
-            Target::Range { min, .. } => Some(ranges.holding(min)),
+            Target::Range { want, .. } => Some(ranges.holding(&want.min)),
             Target::None | Target::All => None,
         });
         let session = self.session(&account, range.map(|range| (&*range.id, &range.parents[..])));
+        let is_part_of_range = match (&self.operation.target, range) {
+            (Target::Range { want, .. }, Some(range)) => range.bounds != *want,
+            (Target::Range { .. } | Target::Key { .. } | Target::All | Target::None, _) => false,
+        };
         let range = range.map(|range| (range.id.clone(), range.id_header.clone()));
-        Turn { account, ranges, range, session }
+        Turn { account, ranges, range, is_part_of_range, session }
     }
 
     /// The token of the range that is asked, if this operation is part of a session at all.
@@ -190,7 +205,9 @@ impl<'a> Run<'a> {
             at_write_region: self.state.at_write_region,
             excluded,
             tried: &self.state.tried,
-            partition: container.zip(turn.range.as_ref()).map(|(container, (range, _))| (&container.rid, range)),
+            partition: container
+                .zip(turn.range.as_ref())
+                .map(|(container, (range, _))| (&container.rid, range)),
             pinned: self.operation.pinned.as_deref(),
         }
     }
@@ -217,6 +234,7 @@ impl<'a> Run<'a> {
             activity: &self.activity,
             session: turn.session.as_ref(),
             range: turn.range.as_ref().map(|(_, header)| header),
+            is_part_of_range: turn.is_part_of_range,
             is_tentative_write: turn.account.is_multi_write && !self.operation.kind.is_read(),
         };
         let first = Try {
@@ -237,7 +255,8 @@ impl<'a> Run<'a> {
             }
             return Ok((race.outcome, race.region));
         }
-        let outcome = attempt::send(self.core, &self.operation, first, &mut self.budget, &mut self.log).await?;
+        let outcome =
+            attempt::send(self.core, &self.operation, first, &mut self.budget, &mut self.log).await?;
         Ok((outcome, route.endpoint.region.clone()))
     }
 
@@ -260,8 +279,13 @@ impl<'a> Run<'a> {
         let excluded = self.excluded();
         let want = self.want(turn, &excluded);
         let now = self.core.clock.now();
-        let second =
-            crate::routing::resolve::resolve_hedge(&want, &route.endpoint, account, &self.core.router.health(), now)?;
+        let second = crate::routing::resolve::resolve_hedge(
+            &want,
+            &route.endpoint,
+            account,
+            &self.core.router.health(),
+            now,
+        )?;
         Some((second, delay))
     }
 
@@ -303,7 +327,9 @@ impl<'a> Run<'a> {
             tracing::warn!(theirs, "the local clock is off; using the service's");
             core.clock.set_unix_secs(theirs);
         }
-        if effects.endpoint_unavailable && turn.account.candidates(kind.is_read()).len() + turn.account.reads.len() > 2 {
+        if effects.endpoint_unavailable
+            && turn.account.candidates(kind.is_read()).len() + turn.account.reads.len() > 2
+        {
             if kind.is_read() || turn.account.is_multi_write {
                 self.avoid(&route.endpoint.address);
             } else {
@@ -329,14 +355,17 @@ impl<'a> Run<'a> {
     }
 
     fn avoid(&self, address: &Address) {
-        let until = self.core.clock.now() + self.core.clock.jitter(self.core.config.timeouts.endpoint_unavailable);
+        let until =
+            self.core.clock.now() + self.core.clock.jitter(self.core.config.timeouts.endpoint_unavailable);
         if self.core.router.mark_unavailable(address, until) {
             tracing::debug!(endpoint = %address, "endpoint avoided");
         }
     }
 
     fn partition(&self, turn: &Turn, route: &Route, has_failed: bool) {
-        let Some((container, (range, _))) = self.operation.container.as_ref().zip(turn.range.as_ref()) else { return };
+        let Some((container, (range, _))) = self.operation.container.as_ref().zip(turn.range.as_ref()) else {
+            return;
+        };
         // With one region there is no other way to go: a breaker would only get in it.
         if turn.account.candidates(self.operation.kind.is_read()).len() < 2 {
             return;
@@ -381,7 +410,8 @@ impl<'a> Run<'a> {
         };
         self.learn(&answer);
         if self.operation.kind.is_data()
-            && let Some(last) = self.log.attempts().iter().rev().find(|attempt| attempt.status == Some(answer.status))
+            && let Some(last) =
+                self.log.attempts().iter().rev().find(|attempt| attempt.status == Some(answer.status))
         {
             self.core.latencies.record(last.elapsed, self.core.clock.tick_ms());
         }

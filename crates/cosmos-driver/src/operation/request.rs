@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use cosmos_wire::epk::Epk;
+use cosmos_wire::epk::{Epk, EpkRange};
 use http::header::HeaderName;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method};
@@ -25,8 +25,6 @@ pub(crate) enum Kind {
     ReplaceContainer,
     DeleteContainer,
     ReadRanges,
-    QueryOffers,
-    ReplaceOffer,
     CreateItem,
     ReadItem,
     ReplaceItem,
@@ -53,8 +51,6 @@ impl Kind {
             Self::ReplaceContainer => "replace_container",
             Self::DeleteContainer => "delete_container",
             Self::ReadRanges => "read_ranges",
-            Self::QueryOffers => "query_offers",
-            Self::ReplaceOffer => "replace_offer",
             Self::CreateItem => "create_item",
             Self::ReadItem => "read_item",
             Self::ReplaceItem => "replace_item",
@@ -84,9 +80,8 @@ impl Kind {
             | Self::UpsertItem
             | Self::Batch
             | Self::Query
-            | Self::QueryOffers
             | Self::QueryPlan => Method::POST,
-            Self::ReplaceContainer | Self::ReplaceItem | Self::ReplaceOffer => Method::PUT,
+            Self::ReplaceContainer | Self::ReplaceItem => Method::PUT,
             Self::DeleteDatabase | Self::DeleteContainer | Self::DeleteItem => Method::DELETE,
             Self::PatchItem => Method::PATCH,
         }
@@ -102,7 +97,6 @@ impl Kind {
             | Self::ReadRanges
             | Self::ReadItem
             | Self::Query
-            | Self::QueryOffers
             | Self::QueryPlan
             | Self::ChangeFeed => true,
             Self::CreateDatabase
@@ -110,7 +104,6 @@ impl Kind {
             | Self::CreateContainer
             | Self::ReplaceContainer
             | Self::DeleteContainer
-            | Self::ReplaceOffer
             | Self::CreateItem
             | Self::ReplaceItem
             | Self::UpsertItem
@@ -122,7 +115,10 @@ impl Kind {
 
     /// Answers that may be large and slow.
     pub(crate) fn is_feed(self) -> bool {
-        matches!(self, Self::Query | Self::ChangeFeed | Self::Batch | Self::ListContainers | Self::ListDatabases)
+        matches!(
+            self,
+            Self::Query | Self::ChangeFeed | Self::Batch | Self::ListContainers | Self::ListDatabases
+        )
     }
 
     /// Items and what is read through them: the operations sessions and partitions are about.
@@ -156,8 +152,8 @@ pub(crate) enum Target {
     All,
     /// One logical partition.
     Key { header: HeaderValue, epk: Epk },
-    /// The range that holds `min`, within optional bounds.
-    Range { min: Epk, bounds: Option<(HeaderValue, HeaderValue)> },
+    /// Part of the key space, within one physical range; the bounds are sent when it is not all of it.
+    Range { want: EpkRange, bounds: (HeaderValue, HeaderValue) },
 }
 
 /// Whether it may be executed twice.
@@ -211,7 +207,8 @@ impl Operation {
     /// Reads always; writes under an ETag, because the second execution fails its condition; others if the caller says.
     pub(crate) fn repeat(&self) -> Repeat {
         let is_conditional =
-            matches!(self.kind, Kind::ReplaceItem | Kind::DeleteItem | Kind::ReplaceContainer) && self.if_match.is_some();
+            matches!(self.kind, Kind::ReplaceItem | Kind::DeleteItem | Kind::ReplaceContainer)
+                && self.if_match.is_some();
         if self.kind.is_read() || is_conditional || self.on_unknown == OnUnknown::Repeat {
             Repeat::Safe
         } else {

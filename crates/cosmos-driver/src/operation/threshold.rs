@@ -15,7 +15,11 @@ pub(crate) struct Latencies {
 
 impl Default for Latencies {
     fn default() -> Self {
-        Self { windows: [Histogram::default(), Histogram::default()], current: AtomicUsize::new(0), rotated_ms: AtomicU64::new(0) }
+        Self {
+            windows: [Histogram::default(), Histogram::default()],
+            current: AtomicUsize::new(0),
+            rotated_ms: AtomicU64::new(0),
+        }
     }
 }
 
@@ -104,7 +108,9 @@ impl HedgeBudget {
     /// Takes one hedge, if there is one.
     pub(crate) fn spend(&self) -> bool {
         self.tokens
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |tokens| (tokens >= 1000).then_some(tokens - 1000))
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |tokens| {
+                (tokens >= 1000).then_some(tokens - 1000)
+            })
             .is_ok()
     }
 }

@@ -86,7 +86,11 @@ impl AccountRoutes {
         }
         let is_multi_write = document.enable_multiple_write_locations && writes.len() > 1;
         let preferred = |endpoint: &Arc<Endpoint>| {
-            regions.preferred.iter().position(|name| same_region(name, &endpoint.region)).unwrap_or(usize::MAX)
+            regions
+                .preferred
+                .iter()
+                .position(|name| same_region(name, &endpoint.region))
+                .unwrap_or(usize::MAX)
         };
         reads.sort_by_key(preferred);
         let mut writes = writes;
@@ -125,7 +129,11 @@ impl AccountRoutes {
 
     /// Endpoints whose time is over and that want a probe before traffic returns.
     pub(crate) fn due_for_probe(&self, now: Instant) -> Vec<Address> {
-        self.unavailable.iter().filter(|(_, until)| *until <= now).map(|(address, _)| address.clone()).collect()
+        self.unavailable
+            .iter()
+            .filter(|(_, until)| *until <= now)
+            .map(|(address, _)| address.clone())
+            .collect()
     }
 
     pub(crate) fn marking_unavailable(&self, address: &Address, until: Instant) -> Self {
@@ -160,7 +168,9 @@ fn endpoints(locations: &[Location]) -> Result<Vec<Arc<Endpoint>>, Error> {
 
 /// Region names are written with and without spaces, in any case.
 pub(crate) fn same_region(left: &str, right: &str) -> bool {
-    let plain = |name: &'_ str| name.chars().filter(|c| *c != ' ').map(|c| c.to_ascii_lowercase()).collect::<String>();
+    let plain = |name: &'_ str| {
+        name.chars().filter(|c| *c != ' ').map(|c| c.to_ascii_lowercase()).collect::<String>()
+    };
     left == right || plain(left) == plain(right)
 }
 

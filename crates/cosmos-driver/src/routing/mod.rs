@@ -35,7 +35,10 @@ pub(crate) struct Router {
 
 impl Router {
     pub(crate) fn new(routes: AccountRoutes) -> Self {
-        Self { account: ArcSwap::from_pointee(routes), health: ArcSwap::from_pointee(PartitionHealth::default()) }
+        Self {
+            account: ArcSwap::from_pointee(routes),
+            health: ArcSwap::from_pointee(PartitionHealth::default()),
+        }
     }
 
     pub(crate) fn account(&self) -> Guard<Arc<AccountRoutes>> {
@@ -63,7 +66,14 @@ impl Router {
         }
     }
 
-    pub(crate) fn partition_failed(&self, cell: &Cell, is_read: bool, now: Instant, open_for: Duration, rules: &Breaker) {
+    pub(crate) fn partition_failed(
+        &self,
+        cell: &Cell,
+        is_read: bool,
+        now: Instant,
+        open_for: Duration,
+        rules: &Breaker,
+    ) {
         self.health.rcu(|health| health.failed(cell, is_read, now, open_for, rules));
     }
 

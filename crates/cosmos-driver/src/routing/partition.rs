@@ -61,7 +61,14 @@ impl PartitionHealth {
     }
 
     /// One more failure. `open_for` is the (jittered) time to stay open, should this one open it.
-    pub(crate) fn failed(&self, cell: &Cell, is_read: bool, now: Instant, open_for: Duration, rules: &Breaker) -> Self {
+    pub(crate) fn failed(
+        &self,
+        cell: &Cell,
+        is_read: bool,
+        now: Instant,
+        open_for: Duration,
+        rules: &Breaker,
+    ) -> Self {
         let mut next = self.clone();
         let entry = next.entries.entry(cell.clone()).or_insert(Entry {
             reads: 0,

@@ -34,8 +34,14 @@ pub(crate) struct Route {
 
 /// The best endpoint: not excluded, not avoided, not yet tried, in the order of preference. When nothing is left, the
 /// least bad one; there is always a route.
-pub(crate) fn resolve(want: &Want<'_>, account: &AccountRoutes, health: &PartitionHealth, now: Instant) -> Route {
-    let candidates = if want.at_write_region { &account.writes[..] } else { account.candidates(want.is_read) };
+pub(crate) fn resolve(
+    want: &Want<'_>,
+    account: &AccountRoutes,
+    health: &PartitionHealth,
+    now: Instant,
+) -> Route {
+    let candidates =
+        if want.at_write_region { &account.writes[..] } else { account.candidates(want.is_read) };
     let best = candidates
         .iter()
         .map(|endpoint| (rank(want, account, health, now, endpoint), endpoint))
@@ -107,7 +113,14 @@ mod tests {
     use crate::config::{Breaker, Regions};
 
     fn want() -> Want<'static> {
-        Want { is_read: true, at_write_region: false, excluded: &[], tried: &[], partition: None, pinned: None }
+        Want {
+            is_read: true,
+            at_write_region: false,
+            excluded: &[],
+            tried: &[],
+            partition: None,
+            pinned: None,
+        }
     }
 
     fn account() -> AccountRoutes {
@@ -132,7 +145,11 @@ mod tests {
             ("first choice", want(), "East US"),
             ("excluded", Want { excluded: &excluded, ..want() }, "West US"),
             ("tried", Want { tried: &tried_east, ..want() }, "West US"),
-            ("excluded and tried", Want { excluded: &excluded, tried: &[west.clone()], ..want() }, "North Europe"),
+            (
+                "excluded and tried",
+                Want { excluded: &excluded, tried: &[west.clone()], ..want() },
+                "North Europe",
+            ),
             ("all tried: the least tried", Want { tried: &tried_all, ..want() }, "West US"),
             ("all excluded: still somewhere", Want { excluded: &all_excluded, ..want() }, "East US"),
             ("writes have one place", Want { is_read: false, tried: &tried_east, ..want() }, "East US"),
@@ -168,7 +185,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_hedge_goes_to_a_healthy_second_region_only() {
         let (account, healthy, now) = (account(), PartitionHealth::default(), Instant::now());
-        let hedge = resolve_hedge(&want(), &endpoint("East US"), &account, &healthy, now).expect("two regions");
+        let hedge =
+            resolve_hedge(&want(), &endpoint("East US"), &account, &healthy, now).expect("two regions");
         assert_eq!(&*hedge.endpoint.region, "West US");
         let excluded = vec!["West US".to_owned(), "North Europe".to_owned()];
         let want = Want { excluded: &excluded, ..want() };

@@ -86,7 +86,12 @@ impl Connector {
         };
         #[cfg(feature = "fault-injection")]
         let connected = Connected {
-            service: super::fault::Faulty::wrap(connected.service, self.faults.clone(), shard, self.clock.clone()),
+            service: super::fault::Faulty::wrap(
+                connected.service,
+                self.faults.clone(),
+                shard,
+                self.clock.clone(),
+            ),
             protocol: connected.protocol,
         };
         #[cfg(not(feature = "fault-injection"))]
@@ -106,9 +111,13 @@ impl Connector {
         if try_http2 {
             let stream = self.tcp(address).await?;
             match Http2::handshake(stream, address, self.ping, self.clock.clone()).await {
-                Ok(service) => return Ok(Connected { service: Arc::new(service), protocol: Protocol::Http2 }),
+                Ok(service) => {
+                    return Ok(Connected { service: Arc::new(service), protocol: Protocol::Http2 });
+                }
                 Err(error) if self.negotiation == Negotiation::Http2Only => return Err(error),
-                Err(error) => tracing::debug!(%address, error = %error.message, "no HTTP/2 by prior knowledge"),
+                Err(error) => {
+                    tracing::debug!(%address, error = %error.message, "no HTTP/2 by prior knowledge")
+                }
             }
         }
         let stream = self.tcp(address).await?;
@@ -117,11 +126,13 @@ impl Connector {
     }
 
     async fn open_tls(&self, address: &Address) -> Result<Connected, HttpError> {
-        let refused = |e: String| HttpError::new(HttpErrorKind::Tls, Sent::No, format!("TLS with {address}: {e}"));
+        let refused =
+            |e: String| HttpError::new(HttpErrorKind::Tls, Sent::No, format!("TLS with {address}: {e}"));
         let stream = self.tcp(address).await?;
         let name = ServerName::try_from(address.host().to_owned()).map_err(|e| refused(e.to_string()))?;
         let config = self.tls.config(address.is_loopback(), &self.certificates);
-        let stream = TlsConnector::from(config).connect(name, stream).await.map_err(|e| refused(e.to_string()))?;
+        let stream =
+            TlsConnector::from(config).connect(name, stream).await.map_err(|e| refused(e.to_string()))?;
         let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2".as_slice());
         if is_http2 {
             let service = Http2::handshake(stream, address, self.ping, self.clock.clone()).await?;

@@ -51,7 +51,13 @@ pub(crate) enum Verdict {
 ///
 /// `is_busy_machine` means the processor is saturated: then slowness says nothing about the connection, and only
 /// what is certainly useless (closed, idle) goes.
-pub(crate) fn check(stats: &Stats, peers: &[Stats], now_ms: u64, rules: &Sharding, is_busy_machine: bool) -> Verdict {
+pub(crate) fn check(
+    stats: &Stats,
+    peers: &[Stats],
+    now_ms: u64,
+    rules: &Sharding,
+    is_busy_machine: bool,
+) -> Verdict {
     if stats.is_closed {
         return Verdict::Evict(EvictionReason::Closed);
     }
@@ -69,7 +75,8 @@ pub(crate) fn check(stats: &Stats, peers: &[Stats], now_ms: u64, rules: &Shardin
     let failing = stats.consecutive_failures >= rules.failure_threshold;
     if failing && since(stats.last_success_ms) > rules.eviction_grace && !is_busy_machine {
         let healthier = |peer: &Stats| {
-            peer.consecutive_failures < stats.consecutive_failures && peer.last_success_ms > stats.last_success_ms
+            peer.consecutive_failures < stats.consecutive_failures
+                && peer.last_success_ms > stats.last_success_ms
         };
         if peers.iter().any(healthier) {
             return Verdict::Evict(EvictionReason::FailuresWithHealthyPeers);
@@ -118,7 +125,14 @@ mod tests {
         let idle_ms = u64::try_from(rules.idle_timeout.as_millis()).expect("small");
         let cases: Vec<(&str, Stats, Vec<Stats>, u64, bool, Verdict)> = vec![
             ("recent success", stats(), vec![], now, false, Verdict::Keep),
-            ("closed beats recent success", Stats { is_closed: true, ..stats() }, vec![], now, false, Verdict::Evict(Closed)),
+            (
+                "closed beats recent success",
+                Stats { is_closed: true, ..stats() },
+                vec![],
+                now,
+                false,
+                Verdict::Evict(Closed),
+            ),
             (
                 "hanging since long",
                 Stats { in_flight: 3, ..stats() },
@@ -127,7 +141,14 @@ mod tests {
                 false,
                 Verdict::Evict(ReadHang),
             ),
-            ("hanging on a saturated machine", Stats { in_flight: 3, ..stats() }, vec![], 100_001 + hang_ms, true, Verdict::Keep),
+            (
+                "hanging on a saturated machine",
+                Stats { in_flight: 3, ..stats() },
+                vec![],
+                100_001 + hang_ms,
+                true,
+                Verdict::Keep,
+            ),
             (
                 "a request just sent after a long pause is not a hang",
                 Stats { in_flight: 1, busy_since_ms: 100_000 + hang_ms, ..stats() },
@@ -160,9 +181,23 @@ mod tests {
                 false,
                 Verdict::Keep,
             ),
-            ("four failures are not five", Stats { consecutive_failures: 4, last_success_ms: 90_000, ..stats() }, vec![peer], now, false, Verdict::Keep),
+            (
+                "four failures are not five",
+                Stats { consecutive_failures: 4, last_success_ms: 90_000, ..stats() },
+                vec![peer],
+                now,
+                false,
+                Verdict::Keep,
+            ),
             ("idle", stats(), vec![], 100_001 + idle_ms, false, Verdict::Evict(Idle)),
-            ("idle goes on a saturated machine too", stats(), vec![], 100_001 + idle_ms, true, Verdict::Evict(Idle)),
+            (
+                "idle goes on a saturated machine too",
+                stats(),
+                vec![],
+                100_001 + idle_ms,
+                true,
+                Verdict::Evict(Idle),
+            ),
         ];
         for (name, stats, peers, now, busy, expected) in cases {
             assert_eq!(check(&stats, &peers, now, &rules, busy), expected, "{name}");
@@ -178,7 +213,9 @@ mod tests {
 
     #[test]
     fn growth_starts_above_three_quarters() {
-        for (in_flight, shards, expected) in [(12, 1, false), (13, 1, true), (24, 2, false), (25, 2, true), (5, 0, false)] {
+        for (in_flight, shards, expected) in
+            [(12, 1, false), (13, 1, true), (24, 2, false), (25, 2, true), (5, 0, false)]
+        {
             assert_eq!(wants_growth(in_flight, shards, 16, 0.75), expected, "{in_flight} on {shards}");
         }
     }

@@ -13,7 +13,9 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 
-use super::{Address, Call, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService, Progress, Sent};
+use super::{
+    Address, Call, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService, Progress, Sent,
+};
 
 pub(super) struct Http1 {
     // Locked only inside a poll or a call, never across an await; the slot count keeps other callers out.
@@ -44,7 +46,11 @@ impl Http1 {
         Ok(Self { sender: Mutex::new(sender), host, kill })
     }
 
-    async fn exchange(&self, mut request: HttpRequest, progress: &Progress) -> Result<HttpResponse, HttpError> {
+    async fn exchange(
+        &self,
+        mut request: HttpRequest,
+        progress: &Progress,
+    ) -> Result<HttpResponse, HttpError> {
         request.headers.insert(HOST, self.host.clone());
         let mut message = http::Request::new(Full::new(request.body));
         *message.method_mut() = request.method;

@@ -15,7 +15,9 @@ use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 use super::connect::PingPolicy;
-use super::{Address, Call, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService, Progress, Sent};
+use super::{
+    Address, Call, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService, Progress, Sent,
+};
 use crate::clock::Clock;
 
 pub(super) struct Http2 {

@@ -72,7 +72,8 @@ impl Address {
 
     pub(crate) fn is_loopback(&self) -> bool {
         let host = self.host();
-        host.eq_ignore_ascii_case("localhost") || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+        host.eq_ignore_ascii_case("localhost")
+            || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
     }
 }
 
@@ -90,10 +91,12 @@ pub(crate) struct HttpRequest {
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
     /// What the request is about, for fault rules. Never sent.
+    #[cfg_attr(not(feature = "fault-injection"), allow(dead_code))] // Read by the fault rules only.
     pub(crate) label: Label,
 }
 
 /// What a fault rule can match on.
+#[cfg_attr(not(feature = "fault-injection"), allow(dead_code))] // Read by the fault rules only.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Label {
     pub(crate) operation: &'static str,
@@ -262,7 +265,8 @@ impl Shared {
         if let Some(pool) = self.pools.load().iter().find(|pool| pool.address() == address) {
             return pool.clone();
         }
-        let fresh = Pool::new(address.clone(), self.connector.clone(), self.sharding.clone(), self.clock.clone());
+        let fresh =
+            Pool::new(address.clone(), self.connector.clone(), self.sharding.clone(), self.clock.clone());
         self.pools.rcu(|pools| {
             let mut pools = Vec::clone(pools);
             if !pools.iter().any(|pool| pool.address() == address) {

@@ -16,7 +16,8 @@ use super::connect::Connector;
 use super::health::{self, EvictionReason, Verdict};
 use super::shard::Shard;
 use super::{
-    Address, HttpError, HttpErrorKind, HttpRequest, HttpResponse, Limit, PoolSnapshot, Progress, Sending, Sent, Via,
+    Address, HttpError, HttpErrorKind, HttpRequest, HttpResponse, Limit, PoolSnapshot, Progress, Sending,
+    Sent, Via,
 };
 use crate::clock::Clock;
 use crate::config::Sharding;
@@ -43,7 +44,12 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    pub(super) fn new(address: Address, connector: Arc<Connector>, rules: Sharding, clock: Clock) -> Arc<Self> {
+    pub(super) fn new(
+        address: Address,
+        connector: Arc<Connector>,
+        rules: Sharding,
+        clock: Clock,
+    ) -> Arc<Self> {
         Arc::new(Self {
             address,
             connector,
@@ -65,7 +71,12 @@ impl Pool {
         &self.address
     }
 
-    pub(super) async fn send(self: &Arc<Self>, request: HttpRequest, limit: Limit, avoid: Option<u32>) -> Sending {
+    pub(super) async fn send(
+        self: &Arc<Self>,
+        request: HttpRequest,
+        limit: Limit,
+        avoid: Option<u32>,
+    ) -> Sending {
         let until = limit.deadline.min(limit.attempt);
         let expired = |sent: Sent| {
             let (kind, text) = if limit.deadline <= limit.attempt {
@@ -152,15 +163,20 @@ impl Pool {
         // Until the first connection has told the protocol, one connect at a time is enough.
         let known = self.protocol.load().is_some();
         let by_load = (in_flight + waiting).div_ceil(self.slots_target());
-        let wanted = if known { by_load.max(count.min(in_flight.div_ceil(self.slots_target())) + extra) } else { 1 };
+        let wanted =
+            if known { by_load.max(count.min(in_flight.div_ceil(self.slots_target())) + extra) } else { 1 };
         let wanted = wanted.max(1).min(u32::try_from(self.connections_max()).unwrap_or(u32::MAX));
         loop {
             let connecting = self.connecting.load(Ordering::Acquire);
             if count + connecting >= wanted {
                 return connecting > 0;
             }
-            let claimed =
-                self.connecting.compare_exchange(connecting, connecting + 1, Ordering::AcqRel, Ordering::Relaxed);
+            let claimed = self.connecting.compare_exchange(
+                connecting,
+                connecting + 1,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            );
             if claimed.is_ok() {
                 tokio::spawn(connect(self.clone()));
             }
@@ -192,9 +208,9 @@ impl Pool {
     }
 
     fn remove(&self, id: u32, reason: EvictionReason) {
-        let before = self.shards.rcu(|shards| {
-            shards.iter().filter(|shard| shard.id != id).cloned().collect::<Vec<_>>()
-        });
+        let before = self
+            .shards
+            .rcu(|shards| shards.iter().filter(|shard| shard.id != id).cloned().collect::<Vec<_>>());
         if before.iter().any(|shard| shard.id == id) {
             self.evictions[reason.index()].fetch_add(1, Ordering::Relaxed);
             metrics::counter!("cosmos_driver_shard_evictions").increment(1);
@@ -314,7 +330,8 @@ impl Slot {
             Err(error) => {
                 self.shard.failed();
                 match error.kind {
-                    HttpErrorKind::Closed | HttpErrorKind::Protocol if self.shard.protocol == Protocol::Http1 => {}
+                    HttpErrorKind::Closed | HttpErrorKind::Protocol
+                        if self.shard.protocol == Protocol::Http1 => {}
                     HttpErrorKind::Connect
                     | HttpErrorKind::Tls
                     | HttpErrorKind::Closed

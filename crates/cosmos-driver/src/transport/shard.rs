@@ -21,7 +21,13 @@ pub(super) struct Shard {
 }
 
 impl Shard {
-    pub(super) fn new(id: u32, protocol: Protocol, service: Arc<dyn HttpService>, capacity: u32, now_ms: u64) -> Self {
+    pub(super) fn new(
+        id: u32,
+        protocol: Protocol,
+        service: Arc<dyn HttpService>,
+        capacity: u32,
+        now_ms: u64,
+    ) -> Self {
         Self {
             id,
             protocol,
@@ -50,7 +56,9 @@ impl Shard {
 
     /// Takes one of the first `limit` slots, if one is free.
     pub(super) fn try_take(&self, limit: u32, now_ms: u64) -> bool {
-        let taken = self.in_flight.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |n| (n < limit).then_some(n + 1));
+        let taken = self
+            .in_flight
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |n| (n < limit).then_some(n + 1));
         match taken {
             Ok(before) => {
                 if before == 0 {
@@ -99,6 +107,9 @@ impl Shard {
 
 impl std::fmt::Debug for Shard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shard").field("id", &self.id).field("in_flight", &self.in_flight()).finish_non_exhaustive()
+        f.debug_struct("Shard")
+            .field("id", &self.id)
+            .field("in_flight", &self.in_flight())
+            .finish_non_exhaustive()
     }
 }

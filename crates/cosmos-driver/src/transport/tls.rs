@@ -64,9 +64,9 @@ fn roots(certificates: &Certificates) -> Result<RootCertStore, Error> {
         }
         Certificates::Trust(ders) => {
             for der in ders {
-                roots
-                    .add(CertificateDer::from(der.clone()))
-                    .map_err(|e| Error::configuration(format!("a trusted certificate does not parse as DER: {e}")))?;
+                roots.add(CertificateDer::from(der.clone())).map_err(|e| {
+                    Error::configuration(format!("a trusted certificate does not parse as DER: {e}"))
+                })?;
             }
         }
         Certificates::DangerouslyAcceptAny => {}

@@ -76,6 +76,7 @@ async fn answers_of_a_fresh_operation() {
         (429, 3092, Failover, Failover, InPlace),
         (449, 0, InPlace, InPlace, InPlace),
         (500, 0, Failover, FailUnknown, InPlace),
+        (501, 0, Fail, Fail, Fail),
         (503, 0, Failover, Failover, InPlace),
         (503, 1007, Failover, Failover, InPlace),
     ];
@@ -203,13 +204,16 @@ async fn write_forbidden_is_insisted_on_for_five_seconds_in_all() {
 async fn a_session_retry_goes_to_the_write_region() {
     let (east, rules) = (region(), Retry::default());
     let event = Event::Answered(Status::new(404, 1002));
-    let Action::Retry { state, delay, .. } = decide(event, &RetryState::default(), &view(&east, true, 2), &rules).0
+    let Action::Retry { state, delay, .. } =
+        decide(event, &RetryState::default(), &view(&east, true, 2), &rules).0
     else {
         panic!("retried")
     };
     assert!(state.at_write_region && delay.is_zero());
     let multi = View { is_multi_write: true, ..view(&east, true, 2) };
-    let Action::Retry { state, .. } = decide(event, &RetryState::default(), &multi, &rules).0 else { panic!("retried") };
+    let Action::Retry { state, .. } = decide(event, &RetryState::default(), &multi, &rules).0 else {
+        panic!("retried")
+    };
     assert!(!state.at_write_region);
     assert_eq!(state.tried, [east.clone()]);
     let spent = RetryState { sessions: rules.session_max, ..RetryState::default() };
@@ -221,7 +225,8 @@ async fn a_conflict_after_an_unknown_attempt_stays_unknown() {
     let (east, rules) = (region(), Retry::default());
     let state = RetryState { has_unknown: true, ..RetryState::default() };
     for code in [409, 412, 404] {
-        let (action, _) = decide(Event::Answered(Status::new(code, 0)), &state, &view(&east, false, 1), &rules);
+        let (action, _) =
+            decide(Event::Answered(Status::new(code, 0)), &state, &view(&east, false, 1), &rules);
         assert_eq!(action, Action::Fail { is_unknown: true }, "{code}");
     }
 }
