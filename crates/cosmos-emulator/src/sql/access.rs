@@ -41,6 +41,11 @@ pub(crate) fn order_of(query: &Query) -> Option<Vec<(Path, Direction)>> {
         .collect()
 }
 
+/// The place in the document an expression of this query names.
+pub(crate) fn document_path(expr: &Expr, query: &Query) -> Option<Path> {
+    path_of(expr, &aliases(query))
+}
+
 /// Names of inputs that stand for a place in the document.
 type Aliases<'q> = Vec<(&'q str, Path)>;
 
@@ -111,7 +116,7 @@ fn any_of(operands: &[Expr], aliases: &Aliases<'_>) -> Option<Predicate> {
         match &mut all {
             None => all = Some((path, values)),
             Some((known, list)) if *known == path && list.len() + values.len() <= VALUES_MAX => {
-                list.extend(values)
+                list.extend(values);
             }
             Some(_) => return None,
         }
