@@ -68,6 +68,10 @@ pub const SLUG: &str = "slug";
 pub const LOCATION: &str = "location";
 /// Name of the answering server.
 pub const SERVER: &str = "server";
+/// Compressions the client reads.
+pub const ACCEPT_ENCODING: &str = "accept-encoding";
+/// Host and port of the request.
+pub const HOST: &str = "host";
 /// Standard transport policy header.
 pub const STRICT_TRANSPORT_SECURITY: &str = "strict-transport-security";
 /// `JsonText`, `CosmosBinary`, or both.
@@ -107,6 +111,8 @@ pub const ALT_CONTENT_PATH: &str = "x-ms-alt-content-path";
 pub const HUB_REGION_PROCESSING_ONLY: &str = "x-ms-cosmos-hub-region-processing-only";
 /// A delete by partition key is still running.
 pub const IS_PARTITION_KEY_DELETE_PENDING: &str = "x-ms-cosmos-is-partition-key-delete-pending";
+/// Read the address or metadata anew rather than from a cache.
+pub const FORCE_REFRESH: &str = "x-ms-force-refresh";
 /// Operation name for proxies.
 pub const OPERATION_TYPE: &str = "x-ms-cosmos-operation-type";
 /// Resource kind for proxies.
@@ -318,7 +324,7 @@ pub const THINCLIENT_RANGE_MAX: &str = "x-ms-thinclient-range-max";
 
 /// Values several headers share.
 pub mod value {
-    /// `a-im`: latest version of each changed item.
+    /// `a-im`: latest version of each changed item. Some SDKs write `feed` in lower case.
     pub const INCREMENTAL_FEED: &str = "Incremental Feed";
     /// `a-im`: every version and every delete.
     pub const FULL_FIDELITY_FEED: &str = "Full-Fidelity Feed";
@@ -340,7 +346,7 @@ pub mod value {
     pub const EPK_RANGE: &str = "EffectivePartitionKeyRange";
     /// Text serialization format.
     pub const JSON_TEXT: &str = "JsonText";
-    /// Binary serialization format.
+    /// Binary serialization format; see [`crate::binary_json`].
     pub const COSMOS_BINARY: &str = "CosmosBinary";
 }
 

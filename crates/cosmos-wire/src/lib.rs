@@ -1,7 +1,7 @@
 //! What a Cosmos DB client and a Cosmos DB server must agree on.
 //!
 //! Headers, statuses, resource ids and links, partition keys and their hash, session tokens,
-//! signatures, number and date forms. Pure functions over bytes and text: no I/O, no async, no
+//! signatures, batch and patch bodies, binary JSON, the order of values, number and date forms. Pure functions over bytes and text: no I/O, no async, no
 //! clock. Because client and server share this code, a mistake here would cancel out between them;
 //! so each codec is pinned by vectors from outside: public SDKs, documentation, recordings.
 //!
@@ -15,16 +15,20 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod batch;
+pub mod binary_json;
 pub mod date;
 pub mod epk;
 pub mod header;
 pub mod number;
 pub mod partition_key;
+pub mod patch;
 pub mod resource;
 pub mod rid;
 pub mod session_token;
 pub mod signature;
 pub mod status;
+pub mod value_order;
 
 /// The key every Cosmos DB emulator accepts. It is public and protects nothing.
 pub const EMULATOR_KEY: &str =

@@ -269,29 +269,39 @@ impl Link {
         if is_rid { Addressing::Rid } else { Addressing::Name }
     }
 
-    /// Resource type that is signed.
+    /// Resource type that is signed. A container-wide operation is signed as `partitionkey`, after the
+    /// one there is: delete by partition key.
     #[must_use]
     pub fn signed_type(&self) -> &'static str {
-        self.kind().segment()
+        match self.kind() {
+            ResourceKind::Operation => "partitionkey",
+            kind => kind.segment(),
+        }
     }
 
     /// Link that a client signs: names as they are, a resource id alone and in lower case.
     #[must_use]
     pub fn signed_link(&self) -> String {
+        if self.last_kind() == ResourceKind::Operation {
+            return self.parent().signed_link();
+        }
         match self.addressing() {
             Addressing::Name => self.owner_text(),
             Addressing::Rid => self.id().unwrap_or_default().to_ascii_lowercase(),
         }
     }
 
-    /// Links that a client may have signed, likeliest first: SDKs differ when addressing by rid.
+    /// Links that a client may have signed, likeliest first: SDKs differ when addressing by rid, and
+    /// some mix the name of a database with the rid of a container.
     #[must_use]
     pub fn accepted_signed_links(&self) -> Vec<String> {
-        let full = self.owner_text();
-        if self.addressing() == Addressing::Name {
-            return vec![full];
+        let id = self.id().unwrap_or_default();
+        let mut links = vec![self.signed_link()];
+        if self.addressing() == Addressing::Rid || id.parse::<Rid>().is_ok() {
+            let full = self.owner_text();
+            links.extend([id.to_ascii_lowercase(), full.to_ascii_lowercase(), full, id.to_owned()]);
         }
-        vec![self.signed_link(), full.to_ascii_lowercase(), full, self.id().unwrap_or_default().to_owned()]
+        links
     }
 
     /// Request path, percent-encoded, with a leading slash.
@@ -435,6 +445,7 @@ mod tests {
             ("/dbs/ToDo/colls/C/docs", "docs", "dbs/ToDo/colls/C"),
             ("/dbs/ToDo/colls/C/docs/a%20b", "docs", "dbs/ToDo/colls/C/docs/a b"),
             ("/dbs/ToDo/colls/C/pkranges", "pkranges", "dbs/ToDo/colls/C"),
+            ("/dbs/ToDo/colls/C/operations/partitionkeydelete", "partitionkey", "dbs/ToDo/colls/C"),
             ("/offers", "offers", ""),
             ("/offers/UFp3", "offers", "ufp3"),
             ("/dbs/DJB7AA==/colls/DJB7AI1lZHo=/docs", "docs", "djb7ai1lzho="),
@@ -444,6 +455,14 @@ mod tests {
             assert_eq!((link.signed_type(), link.signed_link().as_str()), (kind, text), "{path}");
             assert_eq!(link.accepted_signed_links()[0], text, "{path}");
         }
+    }
+
+    #[test]
+    fn a_name_with_the_rid_of_a_container_may_be_signed_either_way() {
+        let mixed = Link::parse("/dbs/ToDo/colls/DJB7AI1lZHo=/pkranges").unwrap();
+        let accepted = mixed.accepted_signed_links();
+        assert_eq!(accepted[..2], ["dbs/ToDo/colls/DJB7AI1lZHo=", "djb7ai1lzho="]);
+        assert_eq!(Link::parse("/dbs/ToDo/colls/C/docs").unwrap().accepted_signed_links().len(), 1);
     }
 
     #[test]

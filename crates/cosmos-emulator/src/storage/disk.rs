@@ -1,7 +1,8 @@
 //! The store on disk: fjall, a log-structured tree with a write-ahead journal.
 //!
 //! A commit is one journal entry with a checksum, handed to the operating system before `commit` returns, so a
-//! killed process loses nothing. `wait_durable` flushes the journal once for everybody who waits.
+//! killed process loses nothing. `wait_durable` flushes the journal once for everybody who waits. A store that is
+//! closed writes its journal out, so that the next start need not replay it.
 
 use std::collections::HashSet;
 use std::error::Error;
@@ -10,6 +11,9 @@ use std::ops::Bound;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use bytes::Bytes;
 use fjall::{
@@ -18,6 +22,7 @@ use fjall::{
 
 use super::folder::{Folder, corrupt, explain_io};
 use super::group::Group;
+use super::journal::Journals;
 use super::memory::is_empty;
 use super::{Batch, Change, Durability, Options, Order, Scan, Storage, StorageError, Ticket};
 
@@ -29,7 +34,10 @@ pub struct DiskStorage {
     durability: Durability,
     /// The first failed write. The engine takes no more after it, and says only that there was one.
     failure: OnceLock<StorageError>,
-    /// Last, so that the folder is free only when the files are closed.
+    /// Bytes a start would replay now, about.
+    journal_bytes: AtomicU64,
+    // From here on the order matters: fields are dropped in it, and the engine above is closed by then.
+    journals: Journals,
     folder: Folder,
 }
 
@@ -43,6 +51,10 @@ impl DiskStorage {
             Ok(opened) => opened?,
             Err(_) => return Err(corrupt(path, "its files contradict each other")),
         };
+        let journals = Journals::of(folder.store());
+        // A new journal has no rows yet, only room for them.
+        let journal_bytes = if folder.is_new { Ok(0) } else { journals.bytes() };
+        let journal_bytes = journal_bytes.map_err(|error| explain_io(path, &error))?;
         folder.stamp()?;
         Ok(Self {
             rows,
@@ -50,8 +62,26 @@ impl DiskStorage {
             group: Group::default(),
             durability: options.durability,
             failure: OnceLock::new(),
+            journal_bytes: AtomicU64::new(journal_bytes),
+            journals,
             folder,
         })
+    }
+
+    /// Writes all rows into tables; says whether that is done.
+    fn write_out(&self) -> bool {
+        if self.rows.rotate_memtable().is_err() {
+            return false;
+        }
+        let is_done = || self.database.outstanding_flushes() == 0 && self.rows.sealed_memtable_count() == 0;
+        // The engine's thread may have died of a full disk, so the wait has an end.
+        for _ in 0..CLOSE_WAITS_MAX {
+            if is_done() {
+                return true;
+            }
+            thread::sleep(CLOSE_WAIT);
+        }
+        false
     }
 
     fn fail(&self, error: &fjall::Error) -> StorageError {
@@ -106,6 +136,10 @@ impl Storage for DiskStorage {
 
     fn commit(&self, batch: Batch) -> Result<Ticket, StorageError> {
         batch.check()?;
+        if let Some(failure) = self.failure.get() {
+            return Err(failure.clone());
+        }
+        self.journal_bytes.fetch_add(batch.bytes(), Ordering::Relaxed);
         let mut entry = OwnedWriteBatch::with_capacity(self.database.clone(), batch.changes.len())
             .durability(Some(PersistMode::Buffer));
         for change in last_changes(batch.changes) {
@@ -122,7 +156,10 @@ impl Storage for DiskStorage {
         match self.durability {
             Durability::OsBuffered => Ok(()),
             Durability::Fsync => self.group.wait(ticket, || {
-                self.database.persist(PersistMode::SyncData).map_err(|error| self.fail(&error))
+                self.journals.flush().map_err(|error| {
+                    let failure = explain_io(self.folder.path(), &error);
+                    self.failure.get_or_init(|| failure).clone()
+                })
             }),
         }
     }
@@ -132,14 +169,27 @@ impl Storage for DiskStorage {
     }
 }
 
+impl Drop for DiskStorage {
+    fn drop(&mut self) {
+        if self.journal_bytes.load(Ordering::Relaxed) > JOURNAL_BYTES_KEPT && self.failure.get().is_none() {
+            self.journals.is_redundant = self.write_out();
+        }
+    }
+}
+
 /// The engine's name for the one tree we keep.
 const ROWS: &str = "rows";
 /// Memory that new rows take before they are written out as a sorted file. A few of these may wait at once.
 const MEMTABLE_BYTES: u64 = 16 << 20;
 /// The least the engine takes; beyond it old journals are written out.
 const JOURNAL_BYTES_MAX: u64 = 64 << 20;
-/// Writing out and compacting share one thread: the emulator shares its machine with the program under test.
-const WORKERS: usize = 1;
+/// One thread writes out, the other compacts. With one for both, writers wait for compactions.
+const WORKERS: usize = 2;
+/// A journal up to this size is left to be replayed: that takes milliseconds, as writing it out does.
+const JOURNAL_BYTES_KEPT: u64 = 1 << 20;
+/// How long closing waits for rows to be written out: five seconds, looking every millisecond.
+const CLOSE_WAIT: Duration = Duration::from_millis(1);
+const CLOSE_WAITS_MAX: u32 = 5_000;
 
 fn open_engine(folder: &Folder, options: Options) -> Result<(Database, Keyspace), StorageError> {
     if !folder.is_new && !folder.store().join("version").exists() {

@@ -3,6 +3,7 @@
 mod disk;
 mod folder;
 mod group;
+mod journal;
 mod memory;
 #[doc(hidden)]
 pub mod mirror;
@@ -51,6 +52,15 @@ pub struct Batch {
 }
 
 impl Batch {
+    /// The size of its keys and values.
+    fn bytes(&self) -> u64 {
+        let len = |change: &Change| match change {
+            Change::Put(key, value) => key.len() + value.len(),
+            Change::Delete(key) => key.len(),
+        };
+        self.changes.iter().map(len).sum::<usize>() as u64
+    }
+
     /// Refuses keys that no store can keep, so that all stores refuse the same.
     fn check(&self) -> Result<(), StorageError> {
         match self

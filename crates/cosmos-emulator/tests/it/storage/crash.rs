@@ -31,6 +31,7 @@ fn many_writers_that_flush_lose_nothing_acknowledged() {
 
 const ROUNDS: u64 = 16;
 const FOLDER: &str = "STORAGE_CRASH_FOLDER";
+const TURNS_BETWEEN_CLOSES: u64 = 100;
 /// Documents a writer keeps; it overwrites the oldest.
 const SLOTS: u64 = 64;
 
@@ -40,10 +41,15 @@ fn survive(test: &str, writers: u32, durability: Durability) {
     }
     let folder = tempfile::tempdir().unwrap();
     let mut random = Random(u64::from(std::process::id()));
+    let mut acknowledged = BTreeMap::new();
     for round in 0..ROUNDS {
         // Every fourth writer is killed while it opens the store: the first while it makes it.
         let acknowledgements = if round % 4 == 0 { 0 } else { random.below(400) };
-        let acknowledged = run_and_kill(test, folder.path(), acknowledgements);
+        acknowledged.extend(run_and_kill(test, folder.path(), acknowledgements));
+        // In every third round the next writer finds what the killed one left, as it left it.
+        if round % 3 == 1 {
+            continue;
+        }
         let storage = open_disk(folder.path());
         verify(&storage, writers, &acknowledged);
         storage.commit(batch([put("probe", round.to_string())])).unwrap();
@@ -73,7 +79,7 @@ fn run_and_kill(test: &str, folder: &Path, acknowledgements: usize) -> BTreeMap<
         }
         (line == "opening" && acknowledgements == 0) || (acknowledgements > 0 && count >= acknowledgements)
     };
-    let is_cut_short = (&mut lines).any(&mut note);
+    let is_cut_short = lines.any(&mut note);
     assert!(
         is_cut_short,
         "the writer ended by itself after {acknowledgements} acknowledgements were awaited"
@@ -95,19 +101,23 @@ fn acknowledgement(line: &str) -> Option<(u32, u64)> {
 fn write_until_killed(folder: &Path, writers: u32, durability: Durability) {
     say("\nopening");
     let options = Options { durability, cache_bytes: 4 << 20 };
-    let storage = DiskStorage::open(folder, options).unwrap();
-    thread::scope(|scope| {
-        for writer in 0..writers {
-            let storage = &storage;
-            scope.spawn(move || {
-                for number in head(storage, writer) + 1.. {
-                    let ticket = storage.commit(turn(writer, number)).unwrap();
-                    storage.wait_durable(ticket).unwrap();
-                    say(&format!("ack {writer} {number}."));
-                }
-            });
-        }
-    });
+    // Writers pause together now and then, and the store is closed and opened: that too is cut short by a kill.
+    loop {
+        let storage = DiskStorage::open(folder, options).unwrap();
+        thread::scope(|scope| {
+            for writer in 0..writers {
+                let storage = &storage;
+                scope.spawn(move || {
+                    let next = head(storage, writer) + 1;
+                    for number in next..next + TURNS_BETWEEN_CLOSES {
+                        let ticket = storage.commit(turn(writer, number)).unwrap();
+                        storage.wait_durable(ticket).unwrap();
+                        say(&format!("ack {writer} {number}."));
+                    }
+                });
+            }
+        });
+    }
 }
 
 fn say(line: &str) {

@@ -1,0 +1,5 @@
+//! The language as a whole: by golden scripts, by pages, by hostile input.
+
+mod hostile;
+mod page;
+pub(crate) mod script;
