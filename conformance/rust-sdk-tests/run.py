@@ -70,7 +70,7 @@ def crate_folder(name):
 
 def cargo(target, *arguments, **settings):
     command = ["cargo", "test", "--quiet", "--test", target.name, "--features", target.features, *arguments]
-    env = {**os.environ, **settings}
+    env = {**os.environ, "RUST_BACKTRACE": "0", **settings}
     env.setdefault("CARGO_TARGET_DIR", str(RUST / "target"))
     folder = crate_folder(target.crate)
     log = WORK / f"{target.crate}-{target.name}.log"
