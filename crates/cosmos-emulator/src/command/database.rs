@@ -22,7 +22,7 @@ pub(crate) fn list(account: &Account, call: &Call) -> Result<Reply, Failure> {
 }
 
 pub(crate) fn query(account: &Account, call: &Call) -> Result<Reply, Failure> {
-    resource::query(call, account.engine.databases()?, "Databases")
+    resource::query(account, call, account.engine.databases()?, "Databases")
 }
 
 pub(crate) fn delete(account: &Account, call: &Call) -> Result<Reply, Failure> {

@@ -19,7 +19,7 @@ pub(crate) fn list(account: &Account, call: &Call) -> Result<Reply, Failure> {
 }
 
 pub(crate) fn query(account: &Account, call: &Call) -> Result<Reply, Failure> {
-    Ok(settled(resource::query(call, account.engine.offers()?, "Offers")?))
+    Ok(settled(resource::query(account, call, account.engine.offers()?, "Offers")?))
 }
 
 pub(crate) fn replace(account: &Account, call: &Call) -> Result<Reply, Failure> {
