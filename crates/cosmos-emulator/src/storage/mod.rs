@@ -1,8 +1,21 @@
 //! Ordered, transactional bytes: the engine's only way to keep anything.
 
+mod disk;
+mod folder;
+mod group;
+mod journal;
+mod memory;
+#[doc(hidden)]
+pub mod mirror;
+
 use std::ops::Bound;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use bytes::Bytes;
+
+pub use disk::DiskStorage;
+pub use memory::MemoryStorage;
 
 /// Direction of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,12 +35,50 @@ pub enum Change {
     Delete(Bytes),
 }
 
+impl Change {
+    /// The key it changes.
+    pub fn key(&self) -> &Bytes {
+        match self {
+            Self::Put(key, _) | Self::Delete(key) => key,
+        }
+    }
+}
+
 /// Changes that become visible, and survive, together or not at all. Later changes of one key win.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Batch {
     /// In order.
     pub changes: Vec<Change>,
 }
+
+impl Batch {
+    /// The size of its keys and values.
+    fn bytes(&self) -> u64 {
+        let len = |change: &Change| match change {
+            Change::Put(key, value) => key.len() + value.len(),
+            Change::Delete(key) => key.len(),
+        };
+        self.changes.iter().map(len).sum::<usize>() as u64
+    }
+
+    /// Refuses keys that no store can keep, so that all stores refuse the same.
+    fn check(&self) -> Result<(), StorageError> {
+        match self
+            .changes
+            .iter()
+            .map(|change| change.key().len())
+            .find(|len| !(1..=KEY_BYTES_MAX).contains(len))
+        {
+            Some(len) => {
+                Err(StorageError(format!("A key has {len} bytes; it must have 1 to {KEY_BYTES_MAX}.")))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// The longest key; keys are not empty either.
+pub const KEY_BYTES_MAX: usize = 65_535;
 
 /// A number that grows with each commit; hand it to [`Storage::wait_durable`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,4 +118,49 @@ pub trait Storage: Send + Sync + 'static {
 
     /// Whether `wait_durable` may block for a disk (so that async callers move it off their threads).
     fn is_slow_to_sync(&self) -> bool;
+}
+
+/// Where a store keeps its data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// In memory, gone when the store is dropped.
+    Memory,
+    /// In a folder that nobody else uses meanwhile; it is made if it is not there.
+    Folder(PathBuf),
+}
+
+/// How far an acknowledged commit has gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// `wait_durable` returns when the disk has the data: nothing is lost by a power cut.
+    #[default]
+    Fsync,
+    /// `wait_durable` returns at once: a killed process loses nothing, a power cut may lose the last seconds.
+    OsBuffered,
+}
+
+/// Settings of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// What `wait_durable` waits for.
+    pub durability: Durability,
+    /// Memory for blocks read from disk. 32 MiB keeps the hot part of a development data set.
+    pub cache_bytes: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { durability: Durability::default(), cache_bytes: 32 << 20 }
+    }
+}
+
+/// Opens a store, creating it if there is none yet.
+///
+/// A folder is refused, with a message that says what to do, when another process uses it, when it was written by
+/// a newer emulator, when it is a file, and when its data cannot be read.
+pub fn open(place: &Place, options: Options) -> Result<Arc<dyn Storage>, StorageError> {
+    Ok(match place {
+        Place::Memory => Arc::new(MemoryStorage::new()),
+        Place::Folder(path) => Arc::new(DiskStorage::open(path, options)?),
+    })
 }

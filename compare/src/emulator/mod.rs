@@ -1,0 +1,259 @@
+//! The emulator against `@vercel/cosmosdb-server`: same client, same documents, one run.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use bytes::Bytes;
+use serde_json::json;
+
+use crate::load::{Call, Connection, Measured, Protocol, run as measure};
+use crate::process::{Server, build_cdb, install_vercel};
+use crate::report::{Cell, Report, Table};
+
+/// In-flight requests of the throughput cells.
+const IN_FLIGHT: [usize; 2] = [1, 16];
+/// Container sizes at which the same query is timed.
+const SIZES: [u64; 3] = [500, 2_000, 8_000];
+/// Logical partitions that the documents spread over.
+const KEYS: u64 = 50;
+
+/// How long the servers are left alone.
+const IDLE: Duration = Duration::from_secs(3);
+
+struct Contender {
+    name: &'static str,
+    server: Server,
+    protocol: Protocol,
+}
+
+/// Runs the whole comparison.
+pub async fn run(seconds: f64) -> anyhow::Result<Report> {
+    let cdb = build_cdb().await?;
+    let node = install_vercel().await?;
+    let folder = tempfile::tempdir()?;
+    let disk = folder.path().join("h1").to_str().context("a plain temporary path")?.to_owned();
+    let disk2 = folder.path().join("h2").to_str().context("a plain temporary path")?.to_owned();
+    let contenders = vec![
+        Contender {
+            name: "vercel (memory, h1)",
+            server: Server::vercel(&node).await?,
+            protocol: Protocol::Http1,
+        },
+        Contender {
+            name: "ours memory h1",
+            server: Server::ours(&cdb, &["--memory"]).await?,
+            protocol: Protocol::Http1,
+        },
+        Contender {
+            name: "ours memory h2",
+            server: Server::ours(&cdb, &["--memory"]).await?,
+            protocol: Protocol::Http2,
+        },
+        Contender {
+            name: "ours disk h1",
+            server: Server::ours(&cdb, &["--data", &disk]).await?,
+            protocol: Protocol::Http1,
+        },
+        Contender {
+            name: "ours disk h2",
+            server: Server::ours(&cdb, &["--data", &disk2]).await?,
+            protocol: Protocol::Http2,
+        },
+    ];
+    let table = |title: &str, first: &str| {
+        let columns = std::iter::once(first).chain(contenders.iter().map(|contender| contender.name));
+        Table { title: title.into(), columns: columns.map(str::to_owned).collect(), rows: Vec::new() }
+    };
+    let mut rates = table("Throughput (0.8 KB documents)", "operations per second");
+    let mut latency = table("Latency", "milliseconds");
+    let mut growth =
+        table("The same query while the container grows (p50, ms)", "documents in the container");
+    let mut cost = table("Startup and memory", "figure");
+
+    cost.push("start to ready, ms", contenders.iter().map(|c| Ok(millis(c.server.startup))))?;
+    cost.push("memory when idle, MB", contenders.iter().map(|c| c.server.resident_mb()))?;
+    let span = Duration::from_secs_f64(seconds);
+    let before = contenders.iter().map(|c| c.server.processor_ms()).collect::<anyhow::Result<Vec<_>>>()?;
+    tokio::time::sleep(IDLE).await;
+    let idle = contenders.iter().zip(before);
+    cost.push(
+        "processor time in 3 s of idling, ms",
+        idle.map(|(c, before)| Ok(c.server.processor_ms()? - before)),
+    )?;
+    for contender in &contenders {
+        eprintln!("measuring {}…", contender.name);
+        let (rate, time) = throughput(contender, span).await.with_context(|| contender.name.to_owned())?;
+        rates.add_column(rate);
+        latency.add_column(time);
+        growth.add_column(query_growth(contender, span).await.with_context(|| contender.name.to_owned())?);
+    }
+    cost.push("memory after the run, MB", contenders.iter().map(|c| c.server.resident_mb()))?;
+    rates.add_ratios();
+    Ok(Report { tables: vec![rates, latency, growth, cost] })
+}
+
+impl Table {
+    fn push(
+        &mut self,
+        label: &str,
+        figures: impl Iterator<Item = anyhow::Result<f64>>,
+    ) -> anyhow::Result<()> {
+        let cells = figures.map(|figure| figure.map(Cell::Figure)).collect::<anyhow::Result<_>>()?;
+        self.rows.push((label.to_owned(), cells));
+        Ok(())
+    }
+
+    fn add_column(&mut self, column: Column) {
+        for (index, (label, figure)) in column.into_iter().enumerate() {
+            if self.rows.len() == index {
+                self.rows.push((label, Vec::new()));
+            }
+            self.rows[index].1.push(Cell::Figure(figure));
+        }
+    }
+
+    /// Below each row, each contender's multiple of the first one.
+    fn add_ratios(&mut self) {
+        let rows = std::mem::take(&mut self.rows);
+        for (label, cells) in rows {
+            let Some(Cell::Figure(first)) = cells.first().cloned() else { continue };
+            let ratios = cells.iter().map(|cell| match cell {
+                Cell::Figure(figure) => Cell::Text(format!("×{:.1}", figure / first)),
+                Cell::Text(text) => Cell::Text(text.clone()),
+            });
+            let ratios = ratios.collect();
+            self.rows.push((label, cells));
+            self.rows.push((String::new(), ratios));
+        }
+    }
+}
+
+/// Labelled figures of one contender, top to bottom.
+type Column = Vec<(String, f64)>;
+
+/// Rates and latencies of one contender.
+async fn throughput(contender: &Contender, span: Duration) -> anyhow::Result<(Column, Column)> {
+    let (mut column, mut latency) = (Column::new(), Column::new());
+    for in_flight in IN_FLIGHT {
+        let container = format!("rates{in_flight}");
+        let mut connections =
+            Connection::open_many(&contender.server.endpoint, contender.protocol, in_flight).await?;
+        create_container(&mut connections[0], &container).await?;
+        let name = container.clone();
+        let written = measure(&mut connections, span, &[201], move |n| create(&name, n)).await?;
+        column.push((format!("point write, {in_flight} in flight"), written.rate));
+        latency.push((format!("point write p50, {in_flight} in flight"), millis(written.p50)));
+        latency.push((format!("point write p99, {in_flight} in flight"), millis(written.p99)));
+        let count = ((written.rate * span.as_secs_f64() * 0.9) as u64).max(1);
+        let name = container.clone();
+        let read = measure(&mut connections, span, &[200], move |n| read(&name, n % count)).await?;
+        column.push((format!("point read, {in_flight} in flight"), read.rate));
+        latency.push((format!("point read p50, {in_flight} in flight"), millis(read.p50)));
+        latency.push((format!("point read p99, {in_flight} in flight"), millis(read.p99)));
+        let name = container.clone();
+        let queried = measure(&mut connections, span, &[200], move |n| query(&name, n % count)).await?;
+        column.push((format!("query by id in a partition, {in_flight} in flight"), queried.rate));
+        let name = container.clone();
+        let batched = measure(&mut connections, span, &[200], move |n| batch(&name, n)).await?;
+        column.push((format!("batch of 10 creates, {in_flight} in flight"), batched.rate));
+    }
+    Ok((column, latency))
+}
+
+/// Times one query in one container that grows meanwhile.
+async fn query_growth(contender: &Contender, span: Duration) -> anyhow::Result<Column> {
+    let mut connections = Connection::open_many(&contender.server.endpoint, contender.protocol, 1).await?;
+    create_container(&mut connections[0], "growth").await?;
+    let mut column = Vec::new();
+    let mut count = 0;
+    for size in SIZES {
+        while count < size {
+            connections[0].expect(&create("growth", count), &[201]).await?;
+            count += 1;
+        }
+        let measured: Measured =
+            measure(&mut connections, span / 2, &[200], move |n| query("growth", n % size)).await?;
+        column.push((format!("{size}"), millis(measured.p50)));
+    }
+    Ok(column)
+}
+
+async fn create_container(connection: &mut Connection, container: &str) -> anyhow::Result<()> {
+    let database = Call {
+        method: "POST",
+        path: "/dbs".into(),
+        kind: "dbs",
+        body: Bytes::from_static(b"{\"id\":\"bench\"}"),
+        ..Call::default()
+    };
+    connection.expect(&database, &[201, 409]).await?;
+    let body = json!({"id": container, "partitionKey": {"paths": ["/pk"], "kind": "Hash", "version": 2}});
+    let call = Call {
+        method: "POST",
+        path: "/dbs/bench/colls".into(),
+        kind: "colls",
+        link: "dbs/bench".into(),
+        body: body.to_string().into(),
+        ..Call::default()
+    };
+    connection.expect(&call, &[201]).await?;
+    Ok(())
+}
+
+fn docs(container: &str, key: u64, body: Bytes) -> Call {
+    Call {
+        method: "POST",
+        path: format!("/dbs/bench/colls/{container}/docs"),
+        kind: "docs",
+        link: format!("dbs/bench/colls/{container}"),
+        headers: vec![
+            ("x-ms-documentdb-partitionkey", format!("[\"key{key}\"]")),
+            ("content-type", "application/json".into()),
+        ],
+        body,
+    }
+}
+
+fn document(id: &str, n: u64) -> serde_json::Value {
+    json!({
+        "id": id, "pk": format!("key{}", n % KEYS), "number": n, "name": format!("customer {n}"),
+        "status": if n % 2 == 0 { "open" } else { "closed" }, "tags": ["alpha", "beta"],
+        "address": {"city": "Oslo", "street": format!("Street {}", n % 300)}, "text": "x".repeat(560),
+    })
+}
+
+fn create(container: &str, n: u64) -> Call {
+    docs(container, n % KEYS, document(&format!("d{n}"), n).to_string().into())
+}
+
+fn read(container: &str, n: u64) -> Call {
+    let link = format!("dbs/bench/colls/{container}/docs/d{n}");
+    let call = docs(container, n % KEYS, Bytes::new());
+    Call { method: "GET", path: format!("/{link}"), link, ..call }
+}
+
+fn query(container: &str, n: u64) -> Call {
+    let body = json!({
+        "query": "SELECT * FROM c WHERE c.id = @id",
+        "parameters": [{"name": "@id", "value": format!("d{n}")}],
+    });
+    let mut call = docs(container, n % KEYS, body.to_string().into());
+    call.headers[1].1 = "application/query+json".into();
+    call.headers.push(("x-ms-documentdb-isquery", "True".into()));
+    call
+}
+
+fn batch(container: &str, n: u64) -> Call {
+    let key = n % KEYS;
+    let operations: Vec<_> = (0..10)
+        .map(|i| json!({"operationType": "Create", "resourceBody": document(&format!("b{n}-{i}"), key)}))
+        .collect();
+    let mut call = docs(container, key, serde_json::Value::from(operations).to_string().into());
+    call.headers.push(("x-ms-cosmos-is-batch-request", "True".into()));
+    call.headers.push(("x-ms-cosmos-batch-atomic", "True".into()));
+    call
+}
+
+fn millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1000.0
+}

@@ -1,0 +1,45 @@
+//! Measures our emulator, driver and provider side by side with their peers, in one run on one machine.
+//!
+//! Machines are noisy: what counts are ratios between rows of one run.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+mod emulator;
+mod load;
+mod process;
+mod report;
+
+/// Measures ours against the peers and prints a table; the same figures go to a JSON file.
+#[derive(Parser)]
+#[command(name = "compare", version)]
+struct Args {
+    #[command(subcommand)]
+    what: What,
+    /// Where the figures go as JSON (default: target/compare/<what>.json).
+    #[arg(long, global = true)]
+    json: Option<PathBuf>,
+    /// Seconds that each cell of the table is measured for.
+    #[arg(long, global = true, default_value_t = 2.0)]
+    seconds: f64,
+}
+
+#[derive(Subcommand, Clone, Copy)]
+enum What {
+    /// Point operations, queries, batches, startup and memory; with @vercel/cosmosdb-server from npm.
+    Emulator,
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let args = Args::parse();
+    let (name, report) = match args.what {
+        What::Emulator => ("emulator", emulator::run(args.seconds).await?),
+    };
+    print!("{}", report.to_markdown());
+    let path = args.json.unwrap_or_else(|| process::target_folder().join(format!("compare/{name}.json")));
+    report.save(&path)?;
+    eprintln!("figures: {}", path.display());
+    Ok(())
+}

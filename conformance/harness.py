@@ -1,0 +1,169 @@
+"""Starts emulators, runs the asked-for suites against them, and counts."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import threading
+import xml.etree.ElementTree as ElementTree
+from dataclasses import dataclass, field
+
+HERE = pathlib.Path(__file__).resolve().parent
+WORK = HERE / ".work"
+# The key every Cosmos DB emulator is born with; it is public.
+KEY = "C2y6yDjf5/R+ob0N8A7Cgv30VRDJIWEHLM+4QDU5DE2nQ9nDuVTqobD4b8mGGyPMbIZnqyMsEcaGQy67XIw/Jw=="
+
+
+class Emulator:
+    """One emulator process on a free port, stopped when the block ends."""
+
+    def __init__(self, name, *arguments):
+        self.name = name
+        self.arguments = arguments
+        self.endpoint = None
+        self.process = None
+
+    def __enter__(self):
+        WORK.mkdir(exist_ok=True)
+        log = open(WORK / f"{self.name}.log", "wb")
+        command = [os.environ["CDB_BIN"], "emulator", "--port", "0", "--memory", *self.arguments]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        line = self.process.stdout.readline()
+        if not line:
+            self.process.wait()
+            raise SystemExit(f"conformance: {' '.join(command)} ended before it was ready, see {log.name}")
+        self.endpoint = json.loads(line)["accountEndpoint"]
+        # Whatever else it prints is drained, so that it never blocks on a full pipe.
+        threading.Thread(target=self.process.stdout.read, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        try:
+            self.process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+@dataclass
+class Outcome:
+    """What one suite came to."""
+
+    suite: str
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    # A suite that did not even start is a failure without a failed test.
+    broken: str = ""
+    failures: list = field(default_factory=list)
+
+    def line(self):
+        text = f"{self.suite}: {self.passed} passed, {self.failed} failed"
+        if self.skipped:
+            text += f", {self.skipped} skipped"
+        return f"{text} ({self.broken})" if self.broken else text
+
+    def is_green(self):
+        return self.failed == 0 and self.passed > 0 and not self.broken
+
+
+def environment(single, partitioned):
+    return {
+        **os.environ,
+        "COSMOS_ENDPOINT": single.endpoint,
+        "COSMOS_ENDPOINT_PARTITIONED": partitioned.endpoint,
+        "COSMOS_KEY": KEY,
+    }
+
+
+def count_junit(path, outcome):
+    """Adds the counts of a JUnit file that pytest wrote."""
+    for case in ElementTree.parse(path).getroot().iter("testcase"):
+        if case.find("skipped") is not None:
+            outcome.skipped += 1
+        elif case.find("failure") is not None or case.find("error") is not None:
+            outcome.failed += 1
+            outcome.failures.append(f"{case.get('classname')}::{case.get('name')}")
+        else:
+            outcome.passed += 1
+
+
+def run_python(env):
+    outcome = Outcome("python")
+    report = WORK / "python.xml"
+    report.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", "."]
+    status = subprocess.run(command, cwd=HERE / "python", env=env, check=False).returncode
+    if report.exists():
+        count_junit(report, outcome)
+    if status and not outcome.failed:
+        outcome.broken = f"pytest ended with {status}"
+    return outcome
+
+
+def run_javascript(env):
+    outcome = Outcome("javascript")
+    report = WORK / "javascript.tap"
+    files = sorted(str(file.relative_to(HERE / "javascript")) for file in (HERE / "javascript/test").glob("*.test.mjs"))
+    command = [
+        "node", "--test", "--test-reporter=spec", "--test-reporter-destination=stdout",
+        "--test-reporter=tap", f"--test-reporter-destination={report}", *files,
+    ]
+    status = subprocess.run(command, cwd=HERE / "javascript", env=env, check=False).returncode
+    text = report.read_text() if report.exists() else ""
+    for name, label in (("passed", "pass"), ("failed", "fail"), ("skipped", "skipped")):
+        found = re.search(rf"^# {label} (\d+)$", text, re.MULTILINE)
+        setattr(outcome, name, int(found.group(1)) if found else 0)
+    if status and not outcome.failed:
+        outcome.broken = f"node ended with {status}"
+    return outcome
+
+
+def run_rust(env):
+    outcome = Outcome("rust")
+    process = subprocess.Popen(
+        ["cargo", "test", "--quiet", "--locked"], cwd=HERE / "rust", env=env, stdout=subprocess.PIPE, text=True
+    )
+    for line in process.stdout:
+        print(line, end="", flush=True)
+        found = re.match(r"test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored", line)
+        if found:
+            passed, failed, ignored = map(int, found.groups())
+            outcome.passed += passed
+            outcome.failed += failed
+            outcome.skipped += ignored
+    if process.wait() and not outcome.failed:
+        outcome.broken = f"cargo ended with {process.returncode}"
+    return outcome
+
+
+def run_sdk_tests(folder):
+    """The SDKs' own tests bring their runner, which starts what it needs and reports itself."""
+    return subprocess.run([sys.executable, HERE / folder / "run.py"], check=False).returncode
+
+
+def main(suites):
+    own = {"python": run_python, "javascript": run_javascript, "rust": run_rust}
+    outcomes = []
+    asked = [suite for suite in suites if suite in own]
+    if asked:
+        with Emulator("single") as single, Emulator("partitioned", "--partitions", "4") as partitioned:
+            env = environment(single, partitioned)
+            for suite in asked:
+                print(f"== {suite}", flush=True)
+                outcomes.append(own[suite](env))
+    status = 0 if all(outcome.is_green() for outcome in outcomes) else 1
+    for suite in suites:
+        if suite.endswith("-sdk"):
+            print(f"== {suite}", flush=True)
+            status |= run_sdk_tests(f"{suite}-tests")
+    for outcome in outcomes:
+        print(outcome.line())
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,141 @@
+"""Runs the Python SDK's own tests against the emulator.
+
+They come from the source distribution of the pinned azure-cosmos, downloaded
+with pip into .work/ and never copied into this repository. Nothing of them is
+changed: the endpoint and key go in as the environment variables they read, and
+their unpublished helper package is stood in for by shim/. Their sleeps stay.
+
+Each file runs in its own pytest process against its own fresh emulator, so one
+file's leftovers cannot fail another. Results go to .work/python-sdk/results.json
+and, as a table, to standard output.
+
+Arguments, if any, are the file names to run (test_crud.py ...), and after `--`
+more arguments for pytest.
+"""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tarfile
+import time
+import xml.etree.ElementTree as ElementTree
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+import harness  # noqa: E402
+
+WORK = harness.WORK / "python-sdk"
+AREAS = [
+    "crud", "crud_database", "crud_container", "transactional_batch", "partition_key", "session", "ttl", "query",
+    "query_cross_partition", "orderby", "multi_orderby", "aggregate", "change_feed", "read_items", "feed_range",
+    "crud_subpartition",
+]
+# The share of tests that must pass.
+PASS_RATE_MIN = 0.9
+FILE_SECONDS_MAX = 900
+
+
+def tests_folder():
+    """The tests folder of the pinned source distribution, downloaded on first use."""
+    pin = re.search(r"^azure-cosmos==(\S+)$", (HERE.parent / "requirements.txt").read_text(), re.MULTILINE).group(1)
+    folder = WORK / f"azure_cosmos-{pin}" / "tests"
+    if not folder.exists():
+        WORK.mkdir(parents=True, exist_ok=True)
+        subprocess.run(
+            [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps",
+             "--no-binary", "azure-cosmos", "--no-build-isolation", "--dest", WORK, f"azure-cosmos=={pin}"],
+            check=True,
+        )
+        with tarfile.open(WORK / f"azure_cosmos-{pin}.tar.gz") as archive:
+            archive.extractall(WORK, filter="data")
+    return folder
+
+
+def files(folder):
+    """Each area's file, and its asynchronous twin where there is one."""
+    names = [f"test_{area}{form}.py" for area in AREAS for form in ("", "_async")]
+    return [name for name in names if (folder / name).exists()]
+
+
+def first_line(case):
+    """The first line of a failed case that says what went wrong."""
+    node = case.find("failure") if case.find("failure") is not None else case.find("error")
+    text = node.get("message") or node.text or ""
+    return " ".join(text.split())[:400]
+
+
+def run_file(folder, name, extra):
+    report = WORK / f"{name}.xml"
+    report.unlink(missing_ok=True)
+    with harness.Emulator(f"python-sdk-{name}") as emulator:
+        env = {
+            **os.environ,
+            "ACCOUNT_HOST": emulator.endpoint,
+            "ACCOUNT_KEY": harness.KEY,
+            "PYTHONPATH": str(HERE / "shim"),
+        }
+        command = [
+            sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=short", f"--junitxml={report}",
+            "-o", "asyncio_mode=auto", *extra, name,
+        ]
+        started = time.monotonic()
+        with open(WORK / f"{name}.log", "wb") as log:
+            try:
+                subprocess.run(command, cwd=folder, env=env, stdout=log, stderr=log, timeout=FILE_SECONDS_MAX, check=False)
+            except subprocess.TimeoutExpired:
+                print(f"{name}: stopped after {FILE_SECONDS_MAX} s", flush=True)
+        return read_report(report, name, time.monotonic() - started)
+
+
+def read_report(report, name, seconds):
+    row = {"file": name, "passed": 0, "failed": 0, "skipped": 0, "seconds": round(seconds, 1), "failures": []}
+    if not report.exists():
+        row["failed"] = 1
+        row["failures"].append({"test": name, "error": f"pytest wrote no report, see {name}.log"})
+        return row
+    for case in ElementTree.parse(report).getroot().iter("testcase"):
+        if case.find("failure") is not None or case.find("error") is not None:
+            row["failed"] += 1
+            row["failures"].append({"test": f"{case.get('classname')}::{case.get('name')}", "error": first_line(case)})
+        elif case.find("skipped") is not None:
+            row["skipped"] += 1
+        else:
+            row["passed"] += 1
+    return row
+
+
+def table(rows):
+    lines = ["| file | passed | failed | skipped |", "|---|---|---|---|"]
+    for row in [*rows, total(rows)]:
+        lines.append(f"| {row['file']} | {row['passed']} | {row['failed']} | {row['skipped']} |")
+    return "\n".join(lines)
+
+
+def total(rows):
+    return {"file": "all", **{name: sum(row[name] for row in rows) for name in ("passed", "failed", "skipped")}}
+
+
+def main(arguments):
+    split = arguments.index("--") if "--" in arguments else len(arguments)
+    folder = tests_folder()
+    chosen = arguments[:split] or files(folder)
+    rows = []
+    for name in chosen:
+        row = run_file(folder, name, arguments[split + 1:])
+        print(f"{name}: {row['passed']} passed, {row['failed']} failed, {row['skipped']} skipped, {row['seconds']} s", flush=True)
+        rows.append(row)
+    (WORK / "results.json").write_text(json.dumps(rows, indent=2))
+    print(table(rows))
+    sums = total(rows)
+    ran = sums["passed"] + sums["failed"]
+    rate = sums["passed"] / ran if ran else 0
+    print(f"python-sdk: {sums['passed']} passed, {sums['failed']} failed ({rate:.1%} of those that ran)")
+    return 0 if rate >= PASS_RATE_MIN else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

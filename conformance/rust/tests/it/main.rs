@@ -1,0 +1,8 @@
+//! The suite: one binary, one module per area.
+
+mod batch;
+mod change_feed;
+mod containers;
+mod items;
+mod patch;
+mod query;

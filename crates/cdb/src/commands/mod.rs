@@ -1,0 +1,3 @@
+//! One file per noun.
+
+pub(crate) mod emulator;

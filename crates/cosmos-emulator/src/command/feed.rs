@@ -1,0 +1,84 @@
+//! Items without a query: all of them, or those that changed.
+
+use cosmos_wire::header;
+
+use super::{Envelope, Reply, container, page_size, scope, session_token, text};
+use crate::engine::{FeedRequest, FeedStart, ReadFeedRequest};
+use crate::failure::Failure;
+use crate::http::headers::Asked;
+use crate::http::{Account, Call};
+
+/// All items of a scope, page by page.
+pub(crate) fn read(account: &Account, call: &Call) -> Result<Reply, Failure> {
+    let asked = call.asked();
+    let container = container(account, call)?;
+    let page = account.engine.read_feed(
+        &container,
+        ReadFeedRequest {
+            scope: scope(&asked)?,
+            page_size: page_size(&asked)?,
+            continuation: text(&asked, header::CONTINUATION),
+            session_token: session_token(account, &asked),
+        },
+    )?;
+    let count = page.documents.len();
+    Ok(Reply {
+        body: Envelope::new(&container.rid(), "Documents").texts(&page.documents),
+        charge: page.charge,
+        continuation: page.continuation,
+        item_count: Some(count),
+        documents_visited: count as u64,
+        ..Reply::standing(&container, &page.standing, None)
+    })
+}
+
+/// Items in the order they changed.
+pub(crate) fn changes(account: &Account, call: &Call) -> Result<Reply, Failure> {
+    let asked = call.asked();
+    if asked.is_full_fidelity() {
+        return Err(Failure::bad_request(
+            "All versions and deletes (full fidelity) change feed is not supported by this server; use \
+             'A-IM: Incremental Feed'.",
+        ));
+    }
+    let container = container(account, call)?;
+    let page = account.engine.change_feed(
+        &container,
+        FeedRequest {
+            scope: scope(&asked)?,
+            start: start(&asked)?,
+            page_size: page_size(&asked)?,
+            session_token: session_token(account, &asked),
+        },
+    )?;
+    let count = page.documents.len();
+    let body = if page.status == 304 {
+        bytes::Bytes::new()
+    } else {
+        Envelope::new(&container.rid(), "Documents").texts(&page.documents)
+    };
+    Ok(Reply {
+        status: page.status,
+        body,
+        charge: page.charge,
+        etag: Some(page.etag),
+        item_count: Some(count),
+        documents_visited: count as u64,
+        ..Reply::standing(&container, &page.standing, None)
+    })
+}
+
+fn start(asked: &Asked<'_>) -> Result<FeedStart, Failure> {
+    if let Some(token) = asked.text(header::IF_NONE_MATCH) {
+        return Ok(match token.trim() {
+            "*" | "\"*\"" => FeedStart::Now,
+            token => FeedStart::After(token.to_owned()),
+        });
+    }
+    match asked.text(header::IF_MODIFIED_SINCE) {
+        None => Ok(FeedStart::Beginning),
+        Some(text) => cosmos_wire::date::parse(text).map(FeedStart::Time).ok_or_else(|| {
+            Failure::bad_request("Invalid If-Modified-Since header: it must be an RFC 1123 date.")
+        }),
+    }
+}

@@ -1,0 +1,52 @@
+//! One item: create, upsert, read, replace, patch, delete.
+
+use cosmos_wire::header;
+
+use super::{Reply, container, decoded, partition_key, session_token, text};
+use crate::engine::{Conditions, ItemOp, ItemRequest, Patch};
+use crate::failure::Failure;
+use crate::http::route::Target;
+use crate::http::{Account, Call};
+use crate::operation::Operation;
+
+/// Serves one item operation.
+pub(crate) fn run(account: &Account, call: &Call) -> Result<Reply, Failure> {
+    let asked = call.asked();
+    let container = container(account, call)?;
+    let partition_key = partition_key(&asked)?;
+    let request = ItemRequest {
+        partition_key,
+        op: operation(call)?,
+        conditions: Conditions {
+            if_match: text(&asked, header::IF_MATCH),
+            if_none_match: text(&asked, header::IF_NONE_MATCH),
+        },
+        session_token: session_token(account, &asked),
+    };
+    let reply = account.engine.item(&container, request)?;
+    let minimal = call.operation.is_write() && asked.wants_minimal();
+    Ok(Reply {
+        status: reply.status,
+        body: if minimal { bytes::Bytes::new() } else { reply.body },
+        charge: reply.charge,
+        etag: reply.etag,
+        ticket: reply.ticket,
+        documents_visited: 1,
+        ..Reply::standing(&container, &reply.standing, reply.item_lsn)
+    })
+}
+
+fn operation(call: &Call) -> Result<ItemOp, Failure> {
+    let id = match &call.route.target {
+        Target::Item(_, id) => id.clone(),
+        _ => String::new(),
+    };
+    Ok(match call.operation {
+        Operation::CreateItem => ItemOp::Create { body: decoded(&call.body)? },
+        Operation::UpsertItem => ItemOp::Upsert { body: decoded(&call.body)? },
+        Operation::ReplaceItem => ItemOp::Replace { id, body: decoded(&call.body)? },
+        Operation::PatchItem => ItemOp::Patch { id, patch: Patch::parse(&decoded(&call.body)?)? },
+        Operation::DeleteItem => ItemOp::Delete { id },
+        _ => ItemOp::Read { id },
+    })
+}

@@ -1,0 +1,271 @@
+//! One file per noun: what a request asks, put to the engine, and its reply.
+
+pub(crate) mod account;
+mod batch;
+mod container;
+mod database;
+mod feed;
+mod item;
+mod offer;
+mod query;
+mod ranges;
+mod resource;
+
+use std::sync::Arc;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use cosmos_wire::number::{self, Style};
+use cosmos_wire::partition_key::PartitionKey;
+use cosmos_wire::{binary_json, header};
+use http::{HeaderName, HeaderValue};
+use serde_json::Value;
+
+use crate::config::Consistency;
+use crate::engine::{Container, PageSize, Scope, Standing};
+use crate::failure::Failure;
+use crate::http::headers::Asked;
+use crate::http::route::{ContainerPath, Target};
+use crate::http::{Account, Call};
+use crate::operation::Operation;
+use crate::storage::Ticket;
+
+/// What a command answers, before it is written out.
+#[derive(Debug, Default)]
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) body: Bytes,
+    pub(crate) charge: f64,
+    pub(crate) etag: Option<String>,
+    pub(crate) session_token: Option<String>,
+    pub(crate) continuation: Option<String>,
+    pub(crate) item_count: Option<usize>,
+    /// Of the partition that answered.
+    pub(crate) range_id: Option<String>,
+    pub(crate) position: Option<Position>,
+    pub(crate) container: Option<ContentPath>,
+    pub(crate) extra: Vec<(HeaderName, HeaderValue)>,
+    /// Wait for it before answering.
+    pub(crate) ticket: Option<Ticket>,
+    pub(crate) documents_visited: u64,
+}
+
+/// How far a partition is.
+#[derive(Debug)]
+pub(crate) struct Position {
+    pub(crate) lsn: u64,
+    pub(crate) item_lsn: u64,
+}
+
+/// The container of an answer, as SDKs file session tokens.
+#[derive(Debug)]
+pub(crate) struct ContentPath {
+    pub(crate) rid: String,
+    pub(crate) link: String,
+}
+
+impl ContentPath {
+    fn of(container: &Container) -> Self {
+        Self { rid: container.rid(), link: container.alt_link() }
+    }
+}
+
+impl Reply {
+    /// A JSON body and nothing else.
+    fn json(status: u16, body: &Value) -> Self {
+        let body = if status == 204 { Bytes::new() } else { number::to_json(body, Style::Point).into() };
+        Self { status, body, ..Self::default() }
+    }
+
+    /// An answer of a partition, with the headers that say where it stands.
+    fn standing(container: &Container, standing: &Standing, item_lsn: Option<u64>) -> Self {
+        Self {
+            status: 200,
+            session_token: Some(standing.session_token.clone()),
+            range_id: Some(standing.range_id.to_string()),
+            position: Some(Position { lsn: standing.lsn, item_lsn: item_lsn.unwrap_or(standing.lsn) }),
+            container: Some(ContentPath::of(container)),
+            ..Self::default()
+        }
+    }
+}
+
+/// Runs the command of a call.
+pub(crate) fn run(account: &Account, call: &Call) -> Result<Reply, Failure> {
+    match call.operation {
+        Operation::ReadAccount => account::read(account, call),
+        Operation::CreateDatabase => database::create(account, call),
+        Operation::ReadDatabase => database::read(account, call),
+        Operation::ListDatabases => database::list(account, call),
+        Operation::QueryDatabases => database::query(account, call),
+        Operation::DeleteDatabase => database::delete(account, call),
+        Operation::CreateContainer => container::create(account, call),
+        Operation::ReadContainer => container::read(account, call),
+        Operation::ReplaceContainer => container::replace(account, call),
+        Operation::ListContainers => container::list(account, call),
+        Operation::QueryContainers => container::query(account, call),
+        Operation::DeleteContainer => container::delete(account, call),
+        Operation::ReadRanges => ranges::read(account, call),
+        Operation::ReadOffer => offer::read(account, call),
+        Operation::ListOffers => offer::list(account, call),
+        Operation::QueryOffers => offer::query(account, call),
+        Operation::ReplaceOffer => offer::replace(account, call),
+        Operation::CreateItem
+        | Operation::UpsertItem
+        | Operation::ReadItem
+        | Operation::ReplaceItem
+        | Operation::PatchItem
+        | Operation::DeleteItem => item::run(account, call),
+        Operation::Batch | Operation::Bulk => batch::run(account, call),
+        Operation::Query => query::run(account, call),
+        Operation::QueryPlan => query::plan(account, call),
+        Operation::ReadFeed => feed::read(account, call),
+        Operation::ChangeFeed => feed::changes(account, call),
+        Operation::ReadEmptyFeed => container::empty_feed(account, call),
+    }
+}
+
+/// The container a call is about.
+fn container(account: &Account, call: &Call) -> Result<Arc<Container>, Failure> {
+    let path = container_path(call)?;
+    let container = account.engine.container(&path.database, &path.container)?;
+    if let Some(intended) = call.asked().text(header::INTENDED_COLLECTION_RID)
+        && intended != container.rid()
+    {
+        let message = format!(
+            "The intended collection rid '{intended}' does not match the container's, '{}'.",
+            container.rid()
+        );
+        return Err(Failure::bad_request(message).with_sub_status(1024));
+    }
+    Ok(container)
+}
+
+fn container_path(call: &Call) -> Result<&ContainerPath, Failure> {
+    match &call.route.target {
+        Target::Container(path) | Target::Items(path) | Target::Item(path, _) | Target::Ranges(path) => {
+            Ok(path)
+        }
+        _ => Err(Failure::bad_request("Request url is invalid.")),
+    }
+}
+
+/// The text of a header as the engine takes it.
+fn text(asked: &Asked<'_>, name: &str) -> Option<String> {
+    asked.text(name).map(str::to_owned)
+}
+
+/// The partition key a request is for.
+fn partition_key(asked: &Asked<'_>) -> Result<Option<PartitionKey>, Failure> {
+    asked.utf8(header::PARTITION_KEY).map(parse_key).transpose()
+}
+
+fn parse_key(text: &str) -> Result<PartitionKey, Failure> {
+    text.parse().map_err(|_| {
+        Failure::bad_request(format!("Partition key {text} is invalid: it must be a JSON array of scalars."))
+    })
+}
+
+/// The session token counts where the read is a session read.
+fn session_token(account: &Account, asked: &Asked<'_>) -> Option<String> {
+    let level =
+        asked.text(header::CONSISTENCY_LEVEL).and_then(Consistency::parse).unwrap_or(account.consistency);
+    (level == Consistency::Session).then(|| text(asked, header::SESSION_TOKEN)).flatten()
+}
+
+fn page_size(asked: &Asked<'_>) -> Result<PageSize, Failure> {
+    asked.page_size()
+}
+
+/// Which part of a container a request looks at.
+fn scope(asked: &Asked<'_>) -> Result<Scope, Failure> {
+    if let Some((min, max)) = asked.epk_range()? {
+        return Ok(Scope::EpkRange(min.to_owned(), max.to_owned()));
+    }
+    if let Some(key) = partition_key(asked)? {
+        return Ok(Scope::PartitionKey(key));
+    }
+    Ok(match asked.text(header::PARTITION_KEY_RANGE_ID) {
+        // SDKs may write `{container rid},{range}`.
+        Some(range) => Scope::Range(range.rsplit(',').next().unwrap_or(range).trim().to_owned()),
+        None => Scope::All,
+    })
+}
+
+/// A body as JSON text: Cosmos binary is turned into it.
+fn decoded(body: &Bytes) -> Result<Bytes, Failure> {
+    if binary_json::is_binary(body) {
+        let value = binary_json::decode(body).map_err(|_| invalid_payload())?;
+        return Ok(value.to_string().into());
+    }
+    if body.is_empty() {
+        return Err(invalid_payload());
+    }
+    Ok(body.clone())
+}
+
+fn invalid_payload() -> Failure {
+    Failure::bad_request("The request payload is invalid. Ensure to provide a valid request payload.")
+}
+
+/// The body of a feed: `{"_rid":..,"Documents":[..],"_count":..}`.
+struct Envelope {
+    out: BytesMut,
+}
+
+impl Envelope {
+    fn new(rid: &str, member: &'static str) -> Self {
+        let mut out = BytesMut::with_capacity(4096);
+        out.put_slice(b"{\"_rid\":");
+        out.put_slice(Value::from(rid).to_string().as_bytes());
+        out.put_slice(b",\"");
+        out.put_slice(member.as_bytes());
+        out.put_slice(b"\":[");
+        Self { out }
+    }
+
+    /// Rows that are JSON text already.
+    fn texts(mut self, rows: &[Bytes]) -> Bytes {
+        for (index, row) in rows.iter().enumerate() {
+            if index > 0 {
+                self.out.put_u8(b',');
+            }
+            self.out.put_slice(row);
+        }
+        self.close(rows.len())
+    }
+
+    fn values(mut self, rows: &[Value], style: Style) -> Bytes {
+        for (index, row) in rows.iter().enumerate() {
+            if index > 0 {
+                self.out.put_u8(b',');
+            }
+            let text = number::to_json(row, style);
+            self.out.put_slice(&text);
+        }
+        self.close(rows.len())
+    }
+
+    fn close(mut self, count: usize) -> Bytes {
+        self.out.put_slice(b"],\"_count\":");
+        self.out.put_slice(count.to_string().as_bytes());
+        self.out.put_u8(b'}');
+        self.out.freeze()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn feeds_are_json_with_their_count() {
+        let texts =
+            Envelope::new("r==", "Documents").texts(&[Bytes::from_static(b"{}"), Bytes::from_static(b"1")]);
+        assert_eq!(texts, r#"{"_rid":"r==","Documents":[{},1],"_count":2}"#);
+        let values = Envelope::new("", "Offers").values(&[json!({"a": 1})], Style::Query);
+        assert_eq!(values, r#"{"_rid":"","Offers":[{"a":1}],"_count":1}"#);
+        assert_eq!(Envelope::new("", "Offers").texts(&[]), r#"{"_rid":"","Offers":[],"_count":0}"#);
+    }
+}

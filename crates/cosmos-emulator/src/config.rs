@@ -1,0 +1,169 @@
+//! What an emulator is started with.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+
+use crate::server::Limits;
+
+/// Everything an [`Emulator`](crate::Emulator) can be told. The default suits tests: in memory, any free port of the
+/// loopback interface, the well-known key, signatures checked.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Interface to listen on; loopback.
+    pub bind: IpAddr,
+    /// Port of the account; 0 lets the system choose.
+    pub port: u16,
+    /// Port of the management API; none serves none, 0 lets the system choose.
+    pub management_port: Option<u16>,
+    /// Where the data is.
+    pub store: Store,
+    /// The master key, base64; the well-known key of all Cosmos DB emulators.
+    pub key: String,
+    /// A key that may only read, base64.
+    pub read_only_key: Option<String>,
+    /// Whether requests must be signed.
+    pub auth: Auth,
+    /// What the account document calls the account. By default `localhost`, which keeps the JavaScript SDK on the
+    /// endpoint it was given.
+    pub account_id: String,
+    /// Name of the region.
+    pub region: String,
+    /// Consistency the account promises.
+    pub consistency: Consistency,
+    /// Physical partitions of each new container; none takes one for each 10 000 RU/s of its throughput.
+    pub partitions: Option<u32>,
+    /// Which cross-partition queries are answered.
+    pub gateway: Gateway,
+    /// Threads that serve sockets; 1 suits tests.
+    pub threads: usize,
+    /// What a connection may cost.
+    pub limits: Limits,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            port: 0,
+            management_port: None,
+            store: Store::Memory,
+            key: cosmos_wire::EMULATOR_KEY.to_owned(),
+            read_only_key: None,
+            auth: Auth::Required,
+            account_id: "localhost".to_owned(),
+            region: "Local".to_owned(),
+            consistency: Consistency::Session,
+            partitions: None,
+            gateway: Gateway::AsService,
+            threads: 1,
+            limits: Limits::default(),
+        }
+    }
+}
+
+impl Config {
+    /// Keeps the data in a folder, which is made if it is missing.
+    #[must_use]
+    pub fn with_folder(mut self, path: impl Into<PathBuf>, fsync: Fsync) -> Self {
+        self.store = Store::Folder { path: path.into(), fsync };
+        self
+    }
+
+    /// Gives each container this many physical partitions.
+    #[must_use]
+    pub fn with_partitions(mut self, partitions: u32) -> Self {
+        self.partitions = Some(partitions);
+        self
+    }
+
+    /// Serves the management API as well, on a free port.
+    #[must_use]
+    pub fn with_management(mut self) -> Self {
+        self.management_port = Some(0);
+        self
+    }
+
+    /// Checks or ignores signatures.
+    #[must_use]
+    pub fn with_auth(mut self, auth: Auth) -> Self {
+        self.auth = auth;
+        self
+    }
+}
+
+/// Where the data is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Store {
+    /// In memory; gone when the emulator stops.
+    Memory,
+    /// In a folder.
+    Folder {
+        /// The folder; made if it is missing.
+        path: PathBuf,
+        /// What an acknowledged write survives.
+        fsync: Fsync,
+    },
+}
+
+/// What an acknowledged write survives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fsync {
+    /// A power cut: answers wait for the disk.
+    On,
+    /// A killed process, but not a power cut.
+    Off,
+}
+
+/// Whether requests must be signed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Auth {
+    /// Unsigned or wrongly signed requests are refused, as the service does.
+    Required,
+    /// Everything is let in.
+    Open,
+}
+
+/// Consistency the account promises. One region keeps them all; the level is advertised, and stronger requests are
+/// refused as the service refuses them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Consistency {
+    /// Weakest.
+    Eventual,
+    /// Writes are seen in order.
+    ConsistentPrefix,
+    /// A session reads its writes.
+    Session,
+    /// Reads lag by a bound.
+    BoundedStaleness,
+    /// Strongest.
+    Strong,
+}
+
+impl Consistency {
+    /// The level as headers and documents spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Eventual => "Eventual",
+            Self::ConsistentPrefix => "ConsistentPrefix",
+            Self::Session => "Session",
+            Self::BoundedStaleness => "BoundedStaleness",
+            Self::Strong => "Strong",
+        }
+    }
+
+    /// Reads a level as headers spell it, whatever the case.
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::Eventual, Self::ConsistentPrefix, Self::Session, Self::BoundedStaleness, Self::Strong]
+            .into_iter()
+            .find(|level| level.name().eq_ignore_ascii_case(text.trim()))
+    }
+}
+
+/// Which cross-partition queries are answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gateway {
+    /// What needs a client to merge is refused with 400/1004 and its plan, as the service does.
+    AsService,
+    /// Every query is answered in full. Handy for `curl`; programs that rely on it fail against the service.
+    ServeAll,
+}

@@ -1,0 +1,309 @@
+//! The emulator as a value: started, asked, stopped.
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use tokio::sync::watch;
+
+use crate::clock::Clock;
+use crate::config::{Config, Fsync, Store};
+use crate::engine::{Engine, EngineOptions};
+use crate::fault::Faults;
+use crate::flusher::Flusher;
+use crate::http::{Account, Place};
+use crate::ledger::Ledger;
+use crate::management::Management;
+use crate::server::{self, Limits, Reset, Traffic};
+use crate::storage::{self, StorageError};
+
+/// A Cosmos DB account in this process.
+///
+/// [`Emulator::start`] serves it on a socket; [`Emulator::open`] does not, and is asked through [`Emulator::handle`]
+/// alone. Dropping it stops the server and closes the store.
+#[derive(Debug)]
+pub struct Emulator {
+    // Dropped first, so that no request runs when the store closes.
+    serving: Option<Serving>,
+    account: Arc<Account>,
+    config: Config,
+}
+
+impl Emulator {
+    /// Opens the store and serves the account on `config.bind`, by default on a free port of the loopback interface.
+    ///
+    /// The server runs on threads of its own, so it works under any runtime or none.
+    ///
+    /// # Errors
+    /// When the port is taken, the folder cannot be used, or a key is not base64.
+    pub fn start(config: Config) -> Result<Self, StartError> {
+        Self::start_with_clock(config, Clock::real())
+    }
+
+    /// Like [`Emulator::start`], on a clock of your own: a manual one makes expiry testable without waiting.
+    ///
+    /// # Errors
+    /// When the port is taken, the folder cannot be used, or a key is not base64.
+    pub fn start_with_clock(config: Config, clock: Clock) -> Result<Self, StartError> {
+        let listener = bind(&config, config.port)?;
+        let management = config.management_port.map(|port| bind(&config, port)).transpose()?;
+        let mut emulator = Self::open_with_clock(config, clock)?;
+        emulator.serving = Some(Serving::start(&emulator, listener, management)?);
+        Ok(emulator)
+    }
+
+    /// Opens the store without any socket.
+    ///
+    /// # Errors
+    /// When the folder cannot be used, or a key is not base64.
+    pub fn open(config: Config) -> Result<Self, StartError> {
+        Self::open_with_clock(config, Clock::real())
+    }
+
+    /// Like [`Emulator::open`], on a clock of your own.
+    ///
+    /// # Errors
+    /// When the folder cannot be used, or a key is not base64.
+    pub fn open_with_clock(config: Config, clock: Clock) -> Result<Self, StartError> {
+        let (place, fsync) = match &config.store {
+            Store::Memory => (storage::Place::Memory, Fsync::Off),
+            Store::Folder { path, fsync } => (storage::Place::Folder(path.clone()), *fsync),
+        };
+        let durability = match fsync {
+            Fsync::On => storage::Durability::Fsync,
+            Fsync::Off => storage::Durability::OsBuffered,
+        };
+        let options = storage::Options { durability, ..storage::Options::default() };
+        let storage = storage::open(&place, options).map_err(StartError::Store)?;
+        let flusher = Flusher::new(storage.clone()).map_err(StartError::Thread)?;
+        let options = EngineOptions { partitions: config.partitions };
+        let engine = Engine::open(storage, clock.clone(), options).map_err(StartError::Store)?;
+        let account = Account::new(&config, engine, clock, flusher).map_err(StartError::Key)?;
+        Ok(Self { serving: None, account: Arc::new(account), config })
+    }
+
+    /// Where the account is, for example `http://127.0.0.1:8081/`; empty when no socket is served.
+    pub fn endpoint(&self) -> String {
+        self.serving.as_ref().map(|serving| url(serving.address)).unwrap_or_default()
+    }
+
+    /// Where the management API is, if it is served.
+    pub fn management_endpoint(&self) -> Option<String> {
+        self.serving.as_ref()?.management.map(url)
+    }
+
+    /// The master key, base64.
+    pub fn key(&self) -> &str {
+        &self.config.key
+    }
+
+    /// What it was started with.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Answers one request without a socket.
+    ///
+    /// # Errors
+    /// [`Reset`] where a fault rule closes the connection instead of answering.
+    pub async fn handle(&self, request: Request<Bytes>) -> Result<Response<Bytes>, Reset> {
+        self.account.answer(server::received(request), Place::Here).await
+    }
+
+    /// What clients asked for and what it cost.
+    pub fn ledger(&self) -> &Ledger {
+        &self.account.ledger
+    }
+
+    /// The fault rules.
+    pub fn faults(&self) -> &Faults {
+        &self.account.faults
+    }
+
+    /// Stops accepting, lets requests in flight finish for a bounded time, and closes the store.
+    pub async fn shutdown(mut self) {
+        let Some(mut serving) = self.serving.take() else { return };
+        serving.stop.send_replace(Stop::Gracefully);
+        let Some(thread) = serving.thread.take() else { return };
+        let (done, told) = tokio::sync::oneshot::channel();
+        let waiting = thread::Builder::new().name("cosmos-stop".to_owned()).spawn(move || {
+            join(thread);
+            // The caller may have stopped listening.
+            let _ = done.send(());
+        });
+        if waiting.is_ok() {
+            // An error would mean that the thread is gone, which is what we wait for.
+            let _ = told.await;
+        }
+    }
+}
+
+/// The thread that serves sockets, and how to stop it.
+#[derive(Debug)]
+struct Serving {
+    address: SocketAddr,
+    management: Option<SocketAddr>,
+    stop: watch::Sender<Stop>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stop {
+    /// Go on serving.
+    No,
+    /// Finish what is in flight, for a bounded time.
+    Gracefully,
+    /// Now.
+    AtOnce,
+}
+
+impl Serving {
+    fn start(
+        emulator: &Emulator,
+        listener: TcpListener,
+        management: Option<TcpListener>,
+    ) -> Result<Self, StartError> {
+        let address = listener.local_addr().map_err(StartError::Thread)?;
+        let management_address =
+            management.as_ref().map(TcpListener::local_addr).transpose().map_err(StartError::Thread)?;
+        let runtime = runtime(emulator.config.threads).map_err(StartError::Thread)?;
+        let (stop, stopped) = watch::channel(Stop::No);
+        let limits = emulator.config.limits.clone();
+        let account = emulator.account.clone();
+        let traffic = Arc::new(Traffic::default());
+        let manager = Management::new(account.clone(), traffic.clone(), url(address));
+        let serving = async move {
+            let account = serve(listener, account, limits.clone(), traffic, stopped.clone());
+            let management = async {
+                if let Some(listener) = management {
+                    serve(listener, manager, limits, Arc::default(), stopped).await;
+                }
+            };
+            tokio::join!(account, management);
+        };
+        let thread = thread::Builder::new()
+            .name("cosmos-emulator".to_owned())
+            .spawn(move || {
+                runtime.block_on(serving);
+                runtime.shutdown_timeout(LAST_CALLS);
+            })
+            .map_err(StartError::Thread)?;
+        Ok(Self { address, management: management_address, stop, thread: Some(thread) })
+    }
+}
+
+/// How long work on side threads may go on once the server has stopped.
+const LAST_CALLS: Duration = Duration::from_secs(5);
+
+/// Serves one listener until told to stop.
+async fn serve<H: server::Handler>(
+    listener: TcpListener,
+    handler: H,
+    limits: Limits,
+    traffic: Arc<Traffic>,
+    mut stopped: watch::Receiver<Stop>,
+) {
+    let listener = match tokio::net::TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!(%error, "cannot serve the socket"),
+    };
+    let mut at_once = stopped.clone();
+    // A closed channel means that the emulator is gone: stop then, too.
+    let stop = async move {
+        let _ = stopped.wait_for(|stop| *stop != Stop::No).await;
+    };
+    let server = server::run(listener, Arc::new(handler), limits, traffic, stop);
+    tokio::select! {
+        () = server => {}
+        _ = at_once.wait_for(|stop| *stop == Stop::AtOnce) => {}
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.stop.send_replace(Stop::AtOnce);
+        if let Some(thread) = self.thread.take() {
+            join(thread);
+        }
+    }
+}
+
+fn join(thread: thread::JoinHandle<()>) {
+    // The server's thread only panics on a bug, which it reported when it happened.
+    let _ = thread.join();
+}
+
+fn runtime(threads: usize) -> io::Result<tokio::runtime::Runtime> {
+    let mut builder = match threads {
+        0 | 1 => tokio::runtime::Builder::new_current_thread(),
+        threads => {
+            let mut builder = tokio::runtime::Builder::new_multi_thread();
+            builder.worker_threads(threads);
+            builder
+        }
+    };
+    builder.thread_name("cosmos-worker").enable_io().enable_time().build()
+}
+
+fn bind(config: &Config, port: u16) -> Result<TcpListener, StartError> {
+    let address = SocketAddr::new(config.bind, port);
+    let refused = |error| StartError::Listen { address, error };
+    let listener = TcpListener::bind(address).map_err(refused)?;
+    listener.set_nonblocking(true).map_err(refused)?;
+    Ok(listener)
+}
+
+/// A URL to reach a bound address; one bound to every interface is reached through loopback.
+fn url(address: SocketAddr) -> String {
+    let ip = match address.ip() {
+        ip if !ip.is_unspecified() => ip,
+        std::net::IpAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
+        std::net::IpAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+    };
+    format!("http://{}/", SocketAddr::new(ip, address.port()))
+}
+
+/// Why an emulator did not start.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The address cannot be listened on.
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// The store cannot be opened.
+    Store(StorageError),
+    /// A key is not base64.
+    Key(cosmos_wire::signature::InvalidKey),
+    /// The system gave us no thread or socket.
+    Thread(io::Error),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Listen { address, error } if error.kind() == io::ErrorKind::AddrInUse => {
+                write!(
+                    f,
+                    "port {} of {} is taken: stop what uses it, or choose another port (0 takes any free one)",
+                    address.port(),
+                    address.ip()
+                )
+            }
+            Self::Listen { address, error } => write!(f, "cannot listen on {address}: {error}"),
+            Self::Store(error) => error.fmt(f),
+            Self::Key(error) => error.fmt(f),
+            Self::Thread(error) => write!(f, "the system refused a thread or a socket: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}

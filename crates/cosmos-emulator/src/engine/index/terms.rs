@@ -1,0 +1,221 @@
+//! What a document contributes to the index: a sorted list of (path, value) terms.
+
+use serde_json::Value;
+
+use super::encode;
+use super::path::{PathId, value_at};
+use super::policy::{Cursor, Mode, Policy};
+use crate::sql::source::{Direction, Path, Step};
+
+/// The terms of one document, in one buffer.
+#[derive(Debug, Default)]
+pub(crate) struct Terms {
+    bytes: Vec<u8>,
+    /// Path and end of its value in `bytes`; the value begins at the end of the one before.
+    list: Vec<Term>,
+    /// Values of the user's document that are in the index, without the id: what a write is charged for.
+    pub(crate) indexed_properties: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Term {
+    path: PathId,
+    start: u32,
+    end: u32,
+}
+
+impl Terms {
+    /// Path and encoded value of each term, sorted and without duplicates.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (PathId, &[u8])> + Clone {
+        self.list.iter().map(|term| (term.path, self.value(*term)))
+    }
+
+    fn value(&self, term: Term) -> &[u8] {
+        &self.bytes[term.start as usize..term.end as usize]
+    }
+
+    fn push(&mut self, path: PathId, value: Option<&Value>) {
+        let start = self.mark();
+        encode::push(&mut self.bytes, value);
+        self.close(path, start);
+    }
+
+    fn mark(&self) -> u32 {
+        u32::try_from(self.bytes.len()).expect("documents are smaller than 4 GB")
+    }
+
+    fn close(&mut self, path: PathId, start: u32) {
+        let end = self.mark();
+        self.list.push(Term { path, start, end });
+    }
+
+    fn sort(&mut self) {
+        let bytes = std::mem::take(&mut self.bytes);
+        let value = |term: &Term| &bytes[term.start as usize..term.end as usize];
+        self.list.sort_unstable_by(|a, b| (a.path, value(a)).cmp(&(b.path, value(b))));
+        self.list.dedup_by(|a, b| a.path == b.path && value(a) == value(b));
+        self.bytes = bytes;
+    }
+}
+
+/// Finds the terms of a document. `tracked` paths have a term even where the document has no value.
+pub(crate) fn terms(document: &Value, timestamp: u64, rid: u64, policy: &Policy, tracked: &[Path]) -> Terms {
+    let mut terms = Terms::default();
+    if policy.mode == Mode::None {
+        return terms;
+    }
+    let Value::Object(map) = document else { return terms };
+    for (name, value) in map {
+        if name == "id" {
+            terms.push(PathId::ROOT.property(name), Some(value));
+        } else if !is_system_property(name) {
+            walk(value, PathId::ROOT.property(name), policy.cursor().property(name), &mut terms);
+        }
+    }
+    terms.indexed_properties = terms.list.len().saturating_sub(1);
+    terms.push(PathId::ROOT.property("_ts"), Some(&Value::from(timestamp)));
+    for path in tracked {
+        if value_at(document, path).is_none() {
+            terms.push(PathId::of(path), None);
+        }
+    }
+    for composite in &policy.composites {
+        let start = terms.mark();
+        for (path, direction) in &composite.paths {
+            let from = terms.bytes.len();
+            match path.as_slice() {
+                [Step::Property(name)] if &**name == "_ts" => {
+                    encode::push(&mut terms.bytes, Some(&Value::from(timestamp)));
+                }
+                path => encode::push(&mut terms.bytes, value_at(document, path)),
+            }
+            if *direction == Direction::Descending {
+                terms.bytes[from..].iter_mut().for_each(|byte| *byte = !*byte);
+            }
+        }
+        // Ties follow the first direction, so where that is descending the creation order is turned around too.
+        if composite.paths.first().is_some_and(|(_, direction)| *direction == Direction::Descending) {
+            terms.bytes.extend_from_slice(&(!rid).to_be_bytes());
+        }
+        terms.close(composite.id, start);
+    }
+    terms.sort();
+    terms
+}
+
+/// The properties the service adds to every document.
+pub(crate) fn is_system_property(name: &str) -> bool {
+    matches!(name, "_rid" | "_self" | "_etag" | "_attachments" | "_ts")
+}
+
+/// Values at a path with array steps, encoded.
+pub(crate) fn encoded_values(document: &Value, path: &[Step]) -> Vec<Vec<u8>> {
+    let mut nodes = vec![document];
+    for step in path {
+        nodes = nodes
+            .into_iter()
+            .flat_map(|node| match (step, node) {
+                (Step::Property(name), Value::Object(map)) => {
+                    map.get(&**name).into_iter().collect::<Vec<_>>()
+                }
+                (Step::Index(_) | Step::Each, Value::Array(items)) => items.iter().collect(),
+                _ => Vec::new(),
+            })
+            .collect();
+    }
+    nodes.into_iter().map(|node| encode::encoded(Some(node))).collect()
+}
+
+fn walk(value: &Value, path: PathId, cursor: Cursor<'_>, terms: &mut Terms) {
+    if cursor.is_dead() {
+        return;
+    }
+    if cursor.includes_value() {
+        terms.push(path, Some(value));
+    }
+    match value {
+        Value::Array(items) => {
+            let (path, cursor) = (path.each(), cursor.each());
+            for item in items {
+                walk(item, path, cursor, terms);
+            }
+        }
+        Value::Object(map) => {
+            for (name, item) in map {
+                walk(item, path.property(name), cursor.property(name), terms);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// What changes in the index when `old` becomes `new`, both sorted.
+pub(crate) fn difference(old: &Terms, new: &Terms, mut changed: impl FnMut(Side, PathId, &[u8])) {
+    let (mut left, mut right) = (old.iter().peekable(), new.iter().peekable());
+    loop {
+        match (left.peek(), right.peek()) {
+            (None, None) => return,
+            (Some(gone), Some(kept)) if gone == kept => {
+                left.next();
+                right.next();
+            }
+            (Some(gone), next) if next.is_none_or(|next| gone < next) => {
+                changed(Side::Removed, gone.0, gone.1);
+                left.next();
+            }
+            (_, Some(added)) => {
+                changed(Side::Added, added.0, added.1);
+                right.next();
+            }
+            (Some(_), None) => unreachable!("the arm above takes it"),
+        }
+    }
+}
+
+/// Which way an index entry goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// It is no longer true.
+    Removed,
+    /// It became true.
+    Added,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::engine::index::policy::normalise;
+
+    #[test]
+    fn equal_documents_change_nothing_and_others_only_what_differs() {
+        let (_, policy) = normalise(None).expect("default");
+        let old = terms(&json!({"id": "1", "a": 1, "l": ["x", "y", "x"]}), 5, 1, &policy, &[]);
+        let new = terms(&json!({"id": "1", "a": 2, "l": ["y", "x"]}), 5, 1, &policy, &[]);
+        let mut seen = Vec::new();
+        difference(&old, &new, |side, path, value| seen.push((side, path, value.to_vec())));
+        let a = PathId::ROOT.property("a");
+        let one = encode::encoded(Some(&json!(1)));
+        let two = encode::encoded(Some(&json!(2)));
+        assert_eq!(seen, [(Side::Removed, a, one), (Side::Added, a, two)]);
+        difference(&new, &new, |_, _, _| panic!("nothing differs"));
+    }
+
+    #[test]
+    fn charged_properties_are_the_indexed_values_without_the_id() {
+        let (_, policy) = normalise(None).expect("default");
+        assert_eq!(
+            terms(&json!({"id": "1", "pk": "p", "n": 1, "s": "t"}), 5, 1, &policy, &[]).indexed_properties,
+            3
+        );
+    }
+
+    #[test]
+    fn tracked_paths_have_a_term_without_a_value() {
+        let (_, policy) = normalise(None).expect("default");
+        let path = vec![Step::Property("x".into())];
+        let found = terms(&json!({"id": "1"}), 5, 1, &policy, std::slice::from_ref(&path));
+        assert!(found.iter().any(|(id, value)| id == PathId::of(&path) && value == [encode::UNDEFINED]));
+    }
+}

@@ -1,0 +1,297 @@
+//! Every key the engine writes, in one place.
+//!
+//! Items, unique keys and the index by logical partition stand in order of effective partition key, so a range of
+//! keys is a range of the store. The index by value, the change order and the expiry order belong to one physical
+//! partition (a [`Segment`]), where ties are decided by resource id as the service does.
+
+use bytes::Bytes;
+
+use super::index::encode;
+
+const META: u8 = 0x01;
+const DATABASE: u8 = 0x02;
+const CONTAINER: u8 = 0x03;
+const PARTITION: u8 = 0x04;
+const PURGE: u8 = 0x05;
+const ITEM: u8 = 0x10;
+const BY_VALUE: u8 = 0x11;
+const BY_PARTITION: u8 = 0x12;
+const CHANGE: u8 = 0x13;
+const EXPIRY: u8 = 0x14;
+const UNIQUE: u8 = 0x15;
+
+/// One physical partition of one container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Segment {
+    /// The container's number; never used twice.
+    pub(crate) container: u32,
+    /// Id of the partition-key range.
+    pub(crate) range: u32,
+}
+
+/// An effective partition key as it stands inside keys: escaped and ended.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct EpkKey(Vec<u8>);
+
+impl EpkKey {
+    /// From the key's bytes.
+    pub(crate) fn new(epk: &[u8]) -> Self {
+        let mut out = Vec::with_capacity(epk.len() + 4);
+        encode::push_escaped(&mut out, epk);
+        encode::push_end(&mut out);
+        Self(out)
+    }
+
+    /// The bytes that stand in keys.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// A bound between effective partition keys: what [`EpkKey`]s at or above it compare greater or equal to.
+pub(crate) fn epk_bound(epk: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(epk.len() + 2);
+    encode::push_escaped(&mut out, epk);
+    out
+}
+
+/// The counters and the format of the whole store.
+pub(crate) fn meta() -> Bytes {
+    Bytes::from_static(&[META])
+}
+
+/// A database's record.
+pub(crate) fn database(number: u32) -> Bytes {
+    join(DATABASE, &[&number.to_be_bytes()])
+}
+
+/// All databases.
+pub(crate) fn databases() -> Vec<u8> {
+    vec![DATABASE]
+}
+
+/// A container's record.
+pub(crate) fn container(number: u32) -> Bytes {
+    join(CONTAINER, &[&number.to_be_bytes()])
+}
+
+/// All containers.
+pub(crate) fn containers() -> Vec<u8> {
+    vec![CONTAINER]
+}
+
+/// The counters of a physical partition.
+pub(crate) fn partition(segment: Segment) -> Bytes {
+    join(PARTITION, &[&segment.container.to_be_bytes(), &segment.range.to_be_bytes()])
+}
+
+/// Says that the data of a deleted container is still to be removed.
+pub(crate) fn purge(number: u32) -> Bytes {
+    join(PURGE, &[&number.to_be_bytes()])
+}
+
+/// All containers whose data is still to be removed.
+pub(crate) fn purges() -> Vec<u8> {
+    vec![PURGE]
+}
+
+/// The number in a key of [`purges`].
+pub(crate) fn purged_container(key: &[u8]) -> Option<u32> {
+    key.get(1..5)?.try_into().ok().map(u32::from_be_bytes)
+}
+
+/// Prefixes of everything a container keeps besides its record.
+pub(crate) fn container_data(number: u32) -> impl Iterator<Item = Vec<u8>> {
+    [PARTITION, ITEM, BY_VALUE, BY_PARTITION, CHANGE, EXPIRY, UNIQUE]
+        .into_iter()
+        .map(move |tag| [&[tag][..], &number.to_be_bytes()].concat())
+}
+
+/// Prefixes of what is built from a container's items and can be built again.
+pub(crate) fn container_indexes(number: u32) -> impl Iterator<Item = Vec<u8>> {
+    [BY_VALUE, BY_PARTITION, EXPIRY].into_iter().map(move |tag| [&[tag][..], &number.to_be_bytes()].concat())
+}
+
+/// Where an item is stored.
+pub(crate) fn item(container: u32, epk: &EpkKey, id: &str) -> Bytes {
+    join(ITEM, &[&container.to_be_bytes(), &epk.0, id.as_bytes()])
+}
+
+/// All items of a container.
+pub(crate) fn items(container: u32) -> Vec<u8> {
+    [&[ITEM][..], &container.to_be_bytes()].concat()
+}
+
+/// Epk and id of an item key.
+pub(crate) fn split_item(key: &[u8]) -> Option<(EpkKey, &str)> {
+    split_place(key.get(5..)?)
+}
+
+/// Where an item stands, as index entries keep it: the tail of its key.
+pub(crate) fn place(epk: &EpkKey, id: &str) -> Bytes {
+    Bytes::from([epk.0.as_slice(), id.as_bytes()].concat())
+}
+
+/// The item an index entry points to.
+pub(crate) fn item_at(container: u32, place: &[u8]) -> Vec<u8> {
+    [&[ITEM][..], &container.to_be_bytes(), place].concat()
+}
+
+/// Epk and id of a place.
+pub(crate) fn split_place(place: &[u8]) -> Option<(EpkKey, &str)> {
+    let mut at = 0;
+    loop {
+        let zero = at + place.get(at..)?.iter().position(|b| *b == 0)?;
+        if *place.get(zero + 1)? == 0xff {
+            at = zero + 2;
+        } else {
+            let (epk, id) = place.split_at(zero + 2);
+            return Some((EpkKey(epk.to_vec()), std::str::from_utf8(id).ok()?));
+        }
+    }
+}
+
+/// All entries of one path in the index by value.
+pub(crate) fn by_value(segment: Segment, path: u64) -> Vec<u8> {
+    [&[BY_VALUE][..], &segment.container.to_be_bytes(), &segment.range.to_be_bytes(), &path.to_be_bytes()]
+        .concat()
+}
+
+/// One entry of the index by value.
+pub(crate) fn value_entry(segment: Segment, path: u64, value: &[u8], rid: u64) -> Bytes {
+    join(
+        BY_VALUE,
+        &[
+            &segment.container.to_be_bytes(),
+            &segment.range.to_be_bytes(),
+            &path.to_be_bytes(),
+            value,
+            &rid.to_be_bytes(),
+        ],
+    )
+}
+
+/// Length of what stands before the value in a key of [`value_entry`].
+pub(crate) const VALUE_ENTRY_HEAD: usize = 1 + 4 + 4 + 8;
+
+/// All entries of one path in the index by logical partition.
+pub(crate) fn by_partition(container: u32, path: u64) -> Vec<u8> {
+    [&[BY_PARTITION][..], &container.to_be_bytes(), &path.to_be_bytes()].concat()
+}
+
+/// All entries of one path and one logical partition.
+pub(crate) fn by_partition_of(container: u32, path: u64, epk: &EpkKey) -> Vec<u8> {
+    [&[BY_PARTITION][..], &container.to_be_bytes(), &path.to_be_bytes(), &epk.0].concat()
+}
+
+/// One entry of the index by logical partition.
+pub(crate) fn partition_entry(container: u32, path: u64, epk: &EpkKey, value: &[u8], rid: u64) -> Bytes {
+    join(BY_PARTITION, &[&container.to_be_bytes(), &path.to_be_bytes(), &epk.0, value, &rid.to_be_bytes()])
+}
+
+/// Length of what stands before the epk in a key of [`partition_entry`].
+pub(crate) const PARTITION_ENTRY_HEAD: usize = 1 + 4 + 8;
+
+/// All changes of a physical partition.
+pub(crate) fn changes(segment: Segment) -> Vec<u8> {
+    [&[CHANGE][..], &segment.container.to_be_bytes(), &segment.range.to_be_bytes()].concat()
+}
+
+/// The last change of one item.
+pub(crate) fn change(segment: Segment, lsn: u64, rid: u64) -> Bytes {
+    join(
+        CHANGE,
+        &[
+            &segment.container.to_be_bytes(),
+            &segment.range.to_be_bytes(),
+            &lsn.to_be_bytes(),
+            &rid.to_be_bytes(),
+        ],
+    )
+}
+
+/// The LSN in a key of [`change`].
+pub(crate) fn change_lsn(key: &[u8]) -> Option<u64> {
+    key.get(9..17)?.try_into().ok().map(u64::from_be_bytes)
+}
+
+/// All expiries of a physical partition.
+pub(crate) fn expiries(segment: Segment) -> Vec<u8> {
+    [&[EXPIRY][..], &segment.container.to_be_bytes(), &segment.range.to_be_bytes()].concat()
+}
+
+/// When one item expires.
+pub(crate) fn expiry(segment: Segment, deadline_seconds: u64, rid: u64) -> Bytes {
+    join(
+        EXPIRY,
+        &[
+            &segment.container.to_be_bytes(),
+            &segment.range.to_be_bytes(),
+            &deadline_seconds.to_be_bytes(),
+            &rid.to_be_bytes(),
+        ],
+    )
+}
+
+/// The holder of one value of a unique key in a logical partition.
+pub(crate) fn unique(container: u32, epk: &EpkKey, constraint: u8, values: &[u8]) -> Bytes {
+    join(UNIQUE, &[&container.to_be_bytes(), &epk.0, &[constraint], values])
+}
+
+/// The resource id at the end of an index, change or expiry key.
+pub(crate) fn rid_at_end(key: &[u8]) -> Option<u64> {
+    key.last_chunk::<8>().map(|rid| u64::from_be_bytes(*rid))
+}
+
+/// The smallest key beyond everything with this prefix.
+pub(crate) fn beyond(mut prefix: Vec<u8>) -> Vec<u8> {
+    while let Some(last) = prefix.pop() {
+        if last < 0xff {
+            prefix.push(last + 1);
+            return prefix;
+        }
+    }
+    vec![0xff; 9]
+}
+
+fn join(tag: u8, parts: &[&[u8]]) -> Bytes {
+    let mut out = Vec::with_capacity(1 + parts.iter().map(|part| part.len()).sum::<usize>());
+    out.push(tag);
+    for part in parts {
+        out.extend_from_slice(part);
+    }
+    Bytes::from(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn items_stand_in_order_of_their_effective_partition_key() {
+        let epks: [&[u8]; 6] = [&[], &[0], &[0, 0], &[0, 1], &[1], &[1, 255]];
+        for pair in epks.windows(2) {
+            let (low, high) = (EpkKey::new(pair[0]), EpkKey::new(pair[1]));
+            assert!(item(1, &low, "zz") < item(1, &high, "a"), "{pair:?}");
+            assert!(epk_bound(pair[1]).as_slice() <= high.as_bytes(), "{pair:?}");
+            assert!(
+                low.as_bytes() < epk_bound(pair[1]).as_slice() || pair[1].starts_with(pair[0]),
+                "{pair:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_place_leads_back_to_its_item() {
+        let epk = EpkKey::new(&[3, 0, 7, 0]);
+        let place = place(&epk, "an id");
+        assert_eq!(item_at(9, &place), item(9, &epk, "an id"));
+        assert_eq!(split_place(&place), Some((epk, "an id")));
+    }
+
+    #[test]
+    fn beyond_a_prefix_lies_nothing_that_has_it() {
+        assert_eq!(beyond(vec![1, 255]), vec![2]);
+        assert_eq!(beyond(vec![1, 2]), vec![1, 3]);
+    }
+}

@@ -1,0 +1,125 @@
+//! The engine: what a Cosmos DB account holds and does, without HTTP.
+//!
+//! Life of a write: [`Engine::item`] parses the document once, hashes its partition key to find the physical
+//! partition, takes that partition's writer lock, checks conditions against what is stored, and commits item, index,
+//! unique keys, change order and counters as one batch of the store with the next LSN. The reply carries a ticket;
+//! whoever answers the client waits for it first. Readers take no lock.
+//!
+//! Everything is synchronous, takes `&self`, and depends on nothing but the store and the clock it was given.
+
+mod batch;
+mod catalog;
+mod container;
+mod document;
+mod feed;
+mod index;
+mod item;
+mod json;
+mod key;
+mod partition;
+mod patch;
+mod query;
+pub mod quota;
+mod request;
+mod scope;
+mod sweep;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+pub use container::Container;
+pub use patch::{OPERATIONS_MAX as PATCH_OPERATIONS_MAX, Operation as PatchOperation, Patch, Pointer};
+pub use request::{
+    BatchMode, BatchOperation, BatchReply, BatchRequest, BatchResult, Conditions, DocumentPage, FeedPage,
+    FeedRequest, FeedStart, ItemOp, ItemReply, ItemRequest, OfferMigration, PageSize, QueryPage,
+    QueryRequest, RangesReply, ReadFeedRequest, ResourceFeed, ResourceReply, Scope, Standing, Throughput,
+};
+
+use self::catalog::{Catalog, Numbers};
+use self::container::IndexState;
+use crate::Failure;
+use crate::clock::Clock;
+use crate::storage::{Batch, Storage, StorageError, Ticket};
+
+/// How an engine behaves; the default is an account as Azure makes it.
+#[derive(Debug, Clone, Default)]
+pub struct EngineOptions {
+    /// Physical partitions of each new container; `None` takes one for each 10 000 RU/s of its throughput.
+    pub partitions: Option<u32>,
+}
+
+/// Databases, containers and items of one account in one region.
+pub struct Engine {
+    storage: Arc<dyn Storage>,
+    clock: Clock,
+    options: EngineOptions,
+    catalog: RwLock<Catalog>,
+    /// Held by whoever changes the catalog or the shape of a container.
+    control: Mutex<Numbers>,
+}
+
+impl Engine {
+    /// Opens what a store holds, or begins with nothing.
+    ///
+    /// # Errors
+    /// When the store cannot be read or was written by a newer version.
+    pub fn open(
+        storage: Arc<dyn Storage>,
+        clock: Clock,
+        options: EngineOptions,
+    ) -> Result<Self, StorageError> {
+        let numbers = Numbers::load(&*storage)?;
+        let catalog = Catalog::load(&*storage)?;
+        let engine =
+            Self { storage, clock, options, catalog: RwLock::new(catalog), control: Mutex::new(numbers) };
+        let containers: Vec<_> = engine.catalog().all_containers().map(Arc::clone).collect();
+        for container in containers {
+            let shape = container.shape();
+            if shape.index == IndexState::Building {
+                engine
+                    .reshape(&container, (*shape).clone())
+                    .map_err(|failure| StorageError(failure.message))?;
+            }
+        }
+        Ok(engine)
+    }
+
+    /// The clock this engine was given.
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// The store this engine writes to; replies' tickets are waited for there.
+    pub fn storage(&self) -> &Arc<dyn Storage> {
+        &self.storage
+    }
+
+    /// The options this engine was opened with.
+    pub fn options(&self) -> &EngineOptions {
+        &self.options
+    }
+
+    pub(crate) fn commit(&self, batch: Batch) -> Result<Ticket, Failure> {
+        self.storage.commit(batch).map_err(|error| request::storage_failed(&error))
+    }
+
+    fn catalog(&self) -> RwLockReadGuard<'_, Catalog> {
+        self.catalog.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn catalog_mut(&self) -> RwLockWriteGuard<'_, Catalog> {
+        self.catalog.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn control(&self) -> MutexGuard<'_, Numbers> {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("options", &self.options).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,254 @@
+//! Who may ask: master-key signatures, their age, and the key that only reads.
+
+use std::borrow::Cow;
+use std::time::{Duration, SystemTime};
+
+use cosmos_wire::header;
+use cosmos_wire::signature::{Authorization, InvalidKey, Key, Signable, TokenKind};
+use http::Method;
+
+use crate::config::{Auth, Config};
+use crate::failure::Failure;
+use crate::http::headers::Asked;
+use crate::http::route::Route;
+use crate::operation::Operation;
+
+/// How far the date of a signature may be from the server's clock.
+const SKEW_MAX: Duration = Duration::from_secs(15 * 60);
+
+/// Decides whether a request may be served.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    master: Key,
+    read_only: Option<Key>,
+    auth: Auth,
+}
+
+impl Guard {
+    pub(crate) fn new(config: &Config) -> Result<Self, InvalidKey> {
+        Ok(Self {
+            master: Key::from_base64(&config.key)?,
+            read_only: config.read_only_key.as_deref().map(Key::from_base64).transpose()?,
+            auth: config.auth,
+        })
+    }
+
+    /// Refuses requests that are not signed with a key that allows them.
+    pub(crate) fn check(
+        &self,
+        method: &Method,
+        route: &Route,
+        operation: Operation,
+        asked: &Asked<'_>,
+        now: SystemTime,
+    ) -> Result<(), Failure> {
+        if self.auth == Auth::Open {
+            return Ok(());
+        }
+        let text = asked.text(header::AUTHORIZATION).ok_or_else(missing_authorization)?;
+        let token = Authorization::parse(text).map_err(|_| malformed())?;
+        if token.kind != TokenKind::Master {
+            return Err(unsupported_token());
+        }
+        let (x_ms_date, date) = match asked.text(header::X_DATE) {
+            Some(x_ms_date) => (x_ms_date, ""),
+            None => ("", asked.text(header::DATE).ok_or_else(missing_date)?),
+        };
+        let signed = |link: &str, key: &Key| {
+            let verb = method.as_str();
+            key.verify(
+                &Signable { verb, resource_type: route.kind, resource_link: link, x_ms_date, date },
+                &token.signature,
+            )
+        };
+        if spellings(route).any(|link| signed(&link, &self.master)) {
+            return fresh(x_ms_date, date, now);
+        }
+        if let Some(key) = &self.read_only
+            && spellings(route).any(|link| signed(&link, key))
+        {
+            fresh(x_ms_date, date, now)?;
+            return if operation.is_write() { Err(read_only()) } else { Ok(()) };
+        }
+        let expected = Signable {
+            verb: method.as_str(),
+            resource_type: route.kind,
+            resource_link: &route.link,
+            x_ms_date,
+            date,
+        };
+        Err(wrong_signature(&expected))
+    }
+}
+
+/// The spellings of the signed link, likeliest first: names as they are; resource ids in lower case, alone or as the
+/// whole path.
+fn spellings(route: &Route) -> impl Iterator<Item = Cow<'_, str>> {
+    let last = route.link.rsplit('/').next().filter(|last| looks_like_rid(last));
+    let others = last.into_iter().flat_map(|last| {
+        [Cow::Owned(last.to_lowercase()), Cow::Borrowed(last), Cow::Owned(route.link.to_lowercase())]
+    });
+    std::iter::once(Cow::Borrowed(route.link.as_str())).chain(others)
+}
+
+fn looks_like_rid(text: &str) -> bool {
+    text.len() >= 4
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'='))
+}
+
+fn fresh(x_ms_date: &str, date: &str, now: SystemTime) -> Result<(), Failure> {
+    let text = if x_ms_date.is_empty() { date } else { x_ms_date };
+    let then = cosmos_wire::date::parse(text).ok_or_else(malformed_date)?;
+    let distance = match now.duration_since(then) {
+        Ok(age) => age,
+        Err(ahead) => ahead.duration(),
+    };
+    if distance > SKEW_MAX {
+        return Err(Failure::new(
+            403,
+            format!(
+                "The authorization token is not valid at the current time. Please create another token and retry \
+                 (token start time: {text}, token expiry time: {}, current server time: {}).",
+                cosmos_wire::date::format(then + SKEW_MAX),
+                cosmos_wire::date::format(now),
+            ),
+        ));
+    }
+    Ok(())
+}
+
+fn missing_authorization() -> Failure {
+    Failure::new(
+        401,
+        "Required Header authorization is missing. Ensure a valid Authorization token is passed.",
+    )
+}
+
+fn missing_date() -> Failure {
+    Failure::new(
+        401,
+        "Required Header x-ms-date or date is missing. Ensure a valid date is passed and signed.",
+    )
+}
+
+fn malformed_date() -> Failure {
+    Failure::new(401, "The date header is not an RFC 1123 date such as `Tue, 08 Sep 2026 07:00:00 GMT`.")
+}
+
+fn malformed() -> Failure {
+    Failure::new(
+        401,
+        "Authorization header doesn't confirm to the required format. Please verify and try again: it must be the \
+         URL-encoding of `type=master&ver=1.0&sig=<signature>`.",
+    )
+}
+
+fn unsupported_token() -> Failure {
+    Failure::new(
+        401,
+        "This server accepts tokens of type master only; sign the request with the account key.",
+    )
+}
+
+fn read_only() -> Failure {
+    Failure::new(
+        403,
+        "The given request cannot be authorized by a read-only key; sign it with the account key.",
+    )
+}
+
+fn wrong_signature(expected: &Signable<'_>) -> Failure {
+    let payload = expected.string_to_sign().replace('\n', "\\n");
+    Failure::new(
+        401,
+        format!(
+            "The input authorization token can't serve the request. The wrong key is being used or the expected \
+             payload is not built as per the protocol. For more info: https://aka.ms/cosmosdb-tsg-unauthorized. \
+             Server used the following payload to sign: '{payload}'"
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, HeaderValue};
+
+    use super::*;
+    use crate::http::route::route;
+
+    const DATE: &str = "Tue, 10 Nov 2026 09:00:00 GMT";
+    const READ_ONLY: &str = "cmVhZC1vbmx5LWtleS1mb3ItdGVzdHM=";
+
+    fn guard() -> Guard {
+        Guard::new(&Config { read_only_key: Some(READ_ONLY.into()), ..Config::default() }).unwrap()
+    }
+
+    struct Case<'a> {
+        path: &'a str,
+        signed_link: &'a str,
+        key: &'a str,
+        method: Method,
+        operation: Operation,
+        age: i64,
+    }
+
+    impl Default for Case<'_> {
+        fn default() -> Self {
+            Self {
+                path: "/dbs/MyDb/colls/c/docs/i",
+                signed_link: "dbs/MyDb/colls/c/docs/i",
+                key: cosmos_wire::EMULATOR_KEY,
+                method: Method::GET,
+                operation: Operation::ReadItem,
+                age: 0,
+            }
+        }
+    }
+
+    fn ask(case: &Case<'_>) -> Result<(), u16> {
+        let route = route(case.path).unwrap();
+        let key = Key::from_base64(case.key).unwrap();
+        let token =
+            key.authorization(&Signable::new(case.method.as_str(), route.kind, case.signed_link, DATE));
+        let mut headers = HeaderMap::new();
+        headers.insert("authorization", HeaderValue::from_str(&token).unwrap());
+        headers.insert("x-ms-date", HeaderValue::from_static(DATE));
+        let then = cosmos_wire::date::parse(DATE).unwrap();
+        let age = Duration::from_secs(case.age.unsigned_abs());
+        let now = if case.age < 0 { then - age } else { then + age };
+        guard()
+            .check(&case.method, &route, case.operation, &Asked::new(&headers), now)
+            .map_err(|failure| failure.status)
+    }
+
+    #[test]
+    fn names_are_signed_as_they_are_and_rids_in_lower_case() {
+        assert_eq!(ask(&Case::default()), Ok(()));
+        assert_eq!(ask(&Case { signed_link: "dbs/mydb/colls/c/docs/i", ..Case::default() }), Err(401));
+        let by_rid = Case { path: "/dbs/DJB7AA==/colls/DJB7AI1lZHo=", ..Case::default() };
+        assert_eq!(ask(&Case { signed_link: "djb7ai1lzho=", ..by_rid }), Ok(()));
+        let by_rid = Case { path: "/dbs/DJB7AA==/colls/DJB7AI1lZHo=", ..Case::default() };
+        assert_eq!(ask(&Case { signed_link: "dbs/djb7aa==/colls/djb7ai1lzho=", ..by_rid }), Ok(()));
+        assert_eq!(ask(&Case { path: "/offers/AbCd", signed_link: "abcd", ..Case::default() }), Ok(()));
+    }
+
+    #[test]
+    fn a_date_may_be_fifteen_minutes_off() {
+        for (age, expected) in [(899, Ok(())), (-899, Ok(())), (901, Err(403)), (-901, Err(403))] {
+            assert_eq!(ask(&Case { age, ..Case::default() }), expected, "{age} s");
+        }
+    }
+
+    #[test]
+    fn the_read_only_key_reads() {
+        let read = Case { key: READ_ONLY, ..Case::default() };
+        assert_eq!(ask(&read), Ok(()));
+        let write = Case { method: Method::PUT, operation: Operation::ReplaceItem, ..read };
+        assert_eq!(ask(&write), Err(403));
+    }
+
+    #[test]
+    fn another_key_is_refused() {
+        assert_eq!(ask(&Case { key: "b3RoZXI=", ..Case::default() }), Err(401));
+    }
+}

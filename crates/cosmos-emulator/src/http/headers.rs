@@ -1,0 +1,166 @@
+//! Request headers, read as what they mean.
+
+use cosmos_wire::header;
+use http::HeaderMap;
+
+use crate::engine::PageSize;
+use crate::failure::Failure;
+
+/// The headers of one request.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    map: &'a HeaderMap,
+}
+
+impl<'a> Asked<'a> {
+    pub(crate) fn new(map: &'a HeaderMap) -> Self {
+        Self { map }
+    }
+
+    /// The text of a header; absent, empty and not-text are all nothing.
+    pub(crate) fn text(&self, name: &str) -> Option<&'a str> {
+        self.map.get(name)?.to_str().ok().filter(|text| !text.is_empty())
+    }
+
+    /// The text of a header that may carry UTF-8, as partition keys do with some clients.
+    pub(crate) fn utf8(&self, name: &str) -> Option<&'a str> {
+        std::str::from_utf8(self.map.get(name)?.as_bytes()).ok().filter(|text| !text.is_empty())
+    }
+
+    fn flag(&self, name: &str) -> bool {
+        self.text(name).is_some_and(header::is_true)
+    }
+
+    fn media_type(&self) -> &'a str {
+        let text = self.text(header::CONTENT_TYPE).unwrap_or_default();
+        text.split(';').next().unwrap_or_default().trim()
+    }
+
+    pub(crate) fn is_query(&self) -> bool {
+        self.flag(header::IS_QUERY)
+            || self.flag(header::IS_QUERY_GO)
+            || self.media_type().eq_ignore_ascii_case(header::value::QUERY_JSON)
+            || self.is_sql_text()
+    }
+
+    /// Whether the body is bare SQL.
+    pub(crate) fn is_sql_text(&self) -> bool {
+        self.media_type().eq_ignore_ascii_case(header::value::SQL)
+    }
+
+    pub(crate) fn is_query_plan(&self) -> bool {
+        self.flag(header::IS_QUERY_PLAN_REQUEST)
+    }
+
+    pub(crate) fn is_batch(&self) -> bool {
+        self.flag(header::IS_BATCH_REQUEST)
+    }
+
+    pub(crate) fn is_atomic(&self) -> bool {
+        self.flag(header::BATCH_ATOMIC)
+    }
+
+    pub(crate) fn continues_on_error(&self) -> bool {
+        self.flag(header::BATCH_CONTINUE_ON_ERROR)
+    }
+
+    pub(crate) fn is_upsert(&self) -> bool {
+        self.flag(header::IS_UPSERT)
+    }
+
+    pub(crate) fn is_change_feed(&self) -> bool {
+        self.text(header::A_IM).is_some()
+    }
+
+    pub(crate) fn is_full_fidelity(&self) -> bool {
+        self.text(header::A_IM)
+            .is_some_and(|feed| feed.trim().eq_ignore_ascii_case(header::value::FULL_FIDELITY_FEED))
+    }
+
+    pub(crate) fn wants_minimal(&self) -> bool {
+        self.text(header::PREFER).is_some_and(|prefer| {
+            prefer
+                .split([',', ';'])
+                .any(|part| part.trim().eq_ignore_ascii_case(header::value::RETURN_MINIMAL))
+        }) || self
+            .text(header::POPULATE_CONTENT_RESPONSE_ON_WRITE)
+            .is_some_and(|wanted| wanted.trim().eq_ignore_ascii_case("false"))
+    }
+
+    pub(crate) fn allows_cross_partition(&self) -> bool {
+        self.flag(header::QUERY_ENABLE_CROSS_PARTITION)
+    }
+
+    pub(crate) fn wants_parallel_query(&self) -> bool {
+        self.flag(header::QUERY_PARALLELIZE_CROSS_PARTITION)
+    }
+
+    /// The page size asked for.
+    pub(crate) fn page_size(&self) -> Result<PageSize, Failure> {
+        match self.text(header::MAX_ITEM_COUNT).map(|text| text.trim().parse::<i64>()) {
+            None | Some(Ok(0)) => Ok(PageSize::DEFAULT),
+            Some(Ok(-1)) => Ok(PageSize::Dynamic),
+            Some(Ok(count)) if count > 0 => {
+                Ok(PageSize::AtMost(usize::try_from(count).unwrap_or(usize::MAX)))
+            }
+            Some(Ok(_) | Err(_)) => Err(Failure::bad_request(
+                "Invalid value of header x-ms-max-item-count: it must be a positive number, or -1 for a dynamic page size.",
+            )),
+        }
+    }
+
+    /// The two bounds of an effective-partition-key range, where the request names one.
+    pub(crate) fn epk_range(&self) -> Result<Option<(&'a str, &'a str)>, Failure> {
+        let (start, end) = (self.text(header::START_EPK), self.text(header::END_EPK));
+        if start.is_none() && end.is_none() {
+            return Ok(None);
+        }
+        let kind = self.text(header::READ_KEY_TYPE);
+        if !kind.is_some_and(|kind| kind.trim().eq_ignore_ascii_case(header::value::EPK_RANGE)) {
+            return Err(Failure::bad_request(
+                "x-ms-start-epk and x-ms-end-epk need x-ms-read-key-type: EffectivePartitionKeyRange.",
+            ));
+        }
+        Ok(Some((start.unwrap_or_default(), end.unwrap_or("FF"))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn with(headers: &[(&'static str, &'static str)]) -> HeaderMap {
+        headers.iter().map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value))).collect()
+    }
+
+    #[test]
+    fn page_sizes_follow_the_service() {
+        let size = |value: &'static str| Asked::new(&with(&[("x-ms-max-item-count", value)])).page_size();
+        assert_eq!(Asked::new(&HeaderMap::new()).page_size(), Ok(PageSize::AtMost(1000)));
+        assert_eq!(size("0"), Ok(PageSize::AtMost(1000)));
+        assert_eq!(size("-1"), Ok(PageSize::Dynamic));
+        assert_eq!(size("7"), Ok(PageSize::AtMost(7)));
+        assert_eq!(size("many").unwrap_err().status, 400);
+        assert_eq!(size("-2").unwrap_err().status, 400);
+    }
+
+    #[test]
+    fn epk_bounds_need_their_key_type() {
+        assert_eq!(Asked::new(&HeaderMap::new()).epk_range(), Ok(None));
+        let bare = with(&[("x-ms-start-epk", "05")]);
+        assert_eq!(Asked::new(&bare).epk_range().unwrap_err().status, 400);
+        let typed = with(&[("x-ms-start-epk", "05"), ("x-ms-read-key-type", "EffectivePartitionKeyRange")]);
+        assert_eq!(Asked::new(&typed).epk_range(), Ok(Some(("05", "FF"))));
+    }
+
+    #[test]
+    fn minimal_answers_are_asked_for_in_two_ways() {
+        assert!(Asked::new(&with(&[("prefer", "return=minimal")])).wants_minimal());
+        assert!(
+            Asked::new(&with(&[("x-ms-cosmos-populate-content-response-on-write", "False")])).wants_minimal()
+        );
+        assert!(!Asked::new(&with(&[("prefer", "return=representation")])).wants_minimal());
+    }
+}

@@ -1,0 +1,272 @@
+//! Method, path and markers in headers -> what is asked and of which resource.
+
+use cosmos_wire::resource::percent_decode;
+use http::Method;
+
+use crate::failure::Failure;
+use crate::http::headers::Asked;
+use crate::operation::Operation;
+
+/// The resource a path names. Names may be resource ids; the engine tells them apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Target {
+    Account,
+    Databases,
+    Database(String),
+    Containers(String),
+    Container(ContainerPath),
+    Items(ContainerPath),
+    Item(ContainerPath, String),
+    Ranges(ContainerPath),
+    Offers,
+    Offer(String),
+    /// Collections of things this server does not keep: always empty.
+    Absent(&'static str),
+    /// One of those things.
+    AbsentOne,
+}
+
+/// A container by the two names of its path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ContainerPath {
+    pub(crate) database: String,
+    pub(crate) container: String,
+}
+
+/// A path, parsed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Route {
+    pub(crate) target: Target,
+    /// Kind of resource as signatures spell it.
+    pub(crate) kind: &'static str,
+    /// Decoded link that signatures cover: of the resource, or of the parent of a feed.
+    pub(crate) link: String,
+    /// `dbs/{db}/colls/{container}`, where there is one.
+    pub(crate) container: Option<String>,
+}
+
+/// Parses the path of a request.
+pub(crate) fn route(path: &str) -> Result<Route, Failure> {
+    let mut segments = Vec::with_capacity(6);
+    for raw in path.split('/').filter(|segment| !segment.is_empty()) {
+        segments.push(percent_decode(raw).ok_or_else(invalid_url)?);
+        if segments.len() > SEGMENTS_MAX {
+            return Err(invalid_url());
+        }
+    }
+    let parts: Vec<&str> = segments.iter().map(String::as_str).collect();
+    let target = target(&parts).ok_or_else(invalid_url)?;
+    let kind = parts.iter().step_by(2).next_back().map_or("", |kind| known_kind(kind));
+    let signed = if parts.len() % 2 == 0 { parts.len() } else { parts.len() - 1 };
+    let container = match &target {
+        Target::Container(_) | Target::Items(_) | Target::Item(..) | Target::Ranges(_) => {
+            Some(parts[..4].join("/"))
+        }
+        _ => None,
+    };
+    let link = if kind == "offers" {
+        parts.get(1).copied().unwrap_or_default().into()
+    } else {
+        parts[..signed].join("/")
+    };
+    Ok(Route { target, kind, link, container })
+}
+
+/// Deepest path: `dbs/d/users/u/permissions/p` and `dbs/d/colls/c/docs/i` with attachments below.
+const SEGMENTS_MAX: usize = 8;
+
+fn target(parts: &[&str]) -> Option<Target> {
+    let path = |database: &str, container: &str| ContainerPath {
+        database: database.to_owned(),
+        container: container.to_owned(),
+    };
+    Some(match *parts {
+        [] => Target::Account,
+        ["dbs"] => Target::Databases,
+        ["dbs", db] => Target::Database(db.to_owned()),
+        ["dbs", db, "colls"] => Target::Containers(db.to_owned()),
+        ["dbs", db, "colls", c] => Target::Container(path(db, c)),
+        ["dbs", db, "colls", c, "docs"] => Target::Items(path(db, c)),
+        ["dbs", db, "colls", c, "docs", id] => Target::Item(path(db, c), id.to_owned()),
+        ["dbs", db, "colls", c, "pkranges"] => Target::Ranges(path(db, c)),
+        ["offers"] => Target::Offers,
+        ["offers", rid] => Target::Offer(rid.to_owned()),
+        ["dbs", _, "colls", _, "sprocs"] => Target::Absent("StoredProcedures"),
+        ["dbs", _, "colls", _, "triggers"] => Target::Absent("Triggers"),
+        ["dbs", _, "colls", _, "udfs"] => Target::Absent("UserDefinedFunctions"),
+        ["dbs", _, "colls", _, "conflicts"] => Target::Absent("Conflicts"),
+        ["dbs", _, "users"] => Target::Absent("Users"),
+        ["dbs", _, "users", _, "permissions"] => Target::Absent("Permissions"),
+        ["dbs", _, "colls", _, "sprocs" | "triggers" | "udfs" | "conflicts", _]
+        | ["dbs", _, "users", _]
+        | ["dbs", _, "users", _, "permissions", _] => Target::AbsentOne,
+        _ => return None,
+    })
+}
+
+fn known_kind(kind: &str) -> &'static str {
+    const KINDS: [&str; 11] = [
+        "dbs",
+        "colls",
+        "docs",
+        "pkranges",
+        "offers",
+        "sprocs",
+        "triggers",
+        "udfs",
+        "conflicts",
+        "users",
+        "permissions",
+    ];
+    KINDS.into_iter().find(|known| *known == kind).unwrap_or_default()
+}
+
+/// Decides what a request asks for.
+pub(crate) fn operation(method: &Method, target: &Target, asked: &Asked<'_>) -> Result<Operation, Failure> {
+    let is = |wanted: &Method| method == wanted;
+    Ok(match target {
+        Target::Account if is(&Method::GET) => Operation::ReadAccount,
+        Target::Databases if is(&Method::GET) => Operation::ListDatabases,
+        Target::Databases if is(&Method::POST) && asked.is_query() => Operation::QueryDatabases,
+        Target::Databases if is(&Method::POST) => Operation::CreateDatabase,
+        Target::Database(_) if is(&Method::GET) => Operation::ReadDatabase,
+        Target::Database(_) if is(&Method::DELETE) => Operation::DeleteDatabase,
+        Target::Containers(_) if is(&Method::GET) => Operation::ListContainers,
+        Target::Containers(_) if is(&Method::POST) && asked.is_query() => Operation::QueryContainers,
+        Target::Containers(_) if is(&Method::POST) => Operation::CreateContainer,
+        Target::Container(_) if is(&Method::GET) => Operation::ReadContainer,
+        Target::Container(_) if is(&Method::PUT) => Operation::ReplaceContainer,
+        Target::Container(_) if is(&Method::DELETE) => Operation::DeleteContainer,
+        Target::Items(_) if is(&Method::POST) => posted(asked),
+        Target::Items(_) if is(&Method::GET) && asked.is_change_feed() => Operation::ChangeFeed,
+        Target::Items(_) if is(&Method::GET) => Operation::ReadFeed,
+        Target::Item(..) if is(&Method::GET) => Operation::ReadItem,
+        Target::Item(..) if is(&Method::PUT) => Operation::ReplaceItem,
+        Target::Item(..) if is(&Method::PATCH) => Operation::PatchItem,
+        Target::Item(..) if is(&Method::DELETE) => Operation::DeleteItem,
+        Target::Ranges(_) if is(&Method::GET) => Operation::ReadRanges,
+        Target::Offers if is(&Method::GET) => Operation::ListOffers,
+        Target::Offers if is(&Method::POST) => Operation::QueryOffers,
+        Target::Offer(_) if is(&Method::GET) => Operation::ReadOffer,
+        Target::Offer(_) if is(&Method::PUT) => Operation::ReplaceOffer,
+        Target::Absent(_) if is(&Method::GET) || asked.is_query() => Operation::ReadEmptyFeed,
+        Target::AbsentOne if is(&Method::GET) || is(&Method::DELETE) || is(&Method::PUT) => {
+            return Err(Failure::not_found());
+        }
+        Target::Absent(_) => return Err(unsupported()),
+        _ => return Err(wrong_verb()),
+    })
+}
+
+/// A POST to the items of a container says by its headers what it is.
+fn posted(asked: &Asked<'_>) -> Operation {
+    if asked.is_query_plan() {
+        Operation::QueryPlan
+    } else if asked.is_query() {
+        Operation::Query
+    } else if asked.is_batch() {
+        if asked.is_atomic() { Operation::Batch } else { Operation::Bulk }
+    } else if asked.is_upsert() {
+        Operation::UpsertItem
+    } else {
+        Operation::CreateItem
+    }
+}
+
+fn invalid_url() -> Failure {
+    Failure::bad_request("Request url is invalid.")
+}
+
+fn wrong_verb() -> Failure {
+    Failure::new(405, "The requested verb is not supported.")
+}
+
+fn unsupported() -> Failure {
+    Failure::new(
+        405,
+        "Users, permissions, stored procedures, triggers and user defined functions are not supported by this server.",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, HeaderValue};
+
+    use super::*;
+
+    fn ask(method: Method, path: &str, headers: &[(&'static str, &'static str)]) -> Result<Operation, u16> {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.insert(*name, HeaderValue::from_static(value));
+        }
+        let route = route(path).map_err(|failure| failure.status)?;
+        operation(&method, &route.target, &Asked::new(&map)).map_err(|failure| failure.status)
+    }
+
+    #[test]
+    fn paths_and_verbs_name_operations() {
+        let docs = "/dbs/d/colls/c/docs";
+        assert_eq!(ask(Method::GET, "/", &[]), Ok(Operation::ReadAccount));
+        assert_eq!(ask(Method::GET, "", &[]), Ok(Operation::ReadAccount));
+        assert_eq!(ask(Method::POST, "/dbs", &[]), Ok(Operation::CreateDatabase));
+        assert_eq!(
+            ask(Method::POST, "/dbs/", &[("x-ms-documentdb-isquery", "True")]),
+            Ok(Operation::QueryDatabases)
+        );
+        assert_eq!(ask(Method::PUT, "/dbs/d/colls/c", &[]), Ok(Operation::ReplaceContainer));
+        assert_eq!(ask(Method::GET, "/dbs/d/colls/c/pkranges", &[]), Ok(Operation::ReadRanges));
+        assert_eq!(ask(Method::POST, docs, &[]), Ok(Operation::CreateItem));
+        assert_eq!(
+            ask(Method::POST, docs, &[("x-ms-documentdb-is-upsert", "True")]),
+            Ok(Operation::UpsertItem)
+        );
+        assert_eq!(ask(Method::POST, docs, &[("x-ms-documentdb-query", "true")]), Ok(Operation::Query));
+        assert_eq!(
+            ask(Method::POST, docs, &[("content-type", "application/query+json")]),
+            Ok(Operation::Query)
+        );
+        assert_eq!(ask(Method::GET, docs, &[("a-im", "Incremental Feed")]), Ok(Operation::ChangeFeed));
+        assert_eq!(
+            ask(
+                Method::POST,
+                docs,
+                &[("x-ms-cosmos-is-query-plan-request", "True"), ("x-ms-documentdb-isquery", "True")]
+            ),
+            Ok(Operation::QueryPlan)
+        );
+        assert_eq!(
+            ask(
+                Method::POST,
+                docs,
+                &[("x-ms-cosmos-is-batch-request", "True"), ("x-ms-cosmos-batch-atomic", "True")]
+            ),
+            Ok(Operation::Batch)
+        );
+        assert_eq!(ask(Method::POST, docs, &[("x-ms-cosmos-is-batch-request", "True")]), Ok(Operation::Bulk));
+    }
+
+    #[test]
+    fn wrong_paths_are_400_and_wrong_verbs_405() {
+        assert_eq!(ask(Method::GET, "/nothing", &[]), Err(400));
+        assert_eq!(ask(Method::GET, "/dbs/d/colls/c/docs/i/x", &[]), Err(400));
+        assert_eq!(ask(Method::GET, "/dbs/%zz", &[]), Err(400));
+        assert_eq!(ask(Method::GET, "/a/b/c/d/e/f/g/h/i/j/k", &[]), Err(400));
+        assert_eq!(ask(Method::DELETE, "/", &[]), Err(405));
+        assert_eq!(ask(Method::PATCH, "/dbs/d", &[]), Err(405));
+        assert_eq!(ask(Method::POST, "/dbs/d/users", &[]), Err(405));
+        assert_eq!(ask(Method::GET, "/dbs/d/users/u", &[]), Err(404));
+    }
+
+    #[test]
+    fn links_are_decoded_and_feeds_sign_their_parent() {
+        let item = route("/dbs/d%20b/colls/c/docs/a%2Fb/").unwrap();
+        assert_eq!((item.kind, item.link.as_str()), ("docs", "dbs/d b/colls/c/docs/a/b"));
+        assert_eq!(item.container.as_deref(), Some("dbs/d b/colls/c"));
+        let feed = route("/dbs/d/colls/c/docs").unwrap();
+        assert_eq!((feed.kind, feed.link.as_str()), ("docs", "dbs/d/colls/c"));
+        let account = route("/").unwrap();
+        assert_eq!((account.kind, account.link.as_str()), ("", ""));
+        let offer = route("/offers/AbC").unwrap();
+        assert_eq!((offer.kind, offer.link.as_str()), ("offers", "AbC"));
+    }
+}

@@ -1,0 +1,206 @@
+//! The kinds of requests, as the ledger counts them and fault rules name them.
+
+use serde::{Deserialize, Serialize};
+
+/// What a request asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Operation {
+    /// `GET /`.
+    ReadAccount,
+    /// `POST /dbs`.
+    CreateDatabase,
+    /// `GET /dbs/{db}`.
+    ReadDatabase,
+    /// `GET /dbs`.
+    ListDatabases,
+    /// A query over the databases of the account.
+    QueryDatabases,
+    /// `DELETE /dbs/{db}`.
+    DeleteDatabase,
+    /// `POST /dbs/{db}/colls`.
+    CreateContainer,
+    /// `GET /dbs/{db}/colls/{c}`.
+    ReadContainer,
+    /// `PUT /dbs/{db}/colls/{c}`.
+    ReplaceContainer,
+    /// `GET /dbs/{db}/colls`.
+    ListContainers,
+    /// A query over the containers of a database.
+    QueryContainers,
+    /// `DELETE /dbs/{db}/colls/{c}`.
+    DeleteContainer,
+    /// `GET /dbs/{db}/colls/{c}/pkranges`.
+    ReadRanges,
+    /// `GET /offers/{rid}`.
+    ReadOffer,
+    /// `GET /offers`.
+    ListOffers,
+    /// A query over the offers of the account.
+    QueryOffers,
+    /// `PUT /offers/{rid}`.
+    ReplaceOffer,
+    /// Insert one item.
+    CreateItem,
+    /// Insert or replace one item.
+    UpsertItem,
+    /// Read one item.
+    ReadItem,
+    /// Replace one item.
+    ReplaceItem,
+    /// Change parts of one item.
+    PatchItem,
+    /// Delete one item.
+    DeleteItem,
+    /// A transactional batch: all or nothing.
+    Batch,
+    /// A bulk request: independent operations in one body.
+    Bulk,
+    /// SQL over items.
+    Query,
+    /// The plan of a query, for clients that fan out.
+    QueryPlan,
+    /// All items of a container, a range or a logical partition.
+    ReadFeed,
+    /// Items in the order they changed.
+    ChangeFeed,
+    /// Feeds that are always empty here (conflicts, stored procedures, triggers, functions, users).
+    ReadEmptyFeed,
+}
+
+impl Operation {
+    /// Every operation, in declaration order.
+    pub const ALL: [Self; 30] = [
+        Self::ReadAccount,
+        Self::CreateDatabase,
+        Self::ReadDatabase,
+        Self::ListDatabases,
+        Self::QueryDatabases,
+        Self::DeleteDatabase,
+        Self::CreateContainer,
+        Self::ReadContainer,
+        Self::ReplaceContainer,
+        Self::ListContainers,
+        Self::QueryContainers,
+        Self::DeleteContainer,
+        Self::ReadRanges,
+        Self::ReadOffer,
+        Self::ListOffers,
+        Self::QueryOffers,
+        Self::ReplaceOffer,
+        Self::CreateItem,
+        Self::UpsertItem,
+        Self::ReadItem,
+        Self::ReplaceItem,
+        Self::PatchItem,
+        Self::DeleteItem,
+        Self::Batch,
+        Self::Bulk,
+        Self::Query,
+        Self::QueryPlan,
+        Self::ReadFeed,
+        Self::ChangeFeed,
+        Self::ReadEmptyFeed,
+    ];
+
+    /// The name on the management port, for example `createItem`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ReadAccount => "readAccount",
+            Self::CreateDatabase => "createDatabase",
+            Self::ReadDatabase => "readDatabase",
+            Self::ListDatabases => "listDatabases",
+            Self::QueryDatabases => "queryDatabases",
+            Self::DeleteDatabase => "deleteDatabase",
+            Self::CreateContainer => "createContainer",
+            Self::ReadContainer => "readContainer",
+            Self::ReplaceContainer => "replaceContainer",
+            Self::ListContainers => "listContainers",
+            Self::QueryContainers => "queryContainers",
+            Self::DeleteContainer => "deleteContainer",
+            Self::ReadRanges => "readRanges",
+            Self::ReadOffer => "readOffer",
+            Self::ListOffers => "listOffers",
+            Self::QueryOffers => "queryOffers",
+            Self::ReplaceOffer => "replaceOffer",
+            Self::CreateItem => "createItem",
+            Self::UpsertItem => "upsertItem",
+            Self::ReadItem => "readItem",
+            Self::ReplaceItem => "replaceItem",
+            Self::PatchItem => "patchItem",
+            Self::DeleteItem => "deleteItem",
+            Self::Batch => "batch",
+            Self::Bulk => "bulk",
+            Self::Query => "query",
+            Self::QueryPlan => "queryPlan",
+            Self::ReadFeed => "readFeed",
+            Self::ChangeFeed => "changeFeed",
+            Self::ReadEmptyFeed => "readEmptyFeed",
+        }
+    }
+
+    /// Whether a read-only key may not ask for it.
+    pub fn is_write(self) -> bool {
+        match self {
+            Self::CreateDatabase
+            | Self::DeleteDatabase
+            | Self::CreateContainer
+            | Self::ReplaceContainer
+            | Self::DeleteContainer
+            | Self::ReplaceOffer
+            | Self::CreateItem
+            | Self::UpsertItem
+            | Self::ReplaceItem
+            | Self::PatchItem
+            | Self::DeleteItem
+            | Self::Batch
+            | Self::Bulk => true,
+            Self::ReadAccount
+            | Self::ReadDatabase
+            | Self::ListDatabases
+            | Self::QueryDatabases
+            | Self::ReadContainer
+            | Self::ListContainers
+            | Self::QueryContainers
+            | Self::ReadRanges
+            | Self::ReadOffer
+            | Self::ListOffers
+            | Self::QueryOffers
+            | Self::ReadItem
+            | Self::Query
+            | Self::QueryPlan
+            | Self::ReadFeed
+            | Self::ChangeFeed
+            | Self::ReadEmptyFeed => false,
+        }
+    }
+
+    /// Whether the answer may take long enough that it should not run on a thread that serves sockets.
+    pub(crate) fn is_heavy(self) -> bool {
+        matches!(
+            self,
+            Self::Batch
+                | Self::Bulk
+                | Self::Query
+                | Self::ReadFeed
+                | Self::ChangeFeed
+                | Self::CreateContainer
+                | Self::ReplaceContainer
+                | Self::DeleteContainer
+                | Self::DeleteDatabase
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_what_serde_writes_and_all_is_in_declaration_order() {
+        for (index, operation) in Operation::ALL.into_iter().enumerate() {
+            assert_eq!(operation as usize, index);
+            assert_eq!(serde_json::to_value(operation).unwrap(), operation.name());
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! Sockets: HTTP/1.1 and HTTP/2 with prior knowledge on one port.
+//!
+//! [`run`] accepts until told to stop, then lets requests in flight finish, for a bounded time. A handler that answers
+//! [`Reset`] makes its connection close (HTTP/1.1) or its stream reset (HTTP/2) without an answer.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Body, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+/// Streams one HTTP/2 connection may have open, as the service advertises.
+const STREAMS_MAX: u32 = 20;
+/// Read buffer of a connection, and so the longest request head.
+const HEAD_BYTES_MAX: usize = 64 * 1024;
+/// How much of an oversized body is read and thrown away so that the client gets to read the refusal.
+const DRAIN_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// How long to wait before accepting again when the process has run out of sockets.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// What a socket may cost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Open connections; further ones wait to be accepted.
+    pub connections_max: usize,
+    /// Bytes of a request body that are kept; more is answered with 413.
+    pub body_bytes_max: usize,
+    /// How long a client may take to send a request head, and so how long an idle connection lives.
+    pub head_timeout: Duration,
+    /// How long a client may take to send the next part of a body; then 408.
+    pub body_timeout: Duration,
+    /// How long requests in flight may take to finish once the server stops.
+    pub stop_timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections_max: 4096,
+            // The largest item is 2 MiB; the slack lets the engine say what is wrong with a body just above it.
+            body_bytes_max: 2 * 1024 * 1024 + 512 * 1024,
+            head_timeout: Duration::from_secs(120),
+            body_timeout: Duration::from_secs(30),
+            stop_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+/// The connection ends here, without an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reset;
+
+impl std::fmt::Display for Reset {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the connection was reset without an answer")
+    }
+}
+
+impl std::error::Error for Reset {}
+
+/// Why a body could not be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BodyError {
+    /// More than the limit.
+    TooLarge,
+    /// The client stopped sending.
+    TooSlow,
+    /// The client went away in the middle.
+    Truncated,
+}
+
+/// A request whose body was read, or could not be.
+pub(crate) type Received = Request<Result<Bytes, BodyError>>;
+
+/// Answers requests.
+pub(crate) trait Handler: Send + Sync + 'static {
+    fn handle(&self, request: Received) -> impl Future<Output = Result<Response<Bytes>, Reset>> + Send;
+}
+
+/// Counters of one listener.
+#[derive(Debug, Default)]
+pub(crate) struct Traffic {
+    pub(crate) connections_open: AtomicU64,
+    pub(crate) connections_total: AtomicU64,
+}
+
+/// Serves connections until `shutdown` is ready.
+pub(crate) async fn run<H: Handler>(
+    listener: TcpListener,
+    handler: Arc<H>,
+    limits: Limits,
+    traffic: Arc<Traffic>,
+    shutdown: impl Future<Output = ()>,
+) {
+    let graceful = GracefulShutdown::new();
+    let places = Arc::new(Semaphore::new(limits.connections_max));
+    let stop_timeout = limits.stop_timeout;
+    let limits = Arc::new(limits);
+    let mut shutdown = std::pin::pin!(shutdown);
+    loop {
+        let accepted = tokio::select! {
+            () = &mut shutdown => break,
+            accepted = async {
+                // The semaphore is never closed, so a place is only ever waited for.
+                let place = places.clone().acquire_owned().await.ok();
+                (listener.accept().await, place)
+            } => accepted,
+        };
+        match accepted {
+            (Ok((stream, _)), place) => {
+                // Nagle's algorithm only delays small answers; a socket that refuses the option still works.
+                let _ = stream.set_nodelay(true);
+                let open = Open::new(traffic.clone());
+                let (handler, limits, watcher) = (handler.clone(), limits.clone(), graceful.watcher());
+                tokio::spawn(async move {
+                    connection(stream, handler, &limits, watcher).await;
+                    drop((open, place));
+                });
+            }
+            (Err(error), _) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+    drop(listener);
+    if tokio::time::timeout(stop_timeout, graceful.shutdown()).await.is_err() {
+        tracing::warn!("requests were still running when the time to stop was over");
+    }
+}
+
+/// Serves one connection. Whatever brings bytes will do, so TLS can sit below.
+async fn connection<H: Handler>(
+    io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    handler: Arc<H>,
+    limits: &Arc<Limits>,
+    watcher: Watcher,
+) {
+    let spoken = Arc::new(AtomicBool::new(false));
+    let service = {
+        let (limits, spoken) = (limits.clone(), spoken.clone());
+        service_fn(move |request: Request<Incoming>| {
+            spoken.store(true, Ordering::Relaxed);
+            let (handler, limits) = (handler.clone(), limits.clone());
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = collect(body, &limits).await;
+                let answer = handler.handle(Request::from_parts(parts, body)).await?;
+                Ok::<_, Reset>(answer.map(Full::new))
+            }
+        })
+    };
+    let builder = builder(limits);
+    let serving = watcher.watch(builder.serve_connection(TokioIo::new(io), service));
+    let mut serving = std::pin::pin!(serving);
+    // hyper's own timer starts when it knows the protocol; a client that never says a word is ended here.
+    let silence = tokio::time::sleep(limits.head_timeout);
+    tokio::select! {
+        ended = &mut serving => return log_end(ended),
+        () = silence => {}
+    }
+    if spoken.load(Ordering::Relaxed) {
+        log_end(serving.await);
+    }
+}
+
+fn builder(limits: &Limits) -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.head_timeout)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .keep_alive(true);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(HEAD_BYTES_MAX as u32)
+        .initial_stream_window_size(1024 * 1024)
+        .initial_connection_window_size(8 * 1024 * 1024);
+    builder
+}
+
+fn log_end(ended: Result<(), Box<dyn std::error::Error + Send + Sync>>) {
+    if let Err(error) = ended {
+        tracing::debug!(error, "a connection ended early");
+    }
+}
+
+/// Reads a body into memory, up to the limit.
+async fn collect(mut body: Incoming, limits: &Limits) -> Result<Bytes, BodyError> {
+    if body.is_end_stream() {
+        return Ok(Bytes::new());
+    }
+    let mut read = Collected::default();
+    loop {
+        let frame = tokio::time::timeout(limits.body_timeout, body.frame());
+        let frame = match frame.await.map_err(|_| BodyError::TooSlow)? {
+            Some(frame) => frame.map_err(|_| BodyError::Truncated)?,
+            None => break,
+        };
+        if let Ok(data) = frame.into_data()
+            && !read.push(data, limits.body_bytes_max)
+        {
+            return Err(BodyError::TooLarge);
+        }
+    }
+    read.finish()
+}
+
+/// The parts of a body: nothing is copied when it comes in one piece, nothing is kept once it is too large.
+#[derive(Default)]
+struct Collected {
+    first: Bytes,
+    rest: BytesMut,
+    total: usize,
+    over: bool,
+}
+
+impl Collected {
+    /// False when even throwing the rest away would take too long.
+    fn push(&mut self, data: Bytes, limit: usize) -> bool {
+        self.total = self.total.saturating_add(data.len());
+        self.over |= self.total > limit;
+        if self.over {
+            self.first = Bytes::new();
+            self.rest = BytesMut::new();
+            return self.total <= DRAIN_BYTES_MAX;
+        }
+        if self.first.is_empty() && self.rest.is_empty() {
+            self.first = data;
+        } else {
+            if self.rest.is_empty() {
+                self.rest.extend_from_slice(&self.first);
+            }
+            self.rest.extend_from_slice(&data);
+        }
+        true
+    }
+
+    fn finish(self) -> Result<Bytes, BodyError> {
+        match (self.over, self.rest.is_empty()) {
+            (true, _) => Err(BodyError::TooLarge),
+            (false, true) => Ok(self.first),
+            (false, false) => Ok(self.rest.freeze()),
+        }
+    }
+}
+
+/// Counts a connection as open while it lives.
+struct Open(Arc<Traffic>);
+
+impl Open {
+    fn new(traffic: Arc<Traffic>) -> Self {
+        traffic.connections_open.fetch_add(1, Ordering::Relaxed);
+        traffic.connections_total.fetch_add(1, Ordering::Relaxed);
+        Self(traffic)
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.connections_open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A request that never fails to arrive, for callers without a socket.
+pub(crate) fn received(request: Request<Bytes>) -> Received {
+    request.map(Ok::<_, Infallible>).map(|body| body.map_err(|never| match never {}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_in_one_piece_is_not_copied() {
+        let data = Bytes::from(vec![7_u8; 100]);
+        let mut read = Collected::default();
+        assert!(read.push(data.clone(), 1000));
+        assert_eq!(read.finish().unwrap().as_ptr(), data.as_ptr());
+    }
+
+    #[test]
+    fn pieces_are_joined_in_order() {
+        let mut read = Collected::default();
+        for piece in ["a", "", "bc", "d"] {
+            assert!(read.push(Bytes::from_static(piece.as_bytes()), 10));
+        }
+        assert_eq!(read.finish().unwrap(), "abcd");
+    }
+
+    #[test]
+    fn a_large_body_is_read_but_not_kept() {
+        let mut read = Collected::default();
+        let piece = Bytes::from(vec![0_u8; 1024]);
+        for _ in 0..100 {
+            assert!(read.push(piece.clone(), 4096));
+            assert!(read.rest.len() <= 4096);
+        }
+        assert_eq!(read.finish(), Err(BodyError::TooLarge));
+    }
+}

@@ -1,0 +1,270 @@
+//! The store on disk: fjall, a log-structured tree with a write-ahead journal.
+//!
+//! A commit is one journal entry with a checksum, handed to the operating system before `commit` returns, so a
+//! killed process loses nothing. `wait_durable` flushes the journal once for everybody who waits. A store that is
+//! closed writes its journal out, so that the next start need not replay it.
+
+use std::collections::HashSet;
+use std::error::Error;
+use std::io;
+use std::ops::Bound;
+use std::panic::{self, AssertUnwindSafe};
+use std::path::Path;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use bytes::Bytes;
+use fjall::{
+    CompressionType, Database, Guard, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode, Readable,
+};
+
+use super::folder::{Folder, corrupt, explain_io};
+use super::group::Group;
+use super::journal::Journals;
+use super::memory::is_empty;
+use super::{Batch, Change, Durability, Options, Order, Scan, Storage, StorageError, Ticket};
+
+/// Keeps everything in a folder.
+pub struct DiskStorage {
+    rows: Keyspace,
+    database: Database,
+    group: Group,
+    durability: Durability,
+    /// The first failed write. The engine takes no more after it, and says only that there was one.
+    failure: OnceLock<StorageError>,
+    /// Bytes a start would replay now, about.
+    journal_bytes: AtomicU64,
+    // From here on the order matters: fields are dropped in it, and the engine above is closed by then.
+    journals: Journals,
+    folder: Folder,
+}
+
+impl DiskStorage {
+    /// Opens the store in a folder, making both if they are not there.
+    pub fn open(path: &Path, options: Options) -> Result<Self, StorageError> {
+        let mut folder = Folder::claim(path)?;
+        // Files that were changed by something else can break the engine's own assertions.
+        let opened = panic::catch_unwind(AssertUnwindSafe(|| open_engine(&folder, options)));
+        let (database, rows) = match opened {
+            Ok(opened) => opened?,
+            Err(_) => return Err(corrupt(path, "its files contradict each other")),
+        };
+        let journals = Journals::of(folder.store());
+        // A new journal has no rows yet, only room for them.
+        let journal_bytes = if folder.is_new { Ok(0) } else { journals.bytes() };
+        let journal_bytes = journal_bytes.map_err(|error| explain_io(path, &error))?;
+        folder.stamp()?;
+        Ok(Self {
+            rows,
+            database,
+            group: Group::default(),
+            durability: options.durability,
+            failure: OnceLock::new(),
+            journal_bytes: AtomicU64::new(journal_bytes),
+            journals,
+            folder,
+        })
+    }
+
+    /// Writes all rows into tables; says whether that is done.
+    fn write_out(&self) -> bool {
+        if self.rows.rotate_memtable().is_err() {
+            return false;
+        }
+        let is_done = || self.database.outstanding_flushes() == 0 && self.rows.sealed_memtable_count() == 0;
+        // The engine's thread may have died of a full disk, so the wait has an end.
+        for _ in 0..CLOSE_WAITS_MAX {
+            if is_done() {
+                return true;
+            }
+            thread::sleep(CLOSE_WAIT);
+        }
+        false
+    }
+
+    fn fail(&self, error: &fjall::Error) -> StorageError {
+        let explained = explain(self.folder.path(), error);
+        match error {
+            fjall::Error::Poisoned => self.failure.get().unwrap_or(&explained).clone(),
+            _ => self.failure.get_or_init(|| explained).clone(),
+        }
+    }
+
+    fn read_failed(&self, error: &fjall::Error) -> StorageError {
+        explain(self.folder.path(), error)
+    }
+
+    fn row(&self, guard: Guard) -> Result<(Bytes, Bytes), StorageError> {
+        let (key, value) = guard.into_inner().map_err(|error| self.read_failed(&error))?;
+        Ok((key.into(), value.into()))
+    }
+}
+
+impl std::fmt::Debug for DiskStorage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DiskStorage")
+            .field("folder", &self.folder)
+            .field("durability", &self.durability)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Storage for DiskStorage {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
+        if key.is_empty() {
+            return Ok(None);
+        }
+        // Through a snapshot: the keyspace itself would show rows of a batch that is still being applied.
+        match self.database.snapshot().get(&self.rows, key) {
+            Ok(value) => Ok(value.map(Bytes::from)),
+            Err(error) => Err(self.read_failed(&error)),
+        }
+    }
+
+    fn scan(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>, order: Order) -> Scan<'_> {
+        if is_empty((lower, upper)) {
+            return Box::new(std::iter::empty());
+        }
+        let rows = self.database.snapshot().range::<&[u8], _>(&self.rows, (lower, upper));
+        match order {
+            Order::Forward => Box::new(rows.map(|guard| self.row(guard))),
+            Order::Reverse => Box::new(rows.rev().map(|guard| self.row(guard))),
+        }
+    }
+
+    fn commit(&self, batch: Batch) -> Result<Ticket, StorageError> {
+        batch.check()?;
+        if let Some(failure) = self.failure.get() {
+            return Err(failure.clone());
+        }
+        self.journal_bytes.fetch_add(batch.bytes(), Ordering::Relaxed);
+        let mut entry = OwnedWriteBatch::with_capacity(self.database.clone(), batch.changes.len())
+            .durability(Some(PersistMode::Buffer));
+        for change in last_changes(batch.changes) {
+            match change {
+                Change::Put(key, value) => entry.insert(&self.rows, key, value),
+                Change::Delete(key) => entry.remove(&self.rows, key),
+            }
+        }
+        entry.commit().map_err(|error| self.fail(&error))?;
+        Ok(self.group.committed())
+    }
+
+    fn wait_durable(&self, ticket: Ticket) -> Result<(), StorageError> {
+        match self.durability {
+            Durability::OsBuffered => Ok(()),
+            Durability::Fsync => self.group.wait(ticket, || {
+                self.journals.flush().map_err(|error| {
+                    let failure = explain_io(self.folder.path(), &error);
+                    self.failure.get_or_init(|| failure).clone()
+                })
+            }),
+        }
+    }
+
+    fn is_slow_to_sync(&self) -> bool {
+        self.durability == Durability::Fsync
+    }
+}
+
+impl Drop for DiskStorage {
+    fn drop(&mut self) {
+        if self.journal_bytes.load(Ordering::Relaxed) > JOURNAL_BYTES_KEPT && self.failure.get().is_none() {
+            self.journals.is_redundant = self.write_out();
+        }
+    }
+}
+
+/// The engine's name for the one tree we keep.
+const ROWS: &str = "rows";
+/// Memory that new rows take before they are written out as a sorted file. A few of these may wait at once.
+const MEMTABLE_BYTES: u64 = 16 << 20;
+/// The least the engine takes; beyond it old journals are written out.
+const JOURNAL_BYTES_MAX: u64 = 64 << 20;
+/// One thread writes out, the other compacts. With one for both, writers wait for compactions.
+const WORKERS: usize = 2;
+/// A journal up to this size is left to be replayed: that takes milliseconds, as writing it out does.
+const JOURNAL_BYTES_KEPT: u64 = 1 << 20;
+/// How long closing waits for rows to be written out: five seconds, looking every millisecond.
+const CLOSE_WAIT: Duration = Duration::from_millis(1);
+const CLOSE_WAITS_MAX: u32 = 5_000;
+
+fn open_engine(folder: &Folder, options: Options) -> Result<(Database, Keyspace), StorageError> {
+    if !folder.is_new && !folder.store().join("version").exists() {
+        // The engine would take this for an empty place and start anew.
+        return Err(corrupt(folder.path(), "its store has lost the file `version`"));
+    }
+    let explain = |error: fjall::Error| explain(folder.path(), &error);
+    let database = Database::builder(folder.store())
+        .cache_size(options.cache_bytes)
+        .max_journaling_size(JOURNAL_BYTES_MAX)
+        // A torn entry of compressed bytes is harder to tell from a damaged one, and time matters more than space.
+        .journal_compression(CompressionType::None)
+        .worker_threads(WORKERS)
+        .open()
+        .map_err(explain)?;
+    if !folder.is_new && !database.keyspace_exists(ROWS) {
+        return Err(corrupt(folder.path(), "its store has lost its rows"));
+    }
+    let rows = database
+        .keyspace(ROWS, || KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE_BYTES))
+        .map_err(explain)?;
+    Ok((database, rows))
+}
+
+/// The engine keeps one change per key and batch, so only the last of each is handed to it.
+fn last_changes(mut changes: Vec<Change>) -> Vec<Change> {
+    let mut seen = HashSet::with_capacity(changes.len());
+    let is_last: Vec<bool> = changes.iter().rev().map(|change| seen.insert(change.key().clone())).collect();
+    let mut is_last = is_last.into_iter().rev();
+    changes.retain(|_| is_last.next().unwrap_or(true));
+    changes
+}
+
+fn explain(path: &Path, error: &fjall::Error) -> StorageError {
+    if let Some(error) = io_cause(error) {
+        return explain_io(path, error);
+    }
+    match error {
+        fjall::Error::Locked => StorageError(format!(
+            "The data folder {} is in use by another program. Stop it, or name another folder.",
+            path.display()
+        )),
+        fjall::Error::Poisoned => StorageError(format!(
+            "An earlier write to the data folder {} failed, so no more are taken. Check that its disk is well and has \
+             space, and start the emulator again; every acknowledged write is kept.",
+            path.display()
+        )),
+        fjall::Error::InvalidVersion(found) => corrupt(
+            path,
+            &format!("its store has the engine version {found:?}, which this emulator cannot read"),
+        ),
+        other => corrupt(path, &format!("{other:?}")),
+    }
+}
+
+fn io_cause(error: &fjall::Error) -> Option<&io::Error> {
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<io::Error>() {
+            return Some(error);
+        }
+        cause = error.source();
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_several_changes_to_a_key_the_last_is_kept_in_its_place() {
+        let put = |key: &'static str, value: &'static str| Change::Put(key.into(), value.into());
+        let changes =
+            vec![put("a", "1"), put("b", "1"), Change::Delete("a".into()), put("b", "2"), put("c", "1")];
+        assert_eq!(last_changes(changes), vec![Change::Delete("a".into()), put("b", "2"), put("c", "1")]);
+    }
+}

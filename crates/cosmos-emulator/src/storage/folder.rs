@@ -1,0 +1,197 @@
+//! The data folder: who may use it, and which format it holds.
+//!
+//! ```text
+//! emulator.lock         held by the process that uses the folder, and names it
+//! emulator.format       one line: the version of everything below; it is there once the store is complete
+//! emulator.format.new   the same line while the store is being made
+//! store/                the engine's files
+//! ```
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use super::StorageError;
+
+/// The format this program writes, and the newest it reads.
+pub(super) const FORMAT_VERSION: u32 = 1;
+
+const LOCK_FILE: &str = "emulator.lock";
+const FORMAT_FILE: &str = "emulator.format";
+const DRAFT_FILE: &str = "emulator.format.new";
+const FORMAT_NAME: &str = "cosmos-emulator data format";
+const STORE_FOLDER: &str = "store";
+
+/// A data folder that nobody else uses while this value lives.
+#[derive(Debug)]
+pub(super) struct Folder {
+    path: PathBuf,
+    /// Whether the store in it is still to be made.
+    pub(super) is_new: bool,
+    _lock: File,
+}
+
+impl Folder {
+    /// Takes the folder for this process and checks its format; makes the folder if there is none.
+    pub(super) fn claim(path: &Path) -> Result<Self, StorageError> {
+        make(path)?;
+        let lock = lock(path)?;
+        let folder = Self { path: path.to_owned(), is_new: read_format(path)?.is_none(), _lock: lock };
+        if folder.is_new {
+            folder.prepare()?;
+        } else if !folder.store().exists() {
+            return Err(corrupt(path, &format!("its folder `{STORE_FOLDER}` is missing")));
+        }
+        Ok(folder)
+    }
+
+    /// Makes way for a new store.
+    fn prepare(&self) -> Result<(), StorageError> {
+        let explain = |error: io::Error| explain_io(&self.path, &error);
+        let store = self.store();
+        match (self.path.join(DRAFT_FILE).exists(), store.exists()) {
+            (_, false) => write_draft(&self.path).map_err(explain),
+            // The process that made it was killed before the store was complete, so nothing in it was acknowledged.
+            (true, true) => fs::remove_dir_all(&store).map_err(explain),
+            (false, true) => Err(StorageError(format!(
+                "{} holds a folder `{STORE_FOLDER}` that this emulator did not make. Name a new or empty data folder.",
+                self.path.display()
+            ))),
+        }
+    }
+
+    /// Where the engine's files are.
+    pub(super) fn store(&self) -> PathBuf {
+        self.path.join(STORE_FOLDER)
+    }
+
+    /// The folder itself.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Stamps the format, after which the folder counts as complete.
+    pub(super) fn stamp(&mut self) -> Result<(), StorageError> {
+        if self.is_new {
+            fs::rename(self.path.join(DRAFT_FILE), self.path.join(FORMAT_FILE))
+                .and_then(|()| sync_folder(&self.path))
+                .map_err(|error| explain_io(&self.path, &error))?;
+            self.is_new = false;
+        }
+        Ok(())
+    }
+}
+
+/// The message for a file system error in a data folder.
+pub(super) fn explain_io(path: &Path, error: &io::Error) -> StorageError {
+    let path = path.display();
+    StorageError(match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => format!(
+            "The disk that holds the data folder {path} is full. Free some space and start the emulator again; every \
+             acknowledged write is kept."
+        ),
+        io::ErrorKind::FileTooLarge => format!(
+            "A file in the data folder {path} reached the size limit of this process or disk. Raise the limit and \
+             start the emulator again; every acknowledged write is kept."
+        ),
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => format!(
+            "The data folder {path} cannot be written ({error}). Change its permissions or name another folder."
+        ),
+        _ => format!("The data folder {path} failed: {error}."),
+    })
+}
+
+/// The message for data that cannot be read.
+pub(super) fn corrupt(path: &Path, detail: &str) -> StorageError {
+    StorageError(format!(
+        "The data folder {} is damaged: {detail}. Restore it from a copy, or name a new folder to start empty.",
+        path.display()
+    ))
+}
+
+fn make(path: &Path) -> Result<(), StorageError> {
+    match fs::metadata(path) {
+        Ok(found) if found.is_dir() => Ok(()),
+        Ok(_) => Err(StorageError(format!(
+            "{} is a file, but the emulator keeps its data in a folder. Name a folder.",
+            path.display()
+        ))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            fs::create_dir_all(path).map_err(|error| explain_io(path, &error))
+        }
+        Err(error) => Err(explain_io(path, &error)),
+    }
+}
+
+fn lock(path: &Path) -> Result<File, StorageError> {
+    let explain = |error: &io::Error| explain_io(path, error);
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path.join(LOCK_FILE))
+        .map_err(|error| explain(&error))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(in_use(path, &mut file)),
+        Err(TryLockError::Error(error)) => return Err(explain(&error)),
+    }
+    file.set_len(0).and_then(|()| write!(file, "{}", std::process::id())).map_err(|error| explain(&error))?;
+    Ok(file)
+}
+
+fn in_use(path: &Path, file: &mut File) -> StorageError {
+    let mut holder = String::new();
+    // The name of the holder is a courtesy: without it the message is still right.
+    let by = match file.read_to_string(&mut holder) {
+        Ok(_) if !holder.is_empty() => format!("another emulator (process {holder})"),
+        _ => "another emulator".to_owned(),
+    };
+    StorageError(format!(
+        "The data folder {} is in use by {by}. Stop it, or name another folder.",
+        path.display()
+    ))
+}
+
+fn read_format(path: &Path) -> Result<Option<u32>, StorageError> {
+    let text = match fs::read_to_string(path.join(FORMAT_FILE)) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            return Err(corrupt(path, &format!("its file `{FORMAT_FILE}` is not text")));
+        }
+        Err(error) => return Err(explain_io(path, &error)),
+    };
+    match parse_format(&text) {
+        Some(version) if version <= FORMAT_VERSION => Ok(Some(version)),
+        Some(version) => Err(StorageError(format!(
+            "The data folder {} has format {version}, but this emulator reads formats up to {FORMAT_VERSION}. It was \
+             written by a newer emulator: use that one, or name another folder.",
+            path.display()
+        ))),
+        None => Err(corrupt(path, &format!("its file `{FORMAT_FILE}` does not name a format"))),
+    }
+}
+
+fn parse_format(text: &str) -> Option<u32> {
+    text.trim_end().strip_prefix(FORMAT_NAME)?.trim_start().parse().ok().filter(|version| *version > 0)
+}
+
+/// The stamp appears whole or not at all: it is written beside its place and renamed when the store is complete.
+fn write_draft(path: &Path) -> io::Result<()> {
+    let mut file = File::create(path.join(DRAFT_FILE))?;
+    writeln!(file, "{FORMAT_NAME} {FORMAT_VERSION}")?;
+    file.sync_all()
+}
+
+#[cfg(unix)]
+fn sync_folder(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+/// Folders cannot be flushed here; the rename is kept by the file system's own journal.
+#[cfg(not(unix))]
+fn sync_folder(_path: &Path) -> io::Result<()> {
+    Ok(())
+}

@@ -1,0 +1,157 @@
+//! A journal that is cut off or damaged: whole batches up to some point are there, or the store refuses to open.
+
+use std::fs::{self, OpenOptions};
+use std::io::{Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use cosmos_emulator::storage::{DiskStorage, Storage};
+
+use super::random::Random;
+use super::{QUICK, batch, open_disk, put, rows};
+
+const BATCHES: usize = 40;
+const ROWS: usize = 6;
+
+#[test]
+fn a_journal_cut_off_anywhere_keeps_the_whole_batches_before_the_cut() {
+    let journal = Journal::written();
+    let mut random = Random(1);
+    let mut kept_before = 0;
+    let mut cuts: Vec<u64> = (0..40).map(|_| random.next() % journal.len).chain([0, journal.len]).collect();
+    cuts.sort_unstable();
+    for cut in cuts {
+        let copy = journal.copy();
+        OpenOptions::new().write(true).open(copy.journal()).unwrap().set_len(cut).unwrap();
+        let kept = copy.whole_batches().expect("a cut is not damage");
+        assert!(kept >= kept_before, "a later cut at {cut} keeps less");
+        kept_before = kept;
+    }
+    assert_eq!(kept_before, BATCHES);
+}
+
+#[test]
+fn junk_behind_the_journal_is_dropped() {
+    let journal = Journal::written();
+    let mut random = Random(2);
+    for len in [1, 7, 100, 5_000, 100_000] {
+        for first in [None, Some(0), Some(1), Some(2), Some(3), Some(4)] {
+            let copy = journal.copy();
+            let mut junk = random.bytes(len);
+            if let Some(first) = first {
+                junk[0] = first;
+            }
+            copy.overwrite(journal.len, &junk);
+            match copy.whole_batches() {
+                Ok(kept) => assert_eq!(kept, BATCHES, "{len} bytes of junk that begin with {first:?}"),
+                Err(refusal) => assert!(refusal.contains("is damaged"), "{refusal}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_damaged_journal_gives_whole_batches_or_a_clear_refusal() {
+    let journal = Journal::written();
+    let mut random = Random(3);
+    let (mut refused, mut shortened) = (0, 0);
+    for _ in 0..60 {
+        let copy = journal.copy();
+        let at = random.next() % (journal.len - 4);
+        let junk = random.bytes(4);
+        copy.overwrite(at, &junk);
+        match copy.whole_batches() {
+            Ok(_) => shortened += 1,
+            Err(refusal) => {
+                assert!(refusal.contains("is damaged"), "{refusal}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 0, "{shortened} damaged journals were all accepted");
+}
+
+/// A closed store whose batches are all in its journal.
+struct Journal {
+    folder: tempfile::TempDir,
+    /// Where the last batch ends.
+    len: u64,
+}
+
+impl Journal {
+    fn written() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let storage = open_disk(folder.path());
+        for number in 0..BATCHES {
+            let rows = (0..ROWS).map(|row| put(format!("{number:03}/{row}"), value(number, row)));
+            storage.commit(batch(rows)).unwrap();
+        }
+        drop(storage);
+        let path = journal(folder.path());
+        let bytes = fs::read(&path).unwrap();
+        let len = bytes.iter().rposition(|byte| *byte != 0).unwrap() as u64 + 1;
+        // The file is laid out larger than its content; keep a little of that.
+        OpenOptions::new().write(true).open(path).unwrap().set_len(len + 300_000).unwrap();
+        Self { folder, len }
+    }
+
+    fn copy(&self) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        copy_folder(self.folder.path(), folder.path());
+        Self { folder, len: self.len }
+    }
+
+    fn journal(&self) -> PathBuf {
+        journal(self.folder.path())
+    }
+
+    fn overwrite(&self, at: u64, bytes: &[u8]) {
+        let mut file = OpenOptions::new().write(true).open(self.journal()).unwrap();
+        file.seek(SeekFrom::Start(at)).and_then(|_| file.write_all(bytes)).unwrap();
+    }
+
+    /// Opens the store and counts its batches; all are whole and none is missing in between. Then it must take new
+    /// batches and keep them.
+    fn whole_batches(&self) -> Result<usize, String> {
+        let storage = DiskStorage::open(self.folder.path(), QUICK).map_err(|error| error.to_string())?;
+        let found = rows(&storage).unwrap();
+        let kept = found.len() / ROWS;
+        assert_eq!(found.len() % ROWS, 0, "a batch is there in part");
+        for (position, (key, bytes)) in found.iter().enumerate() {
+            let (number, row) = (position / ROWS, position % ROWS);
+            assert_eq!(*key, format!("{number:03}/{row}"));
+            assert_eq!(*bytes, value(number, row));
+        }
+        storage.commit(batch([put("after", "still works")])).unwrap();
+        drop(storage);
+        let storage = DiskStorage::open(self.folder.path(), QUICK).map_err(|error| error.to_string())?;
+        assert_eq!(storage.get(b"after").unwrap().unwrap(), "still works");
+        assert_eq!(rows(&storage).unwrap().len(), found.len() + 1);
+        Ok(kept)
+    }
+}
+
+fn journal(folder: &Path) -> PathBuf {
+    let files = fs::read_dir(folder.join("store")).unwrap().map(|entry| entry.unwrap().path());
+    let mut journals = files.filter(|path| path.extension().is_some_and(|end| end == "jnl"));
+    let journal = journals.next().unwrap();
+    assert_eq!(journals.next(), None, "the batches fit in one journal");
+    journal
+}
+
+fn value(number: usize, row: usize) -> Vec<u8> {
+    let len = if row == 0 { 6_000 } else { 30 };
+    // No zero byte at the end: the end of the journal is found by its last byte that is not zero.
+    Random((number * ROWS + row) as u64).bytes(len)
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            fs::create_dir(&target).unwrap();
+            copy_folder(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}

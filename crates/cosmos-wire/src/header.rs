@@ -1,0 +1,366 @@
+//! Header names, lower case, as the REST API and the public SDKs spell them.
+//!
+//! Values are plain text; the modules named in the constants' docs parse the ones that have a grammar.
+//! Booleans arrive as `True`, `true` or `TRUE` depending on the SDK: read them with [`is_true`].
+
+/// Whether a boolean header value means yes. SDKs differ in case and some leave spaces around it.
+#[must_use]
+pub fn is_true(value: &str) -> bool {
+    value.trim().eq_ignore_ascii_case("true")
+}
+
+// Identity, authentication and versioning.
+
+/// The URL-encoded `type=..&ver=..&sig=..` token; see [`crate::signature`].
+pub const AUTHORIZATION: &str = "authorization";
+/// Standard date header, used for signing only where `x-ms-date` is absent.
+pub const DATE: &str = "date";
+/// RFC 1123 date covered by the signature.
+pub const X_DATE: &str = "x-ms-date";
+/// API version; see [`crate::API_VERSION`].
+pub const VERSION: &str = "x-ms-version";
+/// Name and version of the calling SDK.
+pub const USER_AGENT: &str = "user-agent";
+/// Id of one operation, chosen by the client and echoed by the service.
+pub const ACTIVITY_ID: &str = "x-ms-activity-id";
+/// Id shared by the requests of one query or bulk run.
+pub const CORRELATED_ACTIVITY_ID: &str = "x-ms-cosmos-correlated-activityid";
+/// Id of the client instance.
+pub const CLIENT_ID: &str = "x-ms-client-id";
+/// Id of one HTTP attempt.
+pub const CLIENT_REQUEST_ID: &str = "x-ms-client-request-id";
+/// Counter of requests on one connection of the service.
+pub const TRANSPORT_REQUEST_ID: &str = "x-ms-transport-request-id";
+/// Bit set of SDK abilities, such as partition merge.
+pub const SDK_SUPPORTED_CAPABILITIES: &str = "x-ms-cosmos-sdk-supportedcapabilities";
+/// Token that lets a repeated distributed transaction be recognised.
+pub const IDEMPOTENCY_TOKEN: &str = "x-ms-cosmos-idempotency-token";
+
+// Content and preconditions.
+
+/// Media types the client reads.
+pub const ACCEPT: &str = "accept";
+/// Media type of the body; `application/query+json` marks a query.
+pub const CONTENT_TYPE: &str = "content-type";
+/// Body length in bytes.
+pub const CONTENT_LENGTH: &str = "content-length";
+/// Compression of the body.
+pub const CONTENT_ENCODING: &str = "content-encoding";
+/// Address of the resource answered.
+pub const CONTENT_LOCATION: &str = "content-location";
+/// Always `no-store, no-cache` in answers.
+pub const CACHE_CONTROL: &str = "cache-control";
+/// Version of an item, or the continuation of a change feed.
+pub const ETAG: &str = "etag";
+/// Write only when the item still has this etag.
+pub const IF_MATCH: &str = "if-match";
+/// Read only when changed; also the change-feed continuation.
+pub const IF_NONE_MATCH: &str = "if-none-match";
+/// Start of a change feed in time, RFC 1123.
+pub const IF_MODIFIED_SINCE: &str = "if-modified-since";
+/// `return=minimal` leaves the body of a write out of the answer.
+pub const PREFER: &str = "prefer";
+/// `Incremental Feed` or `Full-Fidelity Feed`.
+pub const A_IM: &str = "a-im";
+/// Suggested name of an attachment.
+pub const SLUG: &str = "slug";
+/// Redirect target.
+pub const LOCATION: &str = "location";
+/// Name of the answering server.
+pub const SERVER: &str = "server";
+/// Compressions the client reads.
+pub const ACCEPT_ENCODING: &str = "accept-encoding";
+/// Host and port of the request.
+pub const HOST: &str = "host";
+/// Standard transport policy header.
+pub const STRICT_TRANSPORT_SECURITY: &str = "strict-transport-security";
+/// `JsonText`, `CosmosBinary`, or both.
+pub const SUPPORTED_SERIALIZATION_FORMATS: &str = "x-ms-cosmos-supported-serialization-formats";
+/// Serialization asked for in query answers.
+pub const CONTENT_SERIALIZATION_FORMAT: &str = "x-ms-documentdb-content-serialization-format";
+/// Whether a write answers with the item.
+pub const POPULATE_CONTENT_RESPONSE_ON_WRITE: &str = "x-ms-cosmos-populate-content-response-on-write";
+/// Largest item the container accepts, on container answers.
+pub const MAX_CONTENT_LENGTH: &str = "x-ms-cosmos-max-content-length";
+
+// Partitioning and routing.
+
+/// Partition key as a JSON array; see [`crate::partition_key`].
+pub const PARTITION_KEY: &str = "x-ms-documentdb-partitionkey";
+/// Id of the range a request is for, or was served by.
+pub const PARTITION_KEY_RANGE_ID: &str = "x-ms-documentdb-partitionkeyrangeid";
+/// Lower bound of an effective-partition-key range.
+pub const START_EPK: &str = "x-ms-start-epk";
+/// Upper bound of an effective-partition-key range.
+pub const END_EPK: &str = "x-ms-end-epk";
+/// `EffectivePartitionKeyRange` when the epk bounds are set.
+pub const READ_KEY_TYPE: &str = "x-ms-read-key-type";
+/// Resource id of the container.
+pub const COLLECTION_RID: &str = "x-ms-documentdb-collection-rid";
+/// Container rid the client has cached; a mismatch is 400/1024.
+pub const INTENDED_COLLECTION_RID: &str = "x-ms-cosmos-intended-collection-rid";
+/// Physical partition that answered.
+pub const PHYSICAL_PARTITION_ID: &str = "x-ms-cosmos-physical-partition-id";
+/// Internal id of the partition that answered.
+pub const INTERNAL_PARTITION_ID: &str = "x-ms-cosmos-internal-partition-id";
+/// Container rid; the JavaScript SDK keys session tokens by it.
+pub const CONTENT_PATH: &str = "x-ms-content-path";
+/// Container link by name; the Python SDK keys session tokens by it.
+pub const ALT_CONTENT_PATH: &str = "x-ms-alt-content-path";
+/// Route to the hub region only.
+pub const HUB_REGION_PROCESSING_ONLY: &str = "x-ms-cosmos-hub-region-processing-only";
+/// A delete by partition key is still running.
+pub const IS_PARTITION_KEY_DELETE_PENDING: &str = "x-ms-cosmos-is-partition-key-delete-pending";
+/// Read the address or metadata anew rather than from a cache.
+pub const FORCE_REFRESH: &str = "x-ms-force-refresh";
+/// Operation name for proxies.
+pub const OPERATION_TYPE: &str = "x-ms-cosmos-operation-type";
+/// Resource kind for proxies.
+pub const RESOURCE_TYPE: &str = "x-ms-cosmos-resource-type";
+
+// Consistency and sessions.
+
+/// Progress of the session; see [`crate::session_token`].
+pub const SESSION_TOKEN: &str = "x-ms-session-token";
+/// `Strong`, `BoundedStaleness`, `Session`, `ConsistentPrefix` or `Eventual`.
+pub const CONSISTENCY_LEVEL: &str = "x-ms-consistency-level";
+/// Newer per-read form of the consistency level.
+pub const READ_CONSISTENCY_STRATEGY: &str = "x-ms-cosmos-read-consistency-strategy";
+/// Accept writes in a satellite region of a multi-write account.
+pub const ALLOW_TENTATIVE_WRITES: &str = "x-ms-cosmos-allow-tentative-writes";
+/// When a multi-write conflict was settled.
+pub const CONFLICT_RESOLVED_TIMESTAMP: &str = "x-ms-cosmos-conflict-resolved-timestamp";
+/// Log sequence number of the answering replica.
+pub const LSN: &str = "lsn";
+/// Same as `lsn`, under its prefixed name.
+pub const X_LSN: &str = "x-ms-lsn";
+/// Log sequence number of the item.
+pub const ITEM_LSN: &str = "x-ms-item-lsn";
+/// Log sequence number local to the region.
+pub const LOCAL_LSN: &str = "x-ms-cosmos-llsn";
+/// Regional log sequence number of the item.
+pub const ITEM_LOCAL_LSN: &str = "x-ms-cosmos-item-llsn";
+/// Log sequence number a quorum has acknowledged.
+pub const QUORUM_ACKED_LSN: &str = "x-ms-quorum-acked-lsn";
+/// Regional form of the quorum number.
+pub const QUORUM_ACKED_LOCAL_LSN: &str = "x-ms-cosmos-quorum-acked-llsn";
+/// Log sequence number committed in all regions.
+pub const GLOBAL_COMMITTED_LSN: &str = "x-ms-global-committed-lsn";
+/// Replicas in the set.
+pub const CURRENT_REPLICA_SET_SIZE: &str = "x-ms-current-replica-set-size";
+/// Replicas a write needs.
+pub const CURRENT_WRITE_QUORUM: &str = "x-ms-current-write-quorum";
+/// Read regions of the account, less one.
+pub const NUMBER_OF_READ_REGIONS: &str = "x-ms-number-of-read-regions";
+/// Last role change of the replica.
+pub const LAST_STATE_CHANGE_UTC: &str = "x-ms-last-state-change-utc";
+/// Replication role of the replica.
+pub const XP_ROLE: &str = "x-ms-xp-role";
+
+// Paging, queries and plans.
+
+/// Opaque place to resume a feed or query.
+pub const CONTINUATION: &str = "x-ms-continuation";
+/// Page size; -1 lets the service choose.
+pub const MAX_ITEM_COUNT: &str = "x-ms-max-item-count";
+/// Items in this page or batch answer.
+pub const ITEM_COUNT: &str = "x-ms-item-count";
+/// Marks a POST as a query.
+pub const IS_QUERY: &str = "x-ms-documentdb-isquery";
+/// The same marker as the Go SDK spells it.
+pub const IS_QUERY_GO: &str = "x-ms-documentdb-query";
+/// Allow a query to fan out.
+pub const QUERY_ENABLE_CROSS_PARTITION: &str = "x-ms-documentdb-query-enablecrosspartition";
+/// Client runs the fan-out itself.
+pub const QUERY_PARALLELIZE_CROSS_PARTITION: &str = "x-ms-documentdb-query-parallelizecrosspartitionquery";
+/// Allow a query the index cannot serve.
+pub const QUERY_ENABLE_SCAN: &str = "x-ms-documentdb-query-enable-scan";
+/// Ask for query traces.
+pub const QUERY_EMIT_TRACES: &str = "x-ms-documentdb-query-emit-traces";
+/// Legacy order-by switch.
+pub const QUERY_ENABLE_LOW_PRECISION_ORDER_BY: &str = "x-ms-documentdb-query-enable-low-precision-order-by";
+/// Whether the caller can resume.
+pub const QUERY_IS_CONTINUATION_EXPECTED: &str = "x-ms-documentdb-query-iscontinuationexpected";
+/// Largest continuation the caller takes.
+pub const RESPONSE_CONTINUATION_TOKEN_LIMIT_KB: &str = "x-ms-documentdb-responsecontinuationtokenlimitinkb";
+/// Ask for query metrics.
+pub const POPULATE_QUERY_METRICS: &str = "x-ms-documentdb-populatequerymetrics";
+/// Semicolon list of query metrics.
+pub const QUERY_METRICS: &str = "x-ms-documentdb-query-metrics";
+/// Ask for index metrics.
+pub const POPULATE_INDEX_METRICS: &str = "x-ms-cosmos-populateindexmetrics";
+/// Index metrics of a query.
+pub const INDEX_UTILIZATION: &str = "x-ms-cosmos-index-utilization";
+/// Ask for query advice.
+pub const POPULATE_QUERY_ADVICE: &str = "x-ms-cosmos-populatequeryadvice";
+/// Advice on a query.
+pub const QUERY_ADVICE: &str = "x-ms-cosmos-query-advice";
+/// How the backend ran a query.
+pub const QUERY_EXECUTION_INFO: &str = "x-ms-cosmos-query-execution-info";
+/// Ask for the plan instead of rows.
+pub const IS_QUERY_PLAN_REQUEST: &str = "x-ms-cosmos-is-query-plan-request";
+/// Plan features the client can run.
+pub const SUPPORTED_QUERY_FEATURES: &str = "x-ms-cosmos-supported-query-features";
+/// Version of the plan format.
+pub const QUERY_VERSION: &str = "x-ms-cosmos-query-version";
+/// Single-partition queries without a plan.
+pub const QUERY_OPTIMISTIC_DIRECT_EXECUTE: &str = "x-ms-cosmos-query-optimisticdirectexecute";
+/// Legacy throughput switch.
+pub const DISABLE_RU_PER_MINUTE_USAGE: &str = "x-ms-documentdb-disable-ru-per-minute-usage";
+
+// Writes, scripts and batches.
+
+/// Create or replace.
+pub const IS_UPSERT: &str = "x-ms-documentdb-is-upsert";
+/// `Default`, `Include` or `Exclude`.
+pub const INDEXING_DIRECTIVE: &str = "x-ms-indexing-directive";
+/// Triggers run before the write.
+pub const PRE_TRIGGER_INCLUDE: &str = "x-ms-documentdb-pre-trigger-include";
+/// Triggers not run before the write.
+pub const PRE_TRIGGER_EXCLUDE: &str = "x-ms-documentdb-pre-trigger-exclude";
+/// Triggers run after the write.
+pub const POST_TRIGGER_INCLUDE: &str = "x-ms-documentdb-post-trigger-include";
+/// Triggers not run after the write.
+pub const POST_TRIGGER_EXCLUDE: &str = "x-ms-documentdb-post-trigger-exclude";
+/// Return what a script logged.
+pub const SCRIPT_ENABLE_LOGGING: &str = "x-ms-documentdb-script-enable-logging";
+/// What a script logged.
+pub const SCRIPT_LOG_RESULTS: &str = "x-ms-documentdb-script-log-results";
+/// The body is an array of operations.
+pub const IS_BATCH_REQUEST: &str = "x-ms-cosmos-is-batch-request";
+/// All operations or none.
+pub const BATCH_ATOMIC: &str = "x-ms-cosmos-batch-atomic";
+/// Run operations in order.
+pub const BATCH_ORDERED: &str = "x-ms-cosmos-batch-ordered";
+/// Bulk: go on after a failed operation.
+pub const BATCH_CONTINUE_ON_ERROR: &str = "x-ms-cosmos-batch-continue-on-error";
+/// Life of a resource token.
+pub const RESOURCE_TOKEN_EXPIRY: &str = "x-ms-documentdb-expiry-seconds";
+/// Answer 449 at once rather than waiting.
+pub const NO_RETRY_449: &str = "x-ms-noretry-449";
+
+// Change feed.
+
+/// `2021-09-15` for full-fidelity feeds.
+pub const CHANGE_FEED_WIRE_FORMAT_VERSION: &str = "x-ms-cosmos-changefeed-wire-format-version";
+/// Range merge bookkeeping.
+pub const MERGE_STATIC_ID: &str = "x-ms-cosmos-merge-static-id";
+/// Feed at least up to this number.
+pub const TARGET_LSN: &str = "x-ms-target-lsn";
+
+// Throughput and accounting.
+
+/// Manual throughput of a new database or container.
+pub const OFFER_THROUGHPUT: &str = "x-ms-offer-throughput";
+/// Legacy performance level.
+pub const OFFER_TYPE: &str = "x-ms-offer-type";
+/// Autoscale settings as JSON.
+pub const OFFER_AUTOPILOT_SETTINGS: &str = "x-ms-cosmos-offer-autopilot-settings";
+/// Switch an offer to autoscale.
+pub const MIGRATE_OFFER_TO_AUTOPILOT: &str = "x-ms-cosmos-migrate-offer-to-autopilot";
+/// Switch an offer to manual.
+pub const MIGRATE_OFFER_TO_MANUAL: &str = "x-ms-cosmos-migrate-offer-to-manual-throughput";
+/// A throughput change is still running.
+pub const OFFER_REPLACE_PENDING: &str = "x-ms-offer-replace-pending";
+/// Lowest throughput the offer can have.
+pub const MIN_THROUGHPUT: &str = "x-ms-cosmos-min-throughput";
+/// Ask for quota headers.
+pub const POPULATE_QUOTA_INFO: &str = "x-ms-documentdb-populatequotainfo";
+/// Ask for partition statistics.
+pub const POPULATE_PARTITION_STATISTICS: &str = "x-ms-documentdb-populatepartitionstatistics";
+/// Ask for range statistics in the container.
+pub const POPULATE_PARTITION_KEY_RANGE_STATISTICS: &str =
+    "x-ms-documentdb-populatepartitionkeyrangestatistics";
+/// Request units used.
+pub const REQUEST_CHARGE: &str = "x-ms-request-charge";
+/// Time the backend took.
+pub const REQUEST_DURATION_MS: &str = "x-ms-request-duration-ms";
+/// Limits of the container.
+pub const RESOURCE_QUOTA: &str = "x-ms-resource-quota";
+/// Use of those limits.
+pub const RESOURCE_USAGE: &str = "x-ms-resource-usage";
+/// `High` or `Low`.
+pub const PRIORITY_LEVEL: &str = "x-ms-cosmos-priority-level";
+/// Bucket the request is charged to.
+pub const THROUGHPUT_BUCKET: &str = "x-ms-cosmos-throughput-bucket";
+/// Accepted age of integrated-cache answers.
+pub const DEDICATED_GATEWAY_MAX_AGE: &str = "x-ms-dedicatedgateway-max-age";
+/// Skip the integrated cache.
+pub const DEDICATED_GATEWAY_BYPASS_CACHE: &str = "x-ms-dedicatedgateway-bypass-cache";
+/// Whether the integrated cache answered.
+pub const COSMOS_CACHE_HIT: &str = "x-ms-cosmos-cachehit";
+/// Percent of an index change done.
+pub const INDEX_TRANSFORMATION_PROGRESS: &str = "x-ms-documentdb-collection-index-transformation-progress";
+/// Percent of lazy indexing done.
+pub const LAZY_INDEXING_PROGRESS: &str = "x-ms-documentdb-collection-lazy-indexing-progress";
+
+// Outcome.
+
+/// Finer meaning of the status; see [`crate::status`].
+pub const SUBSTATUS: &str = "x-ms-substatus";
+/// Milliseconds to wait after 429 or 449.
+pub const RETRY_AFTER_MS: &str = "x-ms-retry-after-ms";
+/// Seconds to wait, standard form.
+pub const RETRY_AFTER: &str = "retry-after";
+/// Version of the service.
+pub const SERVICE_VERSION: &str = "x-ms-serviceversion";
+/// Version of the gateway.
+pub const GATEWAY_VERSION: &str = "x-ms-gatewayversion";
+/// Version of the stored schema.
+pub const SCHEMA_VERSION: &str = "x-ms-schemaversion";
+
+// Gateway 2.0 proxy.
+
+/// Ask the account for proxy endpoints.
+pub const THINCLIENT_USE: &str = "x-ms-cosmos-use-thinclient";
+/// Operation code for the proxy.
+pub const THINCLIENT_OPERATION_TYPE: &str = "x-ms-thinclient-proxy-operation-type";
+/// Resource code for the proxy.
+pub const THINCLIENT_RESOURCE_TYPE: &str = "x-ms-thinclient-proxy-resource-type";
+/// Lower bound for the proxy.
+pub const THINCLIENT_RANGE_MIN: &str = "x-ms-thinclient-range-min";
+/// Upper bound for the proxy.
+pub const THINCLIENT_RANGE_MAX: &str = "x-ms-thinclient-range-max";
+
+/// Values several headers share.
+pub mod value {
+    /// `a-im`: latest version of each changed item. Some SDKs write `feed` in lower case.
+    pub const INCREMENTAL_FEED: &str = "Incremental Feed";
+    /// `a-im`: every version and every delete.
+    pub const FULL_FIDELITY_FEED: &str = "Full-Fidelity Feed";
+    /// `x-ms-cosmos-changefeed-wire-format-version` that goes with full fidelity.
+    pub const CHANGE_FEED_WIRE_FORMAT: &str = "2021-09-15";
+    /// `prefer`: leave the body out of a write's answer.
+    pub const RETURN_MINIMAL: &str = "return=minimal";
+    /// `prefer`: answer a write with the item.
+    pub const RETURN_REPRESENTATION: &str = "return=representation";
+    /// `content-type` of a query.
+    pub const QUERY_JSON: &str = "application/query+json";
+    /// `content-type` of plain query text.
+    pub const SQL: &str = "application/sql";
+    /// `content-type` of a patch.
+    pub const PATCH_JSON: &str = "application/json_patch+json";
+    /// `content-type` of everything else.
+    pub const JSON: &str = "application/json";
+    /// `x-ms-read-key-type` of a request with epk bounds.
+    pub const EPK_RANGE: &str = "EffectivePartitionKeyRange";
+    /// Text serialization format.
+    pub const JSON_TEXT: &str = "JsonText";
+    /// Binary serialization format; see [`crate::binary_json`].
+    pub const COSMOS_BINARY: &str = "CosmosBinary";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn booleans_are_read_as_each_sdk_writes_them() {
+        for yes in ["True", "true", "TRUE", " true "] {
+            assert!(is_true(yes), "{yes}");
+        }
+        for no in ["False", "false", "", "1", "yes"] {
+            assert!(!is_true(no), "{no}");
+        }
+    }
+}
