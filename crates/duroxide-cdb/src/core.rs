@@ -5,6 +5,8 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
+use futures::stream::StreamExt as _;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -216,6 +218,12 @@ pub(crate) fn decode<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, F
     serde_json::from_slice(body).map_err(|error| {
         Fault::refused(format!("a stored document cannot be decoded as {}: {error}", std::any::type_name::<T>()))
     })
+}
+
+/// Runs futures at the same time, so many at once, and returns their results in order.
+pub(crate) async fn in_parallel<'a, T>(limit: usize, work: impl IntoIterator<Item = BoxFuture<'a, T>>) -> Vec<T> {
+    let work: Vec<BoxFuture<'a, T>> = work.into_iter().collect();
+    futures::stream::iter(work).buffered(limit).collect().await
 }
 
 /// Growing pauses between tries.

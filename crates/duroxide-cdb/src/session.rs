@@ -8,11 +8,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use duroxide::providers::{ProviderError, SessionFetchConfig};
-use futures::stream::StreamExt as _;
+use futures::future::BoxFuture;
 use serde::Deserialize;
 
 use crate::clock::millis;
-use crate::core::{Core, decode};
+use crate::core::{Core, decode, in_parallel};
 use crate::documents::{Session, Tagged, ids};
 use crate::error::{Fault, Trouble};
 use crate::queries::{self, Query};
@@ -152,13 +152,11 @@ pub(crate) async fn renew(
         });
         alive.map(|session| session.session_id.clone()).collect()
     };
-    let outcomes: Vec<Result<bool, Fault>> = futures::stream::iter(due)
-        .map(|session| async move { renew_one(core, core.call(OPERATION), &session, extend_for).await })
-        .buffer_unordered(RENEWALS_AT_ONCE)
-        .collect()
-        .await;
+    let renewals = due.into_iter().map(|session| -> BoxFuture<'_, Result<bool, Fault>> {
+        Box::pin(async move { renew_one(core, core.call(OPERATION), &session, extend_for).await })
+    });
     let mut renewed = 0;
-    for outcome in outcomes {
+    for outcome in in_parallel(RENEWALS_AT_ONCE, renewals).await {
         match outcome {
             Ok(done) => renewed += usize::from(done),
             Err(fault) => return Err(fault.surface(OPERATION, "")),

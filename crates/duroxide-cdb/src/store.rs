@@ -8,10 +8,11 @@ use cosmos_driver::{
     Batch, CallOptions, Container, ContainerProperties, Credential, Database, Driver, ErrorKind, FeedRange, ItemOptions,
     QueryOptions, Response, Scope,
 };
-use futures::stream::StreamExt as _;
+use futures::future::BoxFuture;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
+use crate::core::in_parallel;
 use crate::documents::Document;
 use crate::error::Fault;
 use crate::queries::Query;
@@ -278,7 +279,7 @@ impl Store {
             Ok(ranges) => ranges,
             Err(fault) => return vec![Err(fault)],
         };
-        let pages = ranges.into_iter().map(|range| async move {
+        let pages = ranges.into_iter().map(|range| -> BoxFuture<'_, Result<Page, Fault>> { Box::pin(async move {
             let options = QueryOptions::default().with_page_size(SEARCH_ROWS).with_call(options(call)?);
             let begun = Instant::now();
             let mut pager = self.container.query(query_of(query), range, options);
@@ -292,20 +293,18 @@ impl Store {
             let Some(page) = page else { return Ok(Page::default()) };
             record(call, begun, page.charge());
             Ok(Page { rows: page.items()?, more: page.continuation().is_some() })
-        });
-        futures::stream::iter(pages).buffered(RANGES_AT_ONCE).collect().await
+        })});
+        in_parallel(RANGES_AT_ONCE, pages).await
     }
 
     /// All rows of a query, from every range; transient trouble is sat out.
     pub(crate) async fn query_all(&self, call: Call, query: &Query) -> Result<Vec<Box<RawValue>>, Fault> {
         let ranges = self.ranges(call).await?;
-        let parts: Vec<Result<Vec<Box<RawValue>>, Fault>> = futures::stream::iter(ranges)
-            .map(|range| async move { self.collect(call, Scope::Range(range), query).await })
-            .buffered(RANGES_AT_ONCE)
-            .collect()
-            .await;
+        let parts = ranges.into_iter().map(|range| -> BoxFuture<'_, Result<Vec<Box<RawValue>>, Fault>> {
+            Box::pin(self.collect(call, Scope::Range(range), query))
+        });
         let mut rows = Vec::new();
-        for part in parts {
+        for part in in_parallel(RANGES_AT_ONCE, parts).await {
             rows.extend(part?);
         }
         Ok(rows)

@@ -8,10 +8,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use duroxide::providers::{DeleteInstanceResult, InstanceFilter, ProviderError};
-use futures::stream::{StreamExt as _, TryStreamExt as _};
+use futures::future::BoxFuture;
 use serde::Deserialize;
 
-use crate::core::{Core, decode};
+use crate::core::{Core, decode, in_parallel};
 use crate::documents::{Deletion, Head, Status, Tagged, ids, kind};
 use crate::error::{Fault, Trouble};
 use crate::history::finish_commits;
@@ -183,11 +183,10 @@ async fn remove(core: &Core, call: Call, instance: &str, set: &[String]) -> Resu
         }
         let groups: Vec<Vec<String>> =
             rows.chunks(100).map(|group| group.iter().map(|row| row.id.clone()).collect()).collect();
-        futures::stream::iter(groups)
-            .map(|group| async move { remove_group(core, call, instance, &group).await })
-            .buffer_unordered(4)
-            .try_collect::<Vec<()>>()
-            .await?;
+        let removals = groups.into_iter().map(|group| -> BoxFuture<'_, Result<(), Fault>> {
+            Box::pin(async move { remove_group(core, call, instance, &group).await })
+        });
+        in_parallel(4, removals).await.into_iter().collect::<Result<(), Fault>>()?;
     }
     core.delete(call, instance, &ids::head(instance)).await?;
     core.cache.forget(instance);

@@ -24,7 +24,7 @@ pub(crate) use kv::{Cell, KvChange, Pairs, Stored, apply, merged, settle, snapsh
 pub(crate) use manifest::{Deletion, Manifest, Staged, Tombstone};
 pub(crate) use message::Message;
 pub(crate) use session::Session;
-pub(crate) use value::{Chunk, ChunkRef, Chunks, INLINE_BYTES_MAX, ValueDocument, escaped_len};
+pub(crate) use value::{Chunk, ChunkRef, Chunks, ValueDocument};
 pub(crate) use work::WorkDocument;
 
 use duroxide::providers::WorkItem;

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, HashMap};
 
 use duroxide::Event;
 use duroxide::EventKind;
+use futures::future::BoxFuture;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::cache::Known;
-use crate::core::{Core, decode};
+use crate::core::{Core, decode, in_parallel};
 use crate::documents::{
     self, Cell, ChunkRef, Head, HistoryDocument, LegacyStart, Manifest, Message, Stored, Tagged, ValueDocument, kind,
 };
@@ -228,9 +229,8 @@ async fn texts(
 
 /// Puts the pieces of a large text together.
 pub(crate) async fn join(core: &Core, call: Call, partition: &str, chunks: &ChunkRef) -> Result<String, Fault> {
-    use futures::stream::{StreamExt as _, TryStreamExt as _};
-    let pieces: Vec<String> = futures::stream::iter(chunks.ids().collect::<Vec<_>>())
-        .map(|id| async move {
+    let pieces = chunks.ids().map(|id| -> BoxFuture<'_, Result<String, Fault>> {
+        Box::pin(async move {
             match core.read(call, partition, &id, None).await? {
                 Read::Found { body, .. } => Ok(decode::<documents::Chunk>(&body)?.data),
                 Read::NotModified | Read::Missing => {
@@ -238,10 +238,8 @@ pub(crate) async fn join(core: &Core, call: Call, partition: &str, chunks: &Chun
                 }
             }
         })
-        .buffered(PIECES_AT_ONCE)
-        .try_collect()
-        .await?;
-    Ok(pieces.concat())
+    });
+    in_parallel(PIECES_AT_ONCE, pieces).await.into_iter().collect()
 }
 
 /// How many events an execution was started with.

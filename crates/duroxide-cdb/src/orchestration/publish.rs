@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-use futures::stream::{StreamExt as _, TryStreamExt as _};
+use futures::future::BoxFuture;
 use serde::Deserialize;
 
-use crate::core::{Core, decode};
+use crate::core::{Core, decode, in_parallel};
 use crate::documents::{Chunks, Chunk, Intent, Manifest, Message, Staged, WorkDocument, ids, kind};
 use crate::error::{Fault, Trouble};
 use crate::store::{Call, Op};
@@ -35,12 +35,10 @@ pub(crate) async fn prepare(
     for group in staged {
         ops.push(Op::create(group).map_err(refused)?);
     }
-    futures::stream::iter(ops)
-        .map(|op| async move { core.create_own(call, instance, &op).await })
-        .buffer_unordered(WRITES_AT_ONCE)
-        .try_collect::<Vec<String>>()
-        .await?;
-    Ok(())
+    let writes = ops.into_iter().map(|op| -> BoxFuture<'_, Result<String, Fault>> {
+        Box::pin(async move { core.create_own(call, instance, &op).await })
+    });
+    in_parallel(WRITES_AT_ONCE, writes).await.into_iter().try_for_each(|write| write.map(drop))
 }
 
 /// Carries out what a manifest lists, then removes it. `staged` are its groups, if the caller has them.
@@ -74,11 +72,10 @@ pub(crate) async fn publish(
         }
     }
     let pieces: Vec<String> = manifest.drops.iter().flat_map(|drop| drop.ids().collect::<Vec<_>>()).collect();
-    futures::stream::iter(pieces)
-        .map(|id| async move { core.delete(call, instance, &id).await })
-        .buffer_unordered(WRITES_AT_ONCE)
-        .try_collect::<Vec<()>>()
-        .await?;
+    let removals = pieces.into_iter().map(|id| -> BoxFuture<'_, Result<(), Fault>> {
+        Box::pin(async move { core.delete(call, instance, &id).await })
+    });
+    in_parallel(WRITES_AT_ONCE, removals).await.into_iter().collect::<Result<(), Fault>>()?;
     core.delete(call, instance, &manifest.id).await
 }
 

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use futures::stream::StreamExt as _;
+use futures::future::BoxFuture;
 use serde_json::Value;
 
-use crate::core::{Core, decode};
+use crate::core::{Core, decode, in_parallel};
 use crate::documents::{ChunkRef, Chunks, DeadLetter, Document as _, Intent, Manifest, Message, WorkDocument, ids, kind};
 use crate::error::{Fault, Trouble};
 use crate::orchestration::fetch::hint;
@@ -46,11 +46,10 @@ pub(crate) async fn deliver_pending(core: &Core, call: Call, instance: &str, exc
 
 /// Delivers intents of one source and removes those that arrived. The first trouble is returned, after all were tried.
 pub(crate) async fn deliver_all(core: &Core, call: Call, intents: &[Intent]) -> Result<(), Fault> {
-    let outcomes: Vec<Result<(), Fault>> = futures::stream::iter(intents)
-        .map(|intent| async move { deliver_one(core, call, intent).await })
-        .buffered(DELIVERIES_AT_ONCE)
-        .collect()
-        .await;
+    let deliveries = intents.iter().map(|intent| -> BoxFuture<'_, Result<(), Fault>> {
+        Box::pin(deliver_one(core, call, intent))
+    });
+    let outcomes = in_parallel(DELIVERIES_AT_ONCE, deliveries).await;
     let mut arrived = Vec::with_capacity(intents.len());
     let mut trouble = None;
     for (intent, outcome) in intents.iter().zip(outcomes) {
