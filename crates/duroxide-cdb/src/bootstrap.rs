@@ -15,7 +15,8 @@ const OPERATION: &str = "new";
 
 /// Connects, and creates or checks database, container and layout.
 pub(crate) async fn open(config: &CosmosDBProviderConfig) -> Result<Store, ProviderError> {
-    let call = Call { operation: OPERATION, deadline: tokio::time::Instant::now() + config.operation_timeout };
+    let call =
+        Call { operation: OPERATION, deadline: tokio::time::Instant::now() + config.operation_timeout };
     let explain = |fault: Fault| explain(config, &fault);
     let store = Store::connect(&config.endpoint, &config.key, &config.database, &config.container).await;
     let store = store.map_err(explain)?;
@@ -77,7 +78,9 @@ fn existing_is_fine(outcome: Result<(), Fault>) -> Result<(), Fault> {
 
 /// The container as this crate creates it.
 fn wanted(name: &str) -> ContainerProperties {
-    ContainerProperties::new(name, &[KEY_PATH]).with_indexing_policy(indexing_policy()).with_default_ttl(ITEMS_SAY)
+    ContainerProperties::new(name, &[KEY_PATH])
+        .with_indexing_policy(indexing_policy())
+        .with_default_ttl(ITEMS_SAY)
 }
 
 /// Only what a query filters or sorts by is indexed: every indexed term is paid for with every write.
@@ -114,7 +117,8 @@ fn improved(definition: &ContainerProperties) -> Option<ContainerProperties> {
             .as_array()
             .map(|paths| paths.iter().filter_map(|path| path["path"].as_str()).collect())
             .unwrap_or_default();
-        included.contains(&"/*") || INDEXED.iter().all(|path| included.contains(&format!("/{path}/?").as_str()))
+        included.contains(&"/*")
+            || INDEXED.iter().all(|path| included.contains(&format!("/{path}/?").as_str()))
     };
     if !better.indexing_policy.as_ref().is_none_or(covers) {
         better.indexing_policy = Some(indexing_policy());
@@ -169,8 +173,22 @@ const KEY_PATH: &str = "/instanceId";
 /// Items expire only when they say so themselves.
 const ITEMS_SAY: i32 = -1;
 const INDEXED: [&str; 16] = [
-    "type", "instanceId", "visibleAt", "enqueuedAt", "seq", "lockedUntil", "executionId", "eventId", "turn", "status",
-    "tag", "sessionId", "parentInstanceId", "createdAt", "sweepAt", "activityId",
+    "type",
+    "instanceId",
+    "visibleAt",
+    "enqueuedAt",
+    "seq",
+    "lockedUntil",
+    "executionId",
+    "eventId",
+    "turn",
+    "status",
+    "tag",
+    "sessionId",
+    "parentInstanceId",
+    "createdAt",
+    "sweepAt",
+    "activityId",
 ];
 
 #[cfg(test)]

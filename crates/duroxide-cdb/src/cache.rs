@@ -77,7 +77,8 @@ impl Cache {
         state.bytes += bytes;
         state.entries.insert(instance.to_owned(), (known, tick, bytes));
         while state.bytes > self.bytes_max {
-            let oldest = state.entries.iter().min_by_key(|(_, (_, used, _))| *used).map(|(name, _)| name.clone());
+            let oldest =
+                state.entries.iter().min_by_key(|(_, (_, used, _))| *used).map(|(name, _)| name.clone());
             let Some(oldest) = oldest else { break };
             state.remove(&oldest);
         }
@@ -87,7 +88,8 @@ impl Cache {
     pub(crate) fn relock(&self, instance: &str, head: &Head, etag: &str) {
         let mut state = self.lock();
         if let Some((known, ..)) = state.entries.get_mut(instance) {
-            let same = known.head.document.incarnation == head.incarnation && known.head.document.turn == head.turn;
+            let same =
+                known.head.document.incarnation == head.incarnation && known.head.document.turn == head.turn;
             if same {
                 known.head = Arc::new(Tagged { document: head.clone(), etag: etag.to_owned() });
             }

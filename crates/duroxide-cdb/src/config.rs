@@ -105,13 +105,20 @@ impl CosmosDBProviderConfig {
             return refuse("The endpoint is empty: set it to the account's URL.".to_owned());
         }
         if !self.endpoint.starts_with("http://") && !self.endpoint.starts_with("https://") {
-            return refuse(format!("The endpoint {:?} is not a URL: it must begin with https://.", self.endpoint));
+            return refuse(format!(
+                "The endpoint {:?} is not a URL: it must begin with https://.",
+                self.endpoint
+            ));
         }
         if self.key.trim().is_empty() {
             return refuse("The key is empty: set it to one of the account's keys.".to_owned());
         }
         for (what, name) in [("database", &self.database), ("container", &self.container)] {
-            if name.is_empty() || name.len() > 255 || name.contains(['/', '\\', '?', '#']) || name.ends_with(' ') {
+            if name.is_empty()
+                || name.len() > 255
+                || name.contains(['/', '\\', '?', '#'])
+                || name.ends_with(' ')
+            {
                 return refuse(format!(
                     "The {what} name {name:?} is not allowed: use 1 to 255 characters without / \\ ? #."
                 ));

@@ -216,12 +216,18 @@ impl Core {
 /// Decodes a document, with an error that says which text failed.
 pub(crate) fn decode<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, Fault> {
     serde_json::from_slice(body).map_err(|error| {
-        Fault::refused(format!("a stored document cannot be decoded as {}: {error}", std::any::type_name::<T>()))
+        Fault::refused(format!(
+            "a stored document cannot be decoded as {}: {error}",
+            std::any::type_name::<T>()
+        ))
     })
 }
 
 /// Runs futures at the same time, so many at once, and returns their results in order.
-pub(crate) async fn in_parallel<'a, T>(limit: usize, work: impl IntoIterator<Item = BoxFuture<'a, T>>) -> Vec<T> {
+pub(crate) async fn in_parallel<'a, T>(
+    limit: usize,
+    work: impl IntoIterator<Item = BoxFuture<'a, T>>,
+) -> Vec<T> {
     let work: Vec<BoxFuture<'a, T>> = work.into_iter().collect();
     futures::stream::iter(work).buffered(limit).collect().await
 }

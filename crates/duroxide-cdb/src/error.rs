@@ -43,7 +43,13 @@ impl Fault {
     }
 
     fn new(trouble: Trouble, message: impl Into<String>) -> Self {
-        Self { trouble, may_have_been_applied: false, index: None, retry_after: None, message: message.into() }
+        Self {
+            trouble,
+            may_have_been_applied: false,
+            index: None,
+            retry_after: None,
+            message: message.into(),
+        }
     }
 
     pub(crate) fn is_transient(&self) -> bool {
@@ -51,7 +57,12 @@ impl Fault {
     }
 
     /// The status of one operation that made a whole batch fail.
-    pub(crate) fn of_operation(index: usize, status: u16, sub_status: u32, activity_id: Option<&str>) -> Self {
+    pub(crate) fn of_operation(
+        index: usize,
+        status: u16,
+        sub_status: u32,
+        activity_id: Option<&str>,
+    ) -> Self {
         let trouble = match status {
             404 => Trouble::Missing,
             409 => Trouble::Exists,
@@ -60,7 +71,8 @@ impl Fault {
             _ => Trouble::Refused,
         };
         let activity = activity_id.map(|id| format!(" [activity {id}]")).unwrap_or_default();
-        let message = format!("operation {index} of the batch was answered with {status}/{sub_status}{activity}");
+        let message =
+            format!("operation {index} of the batch was answered with {status}/{sub_status}{activity}");
         Self { index: Some(index), ..Self::new(trouble, message) }
     }
 
@@ -69,7 +81,9 @@ impl Fault {
         let message = format!("{} (instance {instance:?})", self.message);
         match self.trouble {
             Trouble::Transient | Trouble::Changed => ProviderError::retryable(operation, message),
-            Trouble::Missing | Trouble::Exists | Trouble::Refused => ProviderError::permanent(operation, message),
+            Trouble::Missing | Trouble::Exists | Trouble::Refused => {
+                ProviderError::permanent(operation, message)
+            }
         }
     }
 }
@@ -80,7 +94,9 @@ impl From<Error> for Fault {
             ErrorKind::NotFound => (Trouble::Missing, ""),
             ErrorKind::Conflict => (Trouble::Exists, ""),
             ErrorKind::PreconditionFailed => (Trouble::Changed, ""),
-            ErrorKind::Throttled => (Trouble::Transient, "; raise the container's throughput if this goes on"),
+            ErrorKind::Throttled => {
+                (Trouble::Transient, "; raise the container's throughput if this goes on")
+            }
             ErrorKind::Deadline => (Trouble::Transient, "; timeout: check the network to the account"),
             ErrorKind::Connection => (Trouble::Transient, "; connection trouble: check endpoint and network"),
             ErrorKind::Unavailable
@@ -138,7 +154,8 @@ mod tests {
 
     #[test]
     fn an_error_names_operation_instance_and_activity() {
-        let error = Fault::of_operation(0, 429, 3200, Some("abc")).surface("ack_orchestration_item", "order-1");
+        let error =
+            Fault::of_operation(0, 429, 3200, Some("abc")).surface("ack_orchestration_item", "order-1");
         assert!(error.retryable);
         for part in ["ack_orchestration_item", "order-1", "abc", "429"] {
             assert!(error.to_string().contains(part), "{error}");

@@ -17,7 +17,11 @@ use crate::queries::{self, Query};
 use crate::store::{Call, Op, Read};
 
 /// The head of an instance, if it is one that listings show.
-pub(crate) async fn visible_head(core: &Core, call: Call, instance: &str) -> Result<Option<Arc<Tagged<Head>>>, Fault> {
+pub(crate) async fn visible_head(
+    core: &Core,
+    call: Call,
+    instance: &str,
+) -> Result<Option<Arc<Tagged<Head>>>, Fault> {
     if ids::refusal(instance).is_some() {
         return Ok(None);
     }
@@ -36,12 +40,18 @@ pub(crate) async fn visible_head(core: &Core, call: Call, instance: &str) -> Res
 }
 
 /// The events of an instance's latest execution; none if there is no such instance.
-pub(crate) async fn read(core: &Core, operation: &'static str, instance: &str) -> Result<Vec<Event>, ProviderError> {
+pub(crate) async fn read(
+    core: &Core,
+    operation: &'static str,
+    instance: &str,
+) -> Result<Vec<Event>, ProviderError> {
     let call = core.call(operation);
     let surface = |fault: Fault| fault.surface(operation, instance);
     let mut last = String::new();
     for _ in 0..TRIES_MAX {
-        let Some(head) = visible_head(core, call, instance).await.map_err(surface)? else { return Ok(Vec::new()) };
+        let Some(head) = visible_head(core, call, instance).await.map_err(surface)? else {
+            return Ok(Vec::new());
+        };
         let known = core.cache.get(instance).filter(|known| {
             let (old, new) = (&known.head.document, &head.document);
             old.incarnation == new.incarnation && old.current_execution_id == new.current_execution_id
@@ -58,7 +68,10 @@ pub(crate) async fn read(core: &Core, operation: &'static str, instance: &str) -
         // Either a commit is not published yet, or one happened between the two reads.
         finish_commits(core, call, instance).await.map_err(surface)?;
     }
-    Err(ProviderError::permanent(operation, format!("The history of instance {instance:?} cannot be read: {last}.")))
+    Err(ProviderError::permanent(
+        operation,
+        format!("The history of instance {instance:?} cannot be read: {last}."),
+    ))
 }
 
 async fn current_events(
@@ -81,8 +94,7 @@ async fn current_events(
         && !head.document.is_legacy()
     {
         let values = partition.known.map_or_else(Arc::default, |known| known.values);
-        let known =
-            Known { head: Arc::clone(head), events: Arc::new(events.clone()), values, upto: None };
+        let known = Known { head: Arc::clone(head), events: Arc::new(events.clone()), values, upto: None };
         core.cache.put(instance, known);
     }
     Ok(events)
@@ -118,7 +130,10 @@ pub(crate) async fn read_execution(
     finish_commits(core, call, instance).await.map_err(surface)?;
     let texts = load::read_texts(core, call, instance, execution).await.map_err(surface)?;
     documents::decode(&texts).map_err(|error| {
-        ProviderError::permanent(operation, format!("Execution {execution} of instance {instance:?}: {error}."))
+        ProviderError::permanent(
+            operation,
+            format!("Execution {execution} of instance {instance:?}: {error}."),
+        )
     })
 }
 
@@ -143,7 +158,8 @@ pub(crate) async fn append(
         let mut head = match &found {
             Some(found) if found.document.is_legacy() => {
                 let partition = Partition { head: Some(found.clone()), ..Partition::default() };
-                let start = load::history(core, call, instance, &partition).await.map_err(surface)?.legacy_start;
+                let start =
+                    load::history(core, call, instance, &partition).await.map_err(surface)?.legacy_start;
                 let values = LegacyValues::read(core, call, instance).await.map_err(surface)?;
                 found.document.clone().adopted(start, values.cells)
             }
@@ -200,7 +216,12 @@ fn count(head: &mut Head, events: &[Event], texts: &[(u64, String)]) {
 }
 
 /// A value the head points to, from memory or with one read.
-pub(crate) async fn value(core: &Core, call: Call, instance: &str, id: &str) -> Result<Option<String>, Fault> {
+pub(crate) async fn value(
+    core: &Core,
+    call: Call,
+    instance: &str,
+    id: &str,
+) -> Result<Option<String>, Fault> {
     if let Some(value) = core.cache.get(instance).and_then(|known| known.values.get(id).cloned()) {
         return Ok(Some(value));
     }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duroxide::providers::{
-    DeleteInstanceResult, DispatcherCapabilityFilter, ExecutionInfo, ExecutionMetadata, InstanceFilter, InstanceInfo,
-    InstanceTree, OrchestrationItem, Provider, ProviderAdmin, ProviderError, PruneOptions, PruneResult, QueueDepths,
-    ScheduledActivityIdentifier, SessionFetchConfig, SystemMetrics, WorkItem,
+    DeleteInstanceResult, DispatcherCapabilityFilter, ExecutionInfo, ExecutionMetadata, InstanceFilter,
+    InstanceInfo, InstanceTree, OrchestrationItem, Provider, ProviderAdmin, ProviderError, PruneOptions,
+    PruneResult, QueueDepths, ScheduledActivityIdentifier, SessionFetchConfig, SystemMetrics, WorkItem,
 };
 use duroxide::{Event, SystemStats, TagFilter};
 
@@ -41,7 +41,9 @@ impl Drop for Inner {
 
 impl std::fmt::Debug for CosmosDBProvider {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CosmosDBProvider").field("settings", &self.inner.core.settings).finish_non_exhaustive()
+        f.debug_struct("CosmosDBProvider")
+            .field("settings", &self.inner.core.settings)
+            .finish_non_exhaustive()
     }
 }
 
@@ -64,7 +66,8 @@ impl CosmosDBProvider {
         database: &str,
         container: &str,
     ) -> Result<Self, ProviderError> {
-        let config = CosmosDBProviderConfig::new(endpoint, key).with_database(database).with_container(container);
+        let config =
+            CosmosDBProviderConfig::new(endpoint, key).with_database(database).with_container(container);
         Self::new_with_config(config).await
     }
 
@@ -152,7 +155,8 @@ impl Provider for CosmosDBProvider {
         cancelled_activities: Vec<ScheduledActivityIdentifier>,
     ) -> Result<(), ProviderError> {
         let cancelled = cancelled_activities;
-        let turn = Turn { execution_id, history_delta, worker_items, orchestrator_items, metadata, cancelled };
+        let turn =
+            Turn { execution_id, history_delta, worker_items, orchestrator_items, metadata, cancelled };
         orchestration::ack::ack(self.core(), lock_token, turn).await
     }
 
@@ -165,7 +169,11 @@ impl Provider for CosmosDBProvider {
         orchestration::lock::abandon(self.core(), lock_token, delay, forgive(ignore_attempt)).await
     }
 
-    async fn renew_orchestration_item_lock(&self, token: &str, extend_for: Duration) -> Result<(), ProviderError> {
+    async fn renew_orchestration_item_lock(
+        &self,
+        token: &str,
+        extend_for: Duration,
+    ) -> Result<(), ProviderError> {
         orchestration::lock::renew(self.core(), token, extend_for).await
     }
 
@@ -173,7 +181,11 @@ impl Provider for CosmosDBProvider {
         history::read(self.core(), "read", instance).await
     }
 
-    async fn read_with_execution(&self, instance: &str, execution_id: u64) -> Result<Vec<Event>, ProviderError> {
+    async fn read_with_execution(
+        &self,
+        instance: &str,
+        execution_id: u64,
+    ) -> Result<Vec<Event>, ProviderError> {
         history::read_execution(self.core(), "read_with_execution", instance, execution_id).await
     }
 
@@ -230,7 +242,11 @@ impl Provider for CosmosDBProvider {
         session::clean_up(self.core()).await
     }
 
-    async fn enqueue_for_orchestrator(&self, item: WorkItem, delay: Option<Duration>) -> Result<(), ProviderError> {
+    async fn enqueue_for_orchestrator(
+        &self,
+        item: WorkItem,
+        delay: Option<Duration>,
+    ) -> Result<(), ProviderError> {
         queue::for_orchestrator(self.core(), &item, delay).await
     }
 
@@ -294,7 +310,11 @@ impl ProviderAdmin for CosmosDBProvider {
         admin::info::instance(self.core(), instance).await
     }
 
-    async fn get_execution_info(&self, instance: &str, execution_id: u64) -> Result<ExecutionInfo, ProviderError> {
+    async fn get_execution_info(
+        &self,
+        instance: &str,
+        execution_id: u64,
+    ) -> Result<ExecutionInfo, ProviderError> {
         admin::info::execution(self.core(), instance, execution_id).await
     }
 
@@ -333,11 +353,18 @@ impl ProviderAdmin for CosmosDBProvider {
         Ok(InstanceTree { root_id: instance_id.to_owned(), all_ids })
     }
 
-    async fn delete_instance_bulk(&self, filter: InstanceFilter) -> Result<DeleteInstanceResult, ProviderError> {
+    async fn delete_instance_bulk(
+        &self,
+        filter: InstanceFilter,
+    ) -> Result<DeleteInstanceResult, ProviderError> {
         admin::delete::bulk(self.core(), &filter).await
     }
 
-    async fn prune_executions(&self, instance_id: &str, options: PruneOptions) -> Result<PruneResult, ProviderError> {
+    async fn prune_executions(
+        &self,
+        instance_id: &str,
+        options: PruneOptions,
+    ) -> Result<PruneResult, ProviderError> {
         admin::prune::executions(self.core(), instance_id, &options).await
     }
 

@@ -48,12 +48,10 @@ pub(crate) const MESSAGES_BY_ID: &str =
     "SELECT * FROM c WHERE c.type = 'orch_queue' AND ARRAY_CONTAINS(@ids, c.id)";
 
 /// One partition: the executions that have a record or history.
-pub(crate) const EXECUTIONS: &str =
-    "SELECT c.type, c.executionId, c.status, c.completedAt, c.eventCount FROM c WHERE c.type IN ('execution', 'history')";
+pub(crate) const EXECUTIONS: &str = "SELECT c.type, c.executionId, c.status, c.completedAt, c.eventCount FROM c WHERE c.type IN ('execution', 'history')";
 
 /// One partition: documents of one execution.
-pub(crate) const EXECUTION_DOCUMENTS: &str =
-    "SELECT c.id, c.type, c.eventCount, c.chunks FROM c WHERE c.type IN ('history', 'execution') AND c.executionId = @exec";
+pub(crate) const EXECUTION_DOCUMENTS: &str = "SELECT c.id, c.type, c.eventCount, c.chunks FROM c WHERE c.type IN ('history', 'execution') AND c.executionId = @exec";
 
 /// One partition: everything but the head and the marks that must outlive it.
 pub(crate) const CONTENTS: &str = "SELECT c.id, c.type, c.eventCount, c.executionId FROM c \
@@ -105,7 +103,8 @@ pub(crate) const CHILDREN: &str = "SELECT c.instanceId, c.createdAt FROM c \
     WHERE c.type = 'instance' AND ARRAY_CONTAINS(@parents, c.parentInstanceId)";
 
 /// One range: sessions whose lock has ended.
-pub(crate) const EXPIRED_SESSIONS: &str = "SELECT * FROM c WHERE c.type = 'session' AND c.lockedUntil <= @now";
+pub(crate) const EXPIRED_SESSIONS: &str =
+    "SELECT * FROM c WHERE c.type = 'session' AND c.lockedUntil <= @now";
 
 /// One range: whether a session has work waiting.
 pub(crate) const WORK_OF_SESSION: &str =
@@ -114,9 +113,11 @@ pub(crate) const WORK_OF_SESSION: &str =
 /// One range: counts.
 pub(crate) const COUNT_MESSAGES: &str = "SELECT VALUE COUNT(1) FROM c WHERE c.type = 'orch_queue'";
 /// One range: messages that locks hold.
-pub(crate) const HELD_MESSAGES: &str = "SELECT VALUE c.heldCount FROM c WHERE c.type = 'instance' AND c.heldCount > 0";
+pub(crate) const HELD_MESSAGES: &str =
+    "SELECT VALUE c.heldCount FROM c WHERE c.type = 'instance' AND c.heldCount > 0";
 /// One range: unlocked work items.
-pub(crate) const COUNT_WORK: &str = "SELECT VALUE COUNT(1) FROM c WHERE c.type = 'worker_queue' AND NOT IS_STRING(c.lockToken)";
+pub(crate) const COUNT_WORK: &str =
+    "SELECT VALUE COUNT(1) FROM c WHERE c.type = 'worker_queue' AND NOT IS_STRING(c.lockToken)";
 
 /// One range: dead letters.
 pub(crate) const DEAD_LETTERS: &str = "SELECT * FROM c WHERE c.type = 'dead_letter'";

@@ -78,7 +78,13 @@ fn addressable(operation: &str, item: &WorkItem) -> Result<String, ProviderError
 }
 
 /// Writes a document, and before it the pieces of its text if it has any.
-pub(crate) async fn put(core: &Core, call: Call, partition: &str, op: Op, chunks: &Chunks) -> Result<String, Fault> {
+pub(crate) async fn put(
+    core: &Core,
+    call: Call,
+    partition: &str,
+    op: Op,
+    chunks: &Chunks,
+) -> Result<String, Fault> {
     let parts = chunks.parts().len();
     if parts == 0 {
         return core.create(call, partition, &op).await;

@@ -87,7 +87,9 @@ impl Sessions {
             };
             let mut claimed = Session::claimed(session, &config.owner_id, until, now);
             let etag = match &current {
-                Some(other) if other.document.owner_id != config.owner_id && other.document.locked_until > now => {
+                Some(other)
+                    if other.document.owner_id != config.owner_id && other.document.locked_until > now =>
+                {
                     self.lock().foreign.insert(session.to_owned(), other.document.locked_until);
                     return Ok(false);
                 }
@@ -169,7 +171,9 @@ async fn renew_one(core: &Core, call: Call, session: &str, extend_for: Duration)
     for _ in 0..CLAIMS_MAX {
         let now = core.clock.now_ms();
         let owned = core.sessions.lock().owned.get(session).cloned();
-        let Some(mut owned) = owned.filter(|owned| owned.document.locked_until > now) else { return Ok(false) };
+        let Some(mut owned) = owned.filter(|owned| owned.document.locked_until > now) else {
+            return Ok(false);
+        };
         owned.document.locked_until = owned.document.locked_until.max(now + millis(extend_for));
         match write(core, call, &owned.document, Some(&owned.etag)).await {
             Ok(etag) => {

@@ -13,7 +13,8 @@ use cosmos_wire::partition_key::{Component, Definition, PartitionKey};
 /// The slot of an instance.
 pub(crate) fn of(instance: &str) -> u8 {
     static DEFINITION: OnceLock<Definition> = OnceLock::new();
-    let definition = DEFINITION.get_or_init(|| Definition::hash("/instanceId").expect("a constant path is valid"));
+    let definition =
+        DEFINITION.get_or_init(|| Definition::hash("/instanceId").expect("a constant path is valid"));
     let key = PartitionKey::new(vec![Component::String(instance.to_owned())]);
     let place = Epk::of(&key, definition);
     // Version 2 hashes leave the two top bits of the first byte zero.

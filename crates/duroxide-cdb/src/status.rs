@@ -39,13 +39,19 @@ pub(crate) async fn custom_status(
 }
 
 /// One key's value as a client sees it.
-pub(crate) async fn kv_value(core: &Core, instance: &str, key: &str) -> Result<Option<String>, ProviderError> {
+pub(crate) async fn kv_value(
+    core: &Core,
+    instance: &str,
+    key: &str,
+) -> Result<Option<String>, ProviderError> {
     const OPERATION: &str = "get_kv_value";
     let call = core.call(OPERATION);
     for _ in 0..TRIES_MAX {
         let pairs = pairs(core, call, instance).await.map_err(|fault| fault.surface(OPERATION, instance))?;
         let Some(stored) = pairs.get(key).and_then(merged) else { return Ok(None) };
-        let text = text_of(core, call, instance, stored).await.map_err(|fault| fault.surface(OPERATION, instance))?;
+        let text = text_of(core, call, instance, stored)
+            .await
+            .map_err(|fault| fault.surface(OPERATION, instance))?;
         if text.is_some() {
             return Ok(text);
         }
@@ -126,7 +132,10 @@ pub(crate) async fn stats(core: &Core, instance: &str) -> Result<Option<SystemSt
 }
 
 fn moving(operation: &str, instance: &str) -> ProviderError {
-    ProviderError::retryable(operation, format!("Instance {instance:?} changed with every look at it; try again."))
+    ProviderError::retryable(
+        operation,
+        format!("Instance {instance:?} changed with every look at it; try again."),
+    )
 }
 
 const TRIES_MAX: usize = 4;

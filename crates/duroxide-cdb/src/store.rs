@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cosmos_driver::{
-    Batch, CallOptions, Container, ContainerProperties, Credential, Database, Driver, ErrorKind, FeedRange, ItemOptions,
-    QueryOptions, Response, Scope,
+    Batch, CallOptions, Container, ContainerProperties, Credential, Database, Driver, ErrorKind, FeedRange,
+    ItemOptions, QueryOptions, Response, Scope,
 };
 use futures::future::BoxFuture;
 use serde_json::value::RawValue;
@@ -62,7 +62,11 @@ impl Op {
     }
 
     /// Overwrites the document `id`, if it has the ETag given.
-    pub(crate) fn replace<T: Document>(id: &str, document: &T, etag: Option<&str>) -> Result<Self, serde_json::Error> {
+    pub(crate) fn replace<T: Document>(
+        id: &str,
+        document: &T,
+        etag: Option<&str>,
+    ) -> Result<Self, serde_json::Error> {
         let op = Self::with_body(OpKind::Replace, document, etag)?;
         debug_assert_eq!(op.id, id, "a document is replaced under its own id");
         Ok(op)
@@ -106,7 +110,11 @@ impl Op {
         OPERATION_BYTES + self.id.len() + self.body.as_ref().map_or(0, String::len)
     }
 
-    fn with_body<T: Document>(kind: OpKind, document: &T, etag: Option<&str>) -> Result<Self, serde_json::Error> {
+    fn with_body<T: Document>(
+        kind: OpKind,
+        document: &T,
+        etag: Option<&str>,
+    ) -> Result<Self, serde_json::Error> {
         Ok(Self {
             kind,
             id: document.id().to_owned(),
@@ -145,7 +153,12 @@ pub(crate) struct Store {
 
 impl Store {
     /// Connects to an account.
-    pub(crate) async fn connect(endpoint: &str, key: &str, database: &str, container: &str) -> Result<Self, Fault> {
+    pub(crate) async fn connect(
+        endpoint: &str,
+        key: &str,
+        database: &str,
+        container: &str,
+    ) -> Result<Self, Fault> {
         let credential = Credential::key(key)?;
         let driver = Driver::builder(endpoint, credential).application_name(APPLICATION).build().await?;
         let database = driver.database(database);
@@ -169,13 +182,21 @@ impl Store {
     }
 
     /// Creates the container.
-    pub(crate) async fn create_container(&self, call: Call, properties: &ContainerProperties) -> Result<(), Fault> {
+    pub(crate) async fn create_container(
+        &self,
+        call: Call,
+        properties: &ContainerProperties,
+    ) -> Result<(), Fault> {
         self.database.create_container(properties, None, options(call)?).await?;
         Ok(())
     }
 
     /// Changes the container's definition.
-    pub(crate) async fn replace_definition(&self, call: Call, properties: &ContainerProperties) -> Result<(), Fault> {
+    pub(crate) async fn replace_definition(
+        &self,
+        call: Call,
+        properties: &ContainerProperties,
+    ) -> Result<(), Fault> {
         self.container.replace(properties, options(call)?).await?;
         Ok(())
     }
@@ -269,7 +290,12 @@ impl Store {
     }
 
     /// All rows of a query over one partition.
-    pub(crate) async fn query(&self, call: Call, partition: &str, query: &Query) -> Result<Vec<Box<RawValue>>, Fault> {
+    pub(crate) async fn query(
+        &self,
+        call: Call,
+        partition: &str,
+        query: &Query,
+    ) -> Result<Vec<Box<RawValue>>, Fault> {
         self.collect(call, Scope::PartitionKey(partition.into()), query).await
     }
 
@@ -279,21 +305,23 @@ impl Store {
             Ok(ranges) => ranges,
             Err(fault) => return vec![Err(fault)],
         };
-        let pages = ranges.into_iter().map(|range| -> BoxFuture<'_, Result<Page, Fault>> { Box::pin(async move {
-            let options = QueryOptions::default().with_page_size(SEARCH_ROWS).with_call(options(call)?);
-            let begun = Instant::now();
-            let mut pager = self.container.query(query_of(query), range, options);
-            let page = match pager.next().await {
-                Ok(page) => page,
-                Err(error) => {
-                    record(call, begun, error.charge());
-                    return Err(error.into());
-                }
-            };
-            let Some(page) = page else { return Ok(Page::default()) };
-            record(call, begun, page.charge());
-            Ok(Page { rows: page.items()?, more: page.continuation().is_some() })
-        })});
+        let pages = ranges.into_iter().map(|range| -> BoxFuture<'_, Result<Page, Fault>> {
+            Box::pin(async move {
+                let options = QueryOptions::default().with_page_size(SEARCH_ROWS).with_call(options(call)?);
+                let begun = Instant::now();
+                let mut pager = self.container.query(query_of(query), range, options);
+                let page = match pager.next().await {
+                    Ok(page) => page,
+                    Err(error) => {
+                        record(call, begun, error.charge());
+                        return Err(error.into());
+                    }
+                };
+                let Some(page) = page else { return Ok(Page::default()) };
+                record(call, begun, page.charge());
+                Ok(Page { rows: page.items()?, more: page.continuation().is_some() })
+            })
+        });
         in_parallel(RANGES_AT_ONCE, pages).await
     }
 
@@ -373,7 +401,8 @@ fn etag_of(response: &Response) -> String {
 fn record(call: Call, begun: Instant, charge: f64) {
     metrics::counter!("duroxide_cdb_requests_total", "operation" => call.operation).increment(1);
     metrics::histogram!("duroxide_cdb_request_units", "operation" => call.operation).record(charge);
-    metrics::histogram!("duroxide_cdb_request_seconds", "operation" => call.operation).record(begun.elapsed());
+    metrics::histogram!("duroxide_cdb_request_seconds", "operation" => call.operation)
+        .record(begun.elapsed());
 }
 
 const APPLICATION: &str = concat!("duroxide-cdb/", env!("CARGO_PKG_VERSION"));

@@ -52,9 +52,11 @@ impl Token {
             [VERSION, "o", instance, secret] => {
                 Some(Self::Turn { instance: decode(instance)?, secret: (*secret).to_owned() })
             }
-            [VERSION, "w", partition, id, secret] => {
-                Some(Self::Work { partition: decode(partition)?, id: decode(id)?, secret: (*secret).to_owned() })
-            }
+            [VERSION, "w", partition, id, secret] => Some(Self::Work {
+                partition: decode(partition)?,
+                id: decode(id)?,
+                secret: (*secret).to_owned(),
+            }),
             _ => None,
         }
     }

@@ -86,12 +86,15 @@ async fn fence_all(
     if fenced.is_empty() {
         return Err(not_found(OPERATION, &set[0]));
     }
-    let children = list::children(core, call, set).await.map_err(|fault| fault.surface(OPERATION, &set[0]))?;
+    let children =
+        list::children(core, call, set).await.map_err(|fault| fault.surface(OPERATION, &set[0]))?;
     let members: HashSet<&String> = set.iter().collect();
     match children.iter().find(|child| !members.contains(child)) {
         Some(orphan) => Err(ProviderError::permanent(
             OPERATION,
-            format!("The child {orphan} would be an orphan: it is not in the set to delete. Read the tree again and retry."),
+            format!(
+                "The child {orphan} would be an orphan: it is not in the set to delete. Read the tree again and retry."
+            ),
         )),
         None => Ok(()),
     }
@@ -112,7 +115,10 @@ async fn fence(
             return Ok(Some(found));
         }
         if found.document.kind == kind::DELETING {
-            return Err(ProviderError::retryable(OPERATION, format!("Instance {id} is being deleted already.")));
+            return Err(ProviderError::retryable(
+                OPERATION,
+                format!("Instance {id} is being deleted already."),
+            ));
         }
         if !force && found.document.is_visible() && !Status::ends_instance(&found.document.status) {
             return Err(ProviderError::permanent(
@@ -140,7 +146,8 @@ async fn unfence(core: &Core, call: Call, fenced: Tagged<Head>) -> Result<(), Fa
     head.kind = kind::INSTANCE.to_owned();
     head.deletion = None;
     head.sweep_at = None;
-    let op = Op::replace(&head.id, &head, Some(&fenced.etag)).map_err(|error| Fault::refused(error.to_string()))?;
+    let op = Op::replace(&head.id, &head, Some(&fenced.etag))
+        .map_err(|error| Fault::refused(error.to_string()))?;
     match core.patiently(call, || core.store.write(call, &head.instance_id, &op)).await {
         Err(fault) if !matches!(fault.trouble, Trouble::Changed | Trouble::Missing) => Err(fault),
         _ => Ok(()),
@@ -170,7 +177,8 @@ async fn remove(core: &Core, call: Call, instance: &str, set: &[String]) -> Resu
     let query = Query::new(queries::CONTENTS);
     loop {
         let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
-        let rows: Vec<Row> = rows.iter().map(|row| decode(row.get().as_bytes())).collect::<Result<_, Fault>>()?;
+        let rows: Vec<Row> =
+            rows.iter().map(|row| decode(row.get().as_bytes())).collect::<Result<_, Fault>>()?;
         if rows.is_empty() {
             break;
         }
@@ -196,7 +204,12 @@ async fn remove(core: &Core, call: Call, instance: &str, set: &[String]) -> Resu
 }
 
 /// Deletes documents, whether or not they are still there.
-pub(crate) async fn remove_group(core: &Core, call: Call, instance: &str, group: &[String]) -> Result<(), Fault> {
+pub(crate) async fn remove_group(
+    core: &Core,
+    call: Call,
+    instance: &str,
+    group: &[String],
+) -> Result<(), Fault> {
     let ops: Vec<Op> = group.iter().map(|id| Op::delete(id, None)).collect();
     match core.patiently(call, || core.store.batch(call, instance, &ops)).await {
         Ok(_) => Ok(()),
@@ -232,7 +245,10 @@ pub(crate) async fn resume_head(core: &Arc<Core>, call: Call, head: Tagged<Head>
 }
 
 /// Deletes finished root instances and their descendants.
-pub(crate) async fn bulk(core: &Arc<Core>, filter: &InstanceFilter) -> Result<DeleteInstanceResult, ProviderError> {
+pub(crate) async fn bulk(
+    core: &Arc<Core>,
+    filter: &InstanceFilter,
+) -> Result<DeleteInstanceResult, ProviderError> {
     let call = core.call("delete_instance_bulk");
     let surface = |fault: Fault| fault.surface(call.operation, "");
     let mut total = DeleteInstanceResult::default();
@@ -282,7 +298,8 @@ pub(crate) async fn choose(
     };
     rows.reverse();
     rows.retain(|facts| {
-        let completed = facts.completed_at.or_else(|| Status::ends_execution(&facts.status).then_some(facts.updated_at));
+        let completed =
+            facts.completed_at.or_else(|| Status::ends_execution(&facts.status).then_some(facts.updated_at));
         let early = filter.completed_before.is_none_or(|limit| completed.is_some_and(|at| at < limit));
         early && fits(facts)
     });

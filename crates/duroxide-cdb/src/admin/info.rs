@@ -20,7 +20,8 @@ pub(crate) fn not_found(operation: &str, instance: &str) -> ProviderError {
 
 /// The head of an instance that must exist.
 pub(crate) async fn existing(core: &Core, call: Call, instance: &str) -> Result<Head, ProviderError> {
-    let head = visible_head(core, call, instance).await.map_err(|fault| fault.surface(call.operation, instance))?;
+    let head =
+        visible_head(core, call, instance).await.map_err(|fault| fault.surface(call.operation, instance))?;
     head.map(|head| head.document.clone()).ok_or_else(|| not_found(call.operation, instance))
 }
 
@@ -64,9 +65,15 @@ async fn record_output(core: &Core, call: Call, record: &ExecutionRecord) -> Res
 pub(crate) async fn executions(core: &Core, instance: &str) -> Result<Vec<u64>, ProviderError> {
     let call = core.call("list_executions");
     let surface = |fault: Fault| fault.surface(call.operation, instance);
-    let Some(head) = visible_head(core, call, instance).await.map_err(surface)? else { return Ok(Vec::new()) };
-    let mut numbers: BTreeSet<u64> =
-        outlines(core, call, instance).await.map_err(surface)?.into_iter().map(|outline| outline.execution_id).collect();
+    let Some(head) = visible_head(core, call, instance).await.map_err(surface)? else {
+        return Ok(Vec::new());
+    };
+    let mut numbers: BTreeSet<u64> = outlines(core, call, instance)
+        .await
+        .map_err(surface)?
+        .into_iter()
+        .map(|outline| outline.execution_id)
+        .collect();
     numbers.insert(head.document.current_execution_id);
     Ok(numbers.into_iter().collect())
 }
@@ -95,13 +102,22 @@ pub(crate) async fn outlines(core: &Core, call: Call, instance: &str) -> Result<
 }
 
 /// What is known of one execution.
-pub(crate) async fn execution(core: &Core, instance: &str, number: u64) -> Result<ExecutionInfo, ProviderError> {
+pub(crate) async fn execution(
+    core: &Core,
+    instance: &str,
+    number: u64,
+) -> Result<ExecutionInfo, ProviderError> {
     let call = core.call("get_execution_info");
     let surface = |fault: Fault| fault.surface(call.operation, instance);
     let missing = || {
-        ProviderError::permanent(call.operation, format!("Execution {number} of instance {instance} not found"))
+        ProviderError::permanent(
+            call.operation,
+            format!("Execution {number} of instance {instance} not found"),
+        )
     };
-    let Some(head) = visible_head(core, call, instance).await.map_err(surface)? else { return Err(missing()) };
+    let Some(head) = visible_head(core, call, instance).await.map_err(surface)? else {
+        return Err(missing());
+    };
     let head = &head.document;
     if head.current_execution_id == number {
         let event_count = if head.is_legacy() {
@@ -115,7 +131,9 @@ pub(crate) async fn execution(core: &Core, instance: &str, number: u64) -> Resul
             status: head.status.clone(),
             output: output(core, call, head).await.map_err(surface)?,
             started_at: if head.is_legacy() { head.created_at } else { head.execution_started_at },
-            completed_at: head.completed_at.or_else(|| (head.is_legacy() && ended).then_some(head.updated_at)),
+            completed_at: head
+                .completed_at
+                .or_else(|| (head.is_legacy() && ended).then_some(head.updated_at)),
             event_count,
         });
     }

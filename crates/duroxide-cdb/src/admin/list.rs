@@ -32,14 +32,16 @@ pub(crate) async fn instances(core: &Core, status: Option<&str>) -> Result<Vec<S
         Some(status) => Query::new(queries::INSTANCES_BY_STATUS).with("@status", status),
         None => Query::new(queries::INSTANCES),
     };
-    let rows = facts(core, core.call(operation), &query).await.map_err(|fault| fault.surface(operation, ""))?;
+    let rows =
+        facts(core, core.call(operation), &query).await.map_err(|fault| fault.surface(operation, ""))?;
     Ok(rows.into_iter().map(|row| row.instance_id).collect())
 }
 
 /// Facts about the instances a query names, the newest first.
 pub(crate) async fn facts(core: &Core, call: Call, query: &Query) -> Result<Vec<Facts>, Fault> {
     let rows = core.store.query_all(call, query).await?;
-    let mut facts: Vec<Facts> = rows.iter().map(|row| decode(row.get().as_bytes())).collect::<Result<_, _>>()?;
+    let mut facts: Vec<Facts> =
+        rows.iter().map(|row| decode(row.get().as_bytes())).collect::<Result<_, _>>()?;
     facts.sort_by(|a, b| (b.created_at, &b.instance_id).cmp(&(a.created_at, &a.instance_id)));
     Ok(facts)
 }

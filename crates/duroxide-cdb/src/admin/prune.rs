@@ -63,7 +63,8 @@ fn victims(executions: &BTreeMap<u64, Past>, current: u64, options: &PruneOption
         .filter(|(number, past)| {
             // Only a record says that an execution runs; one without a record was followed by another.
             let running = past.status.as_deref() == Some(Status::RUNNING);
-            let early = options.completed_before.is_none_or(|limit| past.completed_at.is_some_and(|at| at < limit));
+            let early =
+                options.completed_before.is_none_or(|limit| past.completed_at.is_some_and(|at| at < limit));
             **number != current && !running && !kept.contains(number) && early
         })
         .map(|(number, _)| *number)
@@ -85,11 +86,13 @@ async fn remove(core: &Core, call: Call, instance: &str, number: u64) -> Result<
     }
     let query = Query::new(queries::EXECUTION_DOCUMENTS).with("@exec", number);
     let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
-    let mut rows: Vec<Row> = rows.iter().map(|row| decode(row.get().as_bytes())).collect::<Result<_, Fault>>()?;
+    let mut rows: Vec<Row> =
+        rows.iter().map(|row| decode(row.get().as_bytes())).collect::<Result<_, Fault>>()?;
     rows.sort_by_key(|row| row.kind == kind::EXECUTION);
     let history = rows.iter().filter(|row| row.kind == kind::HISTORY);
     let events = history.map(|row| row.event_count.unwrap_or(1)).sum();
-    let pieces = rows.iter().filter_map(|row| row.chunks.as_ref()).flat_map(|chunks| chunks.ids().collect::<Vec<_>>());
+    let pieces =
+        rows.iter().filter_map(|row| row.chunks.as_ref()).flat_map(|chunks| chunks.ids().collect::<Vec<_>>());
     let ids: Vec<String> = pieces.chain(rows.iter().map(|row| row.id.clone())).collect();
     for group in ids.chunks(100) {
         remove_group(core, call, instance, group).await?;
@@ -107,7 +110,8 @@ async fn recount(core: &Core, call: Call, instance: &str, pruned: &PruneResult) 
         }
         head.execution_count = head.execution_count.saturating_sub(pruned.executions_deleted).max(1);
         head.total_event_count = head.total_event_count.saturating_sub(pruned.events_deleted);
-        let op = Op::replace(&head.id, &head, Some(&found.etag)).map_err(|error| Fault::refused(error.to_string()))?;
+        let op = Op::replace(&head.id, &head, Some(&found.etag))
+            .map_err(|error| Fault::refused(error.to_string()))?;
         match core.patiently(call, || core.store.write(call, instance, &op)).await {
             Ok(etag) => {
                 core.cache.relock(instance, &head, &etag);
@@ -127,7 +131,8 @@ pub(crate) async fn bulk(
     options: &PruneOptions,
 ) -> Result<PruneResult, ProviderError> {
     let call = core.call("prune_executions_bulk");
-    let chosen = choose(core, call, filter, |_| true).await.map_err(|fault| fault.surface(call.operation, ""))?;
+    let chosen =
+        choose(core, call, filter, |_| true).await.map_err(|fault| fault.surface(call.operation, ""))?;
     let mut total = PruneResult::default();
     for instance in chosen {
         let result = executions(core, &instance, options).await?;

@@ -386,7 +386,8 @@ mod tests {
         assert!(head.is_legacy() && !head.is_visible());
         head.orchestration_name = "Hello".to_owned();
         assert!(head.is_visible());
-        let head = head.adopted(LegacyStart { event_count: 3, last_event_id: 3, ..Default::default() }, BTreeMap::new());
+        let head = head
+            .adopted(LegacyStart { event_count: 3, last_event_id: 3, ..Default::default() }, BTreeMap::new());
         assert!(head.started && !head.is_legacy());
         assert_eq!(head.pinned_version, Some([0, 1, 32]));
     }
@@ -403,12 +404,18 @@ mod tests {
         let filter = |ranges: Vec<duroxide::providers::SemverRange>| DispatcherCapabilityFilter {
             supported_duroxide_versions: ranges,
         };
-        assert!(head.is_compatible(Some(&filter(vec![range((9, 0, 0), (9, 0, 0))]))), "an unpinned one fits all");
+        assert!(
+            head.is_compatible(Some(&filter(vec![range((9, 0, 0), (9, 0, 0))]))),
+            "an unpinned one fits all"
+        );
         assert!(!head.is_compatible(Some(&filter(vec![]))));
         head.pinned_version = Some([0, 1, 1500]);
         assert!(head.is_compatible(None));
         assert!(head.is_compatible(Some(&filter(vec![range((0, 1, 0), (0, 1, 2000))]))));
         assert!(!head.is_compatible(Some(&filter(vec![range((0, 2, 0), (0, 3, 0))]))));
-        assert!(!head.is_compatible(Some(&filter(vec![range((0, 2, 0), (0, 3, 0)), range((0, 1, 0), (0, 2, 0))]))));
+        assert!(
+            !head
+                .is_compatible(Some(&filter(vec![range((0, 2, 0), (0, 3, 0)), range((0, 1, 0), (0, 2, 0))])))
+        );
     }
 }

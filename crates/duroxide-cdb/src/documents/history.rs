@@ -96,7 +96,8 @@ pub(crate) fn decode(texts: &[String]) -> Result<Vec<Event>, String> {
         .iter()
         .enumerate()
         .map(|(index, text)| {
-            serde_json::from_str(text).map_err(|error| format!("event {} cannot be decoded: {error}", index + 1))
+            serde_json::from_str(text)
+                .map_err(|error| format!("event {} cannot be decoded: {error}", index + 1))
         })
         .collect()
 }
@@ -111,8 +112,11 @@ mod tests {
     #[test]
     fn small_events_share_a_document_and_large_ones_do_not() {
         let text = |bytes: usize| "x".repeat(bytes);
-        let events: Vec<(u64, String)> =
-            [100, 200, 20_000, 20_000, 2_000_000, 50].iter().zip(1..).map(|(bytes, id)| (id, text(*bytes))).collect();
+        let events: Vec<(u64, String)> = [100, 200, 20_000, 20_000, 2_000_000, 50]
+            .iter()
+            .zip(1..)
+            .map(|(bytes, id)| (id, text(*bytes)))
+            .collect();
         let mut chunks = Chunks::new("c");
         let packed = pack("a", 1, 4, &events, &mut chunks);
         let shape: Vec<(u64, usize, bool)> =

@@ -84,7 +84,9 @@ pub(crate) fn session_partition(session_id: &str) -> String {
 /// Why a name cannot be the id of an instance, if it cannot.
 pub(crate) fn refusal(instance: &str) -> Option<String> {
     if instance.starts_with(SESSION_PREFIX) || RESERVED.contains(&instance) {
-        return Some(format!("The instance id {instance:?} is reserved by the provider: choose another name."));
+        return Some(format!(
+            "The instance id {instance:?} is reserved by the provider: choose another name."
+        ));
     }
     (instance.len() > PARTITION_BYTES_MAX).then(|| {
         format!(

@@ -35,7 +35,14 @@ pub(crate) struct Intent {
 
 impl Intent {
     /// An intent to create `document`, which gets the id that all deliveries of this intent share.
-    pub(crate) fn new(source: &str, incarnation: &str, id: String, target: &str, mut document: Value, now: u64) -> Self {
+    pub(crate) fn new(
+        source: &str,
+        incarnation: &str,
+        id: String,
+        target: &str,
+        mut document: Value,
+        now: u64,
+    ) -> Self {
         let chunks = document.as_object_mut().and_then(|fields| {
             fields.insert("id".to_owned(), ids::delivery(source, incarnation, &id).into());
             fields.insert("delivered".to_owned(), true.into());

@@ -120,7 +120,10 @@ pub(crate) fn merged(cell: &Cell) -> Option<&Stored> {
 }
 
 /// What the execution began with, for replay. `Err` names a value document that is not among `values`.
-pub(crate) fn snapshot(pairs: &Pairs, values: &HashMap<String, String>) -> Result<HashMap<String, KvEntry>, String> {
+pub(crate) fn snapshot(
+    pairs: &Pairs,
+    values: &HashMap<String, String>,
+) -> Result<HashMap<String, KvEntry>, String> {
     let mut entries = HashMap::with_capacity(pairs.len());
     for (key, cell) in pairs {
         let Some(stored) = &cell.stored else { continue };
@@ -207,7 +210,12 @@ mod tests {
         let mut count = 0;
         let mut store = |value: &str, updated_at: u64| {
             count += 1;
-            Stored { inline: None, document: Some(format!("v{count}")), bytes: value.len() as u64, updated_at }
+            Stored {
+                inline: None,
+                document: Some(format!("v{count}")),
+                bytes: value.len() as u64,
+                updated_at,
+            }
         };
         let mut dropped = Vec::new();
         for value in ["1", "2"] {

@@ -36,7 +36,13 @@ pub(crate) struct Manifest {
 
 impl Manifest {
     /// The mark of a commit that is being prepared.
-    pub(crate) fn prepared(instance: &str, commit: &str, staged: usize, chunks: usize, sweep_at: u64) -> Self {
+    pub(crate) fn prepared(
+        instance: &str,
+        commit: &str,
+        staged: usize,
+        chunks: usize,
+        sweep_at: u64,
+    ) -> Self {
         Self {
             id: ids::manifest(commit),
             instance_id: instance.to_owned(),

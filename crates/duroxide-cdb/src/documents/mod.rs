@@ -75,8 +75,20 @@ macro_rules! documents {
 }
 
 documents!(
-    Chunk, DeadLetter, Deletion, ExecutionRecord, Head, HistoryDocument, Intent, Manifest, Message, Session, Staged,
-    Tombstone, ValueDocument, WorkDocument,
+    Chunk,
+    DeadLetter,
+    Deletion,
+    ExecutionRecord,
+    Head,
+    HistoryDocument,
+    Intent,
+    Manifest,
+    Message,
+    Session,
+    Staged,
+    Tombstone,
+    ValueDocument,
+    WorkDocument,
 );
 
 /// The instance a work item is addressed to.
@@ -91,9 +103,8 @@ pub(crate) fn addressee(item: &WorkItem) -> String {
         | WorkItem::CancelInstance { instance, .. }
         | WorkItem::ContinueAsNew { instance, .. }
         | WorkItem::QueueMessage { instance, .. } => instance.clone(),
-        WorkItem::SubOrchCompleted { parent_instance, .. } | WorkItem::SubOrchFailed { parent_instance, .. } => {
-            parent_instance.clone()
-        }
+        WorkItem::SubOrchCompleted { parent_instance, .. }
+        | WorkItem::SubOrchFailed { parent_instance, .. } => parent_instance.clone(),
         // Variants that exist only under features of duroxide: their serialised form names the instance.
         #[allow(unreachable_patterns, reason = "reachable when another crate turns such a feature on")]
         other => addressee_of_json(&serde_json::to_value(other).unwrap_or_default()),

@@ -91,7 +91,12 @@ impl TurnFinder {
         entry.scheduled = None;
         entry.in_hand = true;
         entry.locked = false;
-        Some(Candidate { instance, state: Arc::clone(&self.state), changed: Arc::clone(&self.changed), decided: false })
+        Some(Candidate {
+            instance,
+            state: Arc::clone(&self.state),
+            changed: Arc::clone(&self.changed),
+            decided: false,
+        })
     }
 
     /// When the next instance may be tried.

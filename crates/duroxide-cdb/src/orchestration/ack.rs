@@ -120,11 +120,14 @@ async fn compose(
         tombstone_ttl_seconds: core.settings.tombstone_ttl_seconds,
         intent_age_ms: core.settings.age_threshold_ms,
     };
-    let mut plan = plan(&state.head.document, turn, around)
-        .map_err(|refusal| ProviderError::permanent(OPERATION, format!("{refusal} (instance {instance:?})")))?;
+    let mut plan = plan(&state.head.document, turn, around).map_err(|refusal| {
+        ProviderError::permanent(OPERATION, format!("{refusal} (instance {instance:?})"))
+    })?;
     plan.deletes.extend(state.legacy.iter().cloned());
     if state.head.document.incarnation.starts_with("legacy-") && !plan.cancels.is_empty() {
-        let named = legacy_work(core, call, instance, turn).await.map_err(|fault| fault.surface(OPERATION, instance))?;
+        let named = legacy_work(core, call, instance, turn)
+            .await
+            .map_err(|fault| fault.surface(OPERATION, instance))?;
         plan.cancels.extend(named);
     }
     let sweep_at = core.clock.now_ms() + core.settings.age_threshold_ms;
@@ -152,7 +155,8 @@ async fn legacy_work(core: &Core, call: Call, instance: &str, turn: &Turn) -> Re
         let cancelled = turn.cancelled.iter().any(|cancel| {
             Some(cancel.execution_id) == row.execution_id && Some(cancel.activity_id) == row.activity_id
         });
-        let random = row.execution_id.zip(row.activity_id).is_none_or(|(exec, id)| row.id != ids::work(exec, id));
+        let random =
+            row.execution_id.zip(row.activity_id).is_none_or(|(exec, id)| row.id != ids::work(exec, id));
         if cancelled && random {
             named.push(row.id);
         }
@@ -174,9 +178,9 @@ fn repair(state: &mut LeaseState, ops: &[Op], fault: &Fault) -> Result<(), Fault
             }
             Ok(())
         }
-        (Trouble::Exists, Some(op)) if op.id().contains(":history:") => Err(Fault::refused(
-            "Duplicate event id: history has it already; nothing was written",
-        )),
+        (Trouble::Exists, Some(op)) if op.id().contains(":history:") => {
+            Err(Fault::refused("Duplicate event id: history has it already; nothing was written"))
+        }
         _ => Err(fault.clone()),
     }
 }

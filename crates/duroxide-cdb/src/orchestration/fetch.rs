@@ -155,7 +155,10 @@ async fn examine(
     }
     let (batch, items) = choose(core, call, instance, &partition.messages).await?;
     if batch.is_empty() {
-        tracing::warn!(instance, "the first waiting message cannot be decoded; a newer runtime may know its kind");
+        tracing::warn!(
+            instance,
+            "the first waiting message cannot be decoded; a newer runtime may know its kind"
+        );
         return Ok(Examined::Pass(Verdict::Park { now }));
     }
     let history = load::history(core, call, instance, &partition).await?;
@@ -212,7 +215,8 @@ async fn orphans(
     items: &[WorkItem],
 ) -> Result<Verdict, Fault> {
     let now = core.clock.now_ms();
-    let all = items.len() == messages.len() && items.iter().all(|item| matches!(item, WorkItem::QueueMessage { .. }));
+    let all = items.len() == messages.len()
+        && items.iter().all(|item| matches!(item, WorkItem::QueueMessage { .. }));
     if !all {
         return Ok(Verdict::Park { now });
     }
@@ -240,7 +244,8 @@ async fn take(
     view: View<'_>,
 ) -> Result<Examined, Fault> {
     let now = core.clock.now_ms();
-    let unlocked = view.head.as_ref().map_or_else(|| Head::unstarted(instance, now), |head| head.document.clone());
+    let unlocked =
+        view.head.as_ref().map_or_else(|| Head::unstarted(instance, now), |head| head.document.clone());
     let snapshot = match documents::snapshot(&unlocked.kv, &view.values) {
         Ok(snapshot) => snapshot,
         Err(id) => {
@@ -294,7 +299,8 @@ async fn take(
         core.cache.put(instance, known);
     }
     let taken = locked.document.batch.iter().map(|held| held.id.clone()).collect();
-    let lease = TurnLease::new(locked, view.batch.into_iter().cloned().collect(), partition.legacy.documents.clone());
+    let lease =
+        TurnLease::new(locked, view.batch.into_iter().cloned().collect(), partition.legacy.documents.clone());
     core.turn_leases.put(token.secret(), Arc::new(lease), core.call_until(OPERATION, until).deadline);
     let fetched = Box::new((item, token.to_string(), attempt));
     Ok(Examined::Ready(Ready { fetched, verdict: Verdict::Locked { until, taken, left } }))

@@ -38,7 +38,12 @@ impl Default for Limits {
 }
 
 /// Fits a plan into batches. `sweep_at` is when others may look at what is left over.
-pub(crate) fn layout(plan: &Plan, head: Op, sweep_at: u64, limits: Limits) -> Result<Layout, serde_json::Error> {
+pub(crate) fn layout(
+    plan: &Plan,
+    head: Op,
+    sweep_at: u64,
+    limits: Limits,
+) -> Result<Layout, serde_json::Error> {
     let instance = &plan.head.instance_id;
     let commit_id = plan.head.commit.as_deref().unwrap_or_default();
     let chunks = plan.chunks.parts().len();

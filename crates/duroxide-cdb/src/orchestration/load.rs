@@ -11,7 +11,8 @@ use serde_json::value::RawValue;
 use crate::cache::Known;
 use crate::core::{Core, decode, in_parallel};
 use crate::documents::{
-    self, Cell, ChunkRef, Head, HistoryDocument, LegacyStart, Manifest, Message, Stored, Tagged, ValueDocument, kind,
+    self, Cell, ChunkRef, Head, HistoryDocument, LegacyStart, Manifest, Message, Stored, Tagged,
+    ValueDocument, kind,
 };
 use crate::error::Fault;
 use crate::queries::{self, Query};
@@ -167,7 +168,12 @@ impl LegacyValues {
 /// Completes what a look has shown to the whole history of the head's current execution.
 ///
 /// The number of events is checked against the head; a mismatch means the look straddled a commit.
-pub(crate) async fn history(core: &Core, call: Call, instance: &str, partition: &Partition) -> Result<History, Fault> {
+pub(crate) async fn history(
+    core: &Core,
+    call: Call,
+    instance: &str,
+    partition: &Partition,
+) -> Result<History, Fault> {
     let Some(head) = partition.head.as_ref().map(|head| &head.document) else {
         return Ok(History { events: Ok(Vec::new()), legacy_start: LegacyStart::default() });
     };
@@ -193,7 +199,11 @@ pub(crate) async fn history(core: &Core, call: Call, instance: &str, partition: 
     }
     let events = documents::decode(&texts);
     let legacy_start = LegacyStart {
-        last_event_id: events.as_ref().ok().and_then(|events| events.last()).map_or(texts.len() as u64, |last| last.event_id),
+        last_event_id: events
+            .as_ref()
+            .ok()
+            .and_then(|events| events.last())
+            .map_or(texts.len() as u64, |last| last.event_id),
         event_count: texts.len() as u64,
         event_bytes: texts.iter().map(|text| text.len() as u64).sum(),
         carry_forward: events.as_ref().map_or(0, |events| carried(events)),
@@ -202,7 +212,12 @@ pub(crate) async fn history(core: &Core, call: Call, instance: &str, partition: 
 }
 
 /// The texts of all events of an execution, unfinished commits finished first if need be.
-pub(crate) async fn read_texts(core: &Core, call: Call, instance: &str, execution: u64) -> Result<Vec<String>, Fault> {
+pub(crate) async fn read_texts(
+    core: &Core,
+    call: Call,
+    instance: &str,
+    execution: u64,
+) -> Result<Vec<String>, Fault> {
     let query = Query::new(queries::HISTORY).with("@exec", execution).with("@after", -1);
     let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
     let documents = rows.iter().map(|row| decode(row.get().as_bytes())).collect::<Result<Vec<_>, _>>()?;
@@ -228,7 +243,12 @@ async fn texts(
 }
 
 /// Puts the pieces of a large text together.
-pub(crate) async fn join(core: &Core, call: Call, partition: &str, chunks: &ChunkRef) -> Result<String, Fault> {
+pub(crate) async fn join(
+    core: &Core,
+    call: Call,
+    partition: &str,
+    chunks: &ChunkRef,
+) -> Result<String, Fault> {
     let pieces = chunks.ids().map(|id| -> BoxFuture<'_, Result<String, Fault>> {
         Box::pin(async move {
             match core.read(call, partition, &id, None).await? {
@@ -245,7 +265,9 @@ pub(crate) async fn join(core: &Core, call: Call, partition: &str, chunks: &Chun
 /// How many events an execution was started with.
 pub(crate) fn carried(events: &[Event]) -> u64 {
     match events.first().map(|event| &event.kind) {
-        Some(EventKind::OrchestrationStarted { carry_forward_events: Some(events), .. }) => events.len() as u64,
+        Some(EventKind::OrchestrationStarted { carry_forward_events: Some(events), .. }) => {
+            events.len() as u64
+        }
         _ => 0,
     }
 }

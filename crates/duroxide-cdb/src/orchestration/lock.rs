@@ -97,7 +97,8 @@ async fn usable(core: &Core, call: Call, locked: Tagged<Head>) -> Result<Option<
     }
     let mut head = locked.document;
     head.unlock(Forgive::ThisAttempt);
-    let op = Op::replace(&head.id, &head, Some(&locked.etag)).map_err(|error| Fault::refused(error.to_string()))?;
+    let op = Op::replace(&head.id, &head, Some(&locked.etag))
+        .map_err(|error| Fault::refused(error.to_string()))?;
     let _ = core.store.write(call, &head.instance_id, &op).await;
     Ok(None)
 }

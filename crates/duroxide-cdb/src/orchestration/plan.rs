@@ -7,8 +7,8 @@ use duroxide::{Event, EventKind};
 
 use crate::clock::Clock;
 use crate::documents::{
-    self, ChunkRef, Chunks, ExecutionRecord, Head, HistoryDocument, Intent, KvChange, Message, Status, Stored,
-    Tombstone, ValueDocument, WorkDocument, addressee, ids, kind,
+    self, ChunkRef, Chunks, ExecutionRecord, Head, HistoryDocument, Intent, KvChange, Message, Status,
+    Stored, Tombstone, ValueDocument, WorkDocument, addressee, ids, kind,
 };
 use crate::store::Op;
 
@@ -72,7 +72,9 @@ pub(crate) enum Refusal {
 impl std::fmt::Display for Refusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::DuplicateEvent(id) => write!(f, "Duplicate event id {id}: history has it already; nothing was written."),
+            Self::DuplicateEvent(id) => {
+                write!(f, "Duplicate event id {id}: history has it already; nothing was written.")
+            }
             Self::Name(reason) | Self::Unserializable(reason) => f.write_str(reason),
         }
     }

@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 
 use crate::core::{Core, decode, in_parallel};
-use crate::documents::{Chunks, Chunk, Intent, Manifest, Message, Staged, WorkDocument, ids, kind};
+use crate::documents::{Chunk, Chunks, Intent, Manifest, Message, Staged, WorkDocument, ids, kind};
 use crate::error::{Fault, Trouble};
 use crate::store::{Call, Op};
 
@@ -53,7 +53,8 @@ pub(crate) async fn publish(
         let group = match staged.and_then(|groups| groups.get(index as usize)) {
             Some(group) => Some(group.clone()),
             None => {
-                let found = core.read_as::<Staged>(call, instance, &ids::staged(&manifest.commit, index)).await?;
+                let found =
+                    core.read_as::<Staged>(call, instance, &ids::staged(&manifest.commit, index)).await?;
                 found.map(|found| found.document)
             }
         };

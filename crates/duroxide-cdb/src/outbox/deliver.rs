@@ -6,7 +6,9 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 
 use crate::core::{Core, decode, in_parallel};
-use crate::documents::{ChunkRef, Chunks, DeadLetter, Document as _, Intent, Manifest, Message, WorkDocument, ids, kind};
+use crate::documents::{
+    ChunkRef, Chunks, DeadLetter, Document as _, Intent, Manifest, Message, WorkDocument, ids, kind,
+};
 use crate::error::{Fault, Trouble};
 use crate::orchestration::fetch::hint;
 use crate::orchestration::{load, publish};
@@ -28,7 +30,12 @@ pub(crate) async fn deliver(core: &Core, call: Call, intents: Vec<Intent>) {
 }
 
 /// Delivers everything an instance still has to send. Targets in `except` are not to be reached any more.
-pub(crate) async fn deliver_pending(core: &Core, call: Call, instance: &str, except: &[String]) -> Result<(), Fault> {
+pub(crate) async fn deliver_pending(
+    core: &Core,
+    call: Call,
+    instance: &str,
+    except: &[String],
+) -> Result<(), Fault> {
     let query = Query::new(queries::INTENTS);
     loop {
         let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
@@ -46,9 +53,9 @@ pub(crate) async fn deliver_pending(core: &Core, call: Call, instance: &str, exc
 
 /// Delivers intents of one source and removes those that arrived. The first trouble is returned, after all were tried.
 pub(crate) async fn deliver_all(core: &Core, call: Call, intents: &[Intent]) -> Result<(), Fault> {
-    let deliveries = intents.iter().map(|intent| -> BoxFuture<'_, Result<(), Fault>> {
-        Box::pin(deliver_one(core, call, intent))
-    });
+    let deliveries = intents
+        .iter()
+        .map(|intent| -> BoxFuture<'_, Result<(), Fault>> { Box::pin(deliver_one(core, call, intent)) });
     let outcomes = in_parallel(DELIVERIES_AT_ONCE, deliveries).await;
     let mut arrived = Vec::with_capacity(intents.len());
     let mut trouble = None;
@@ -112,8 +119,19 @@ impl DeserializeFrom for WorkDocument {}
 impl DeserializeFrom for Message {}
 
 /// Keeps a message that can never be delivered, with the reason.
-async fn bury(core: &Core, call: Call, intent: &Intent, document: Value, reason: String) -> Result<(), Fault> {
-    tracing::error!(source = intent.instance_id, target = intent.target_instance_id, reason, "a message is undeliverable");
+async fn bury(
+    core: &Core,
+    call: Call,
+    intent: &Intent,
+    document: Value,
+    reason: String,
+) -> Result<(), Fault> {
+    tracing::error!(
+        source = intent.instance_id,
+        target = intent.target_instance_id,
+        reason,
+        "a message is undeliverable"
+    );
     let letter = DeadLetter {
         id: format!("dead:{}", intent.id),
         instance_id: intent.instance_id.clone(),

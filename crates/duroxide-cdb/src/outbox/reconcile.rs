@@ -103,7 +103,8 @@ pub(crate) async fn sweep(core: &Arc<Core>) -> Result<usize, Fault> {
                 }
                 kind::DELETING => {
                     let head: Head = decode(text)?;
-                    admin::delete::resume_head(core, call, Tagged { document: head, etag: envelope.etag }).await
+                    admin::delete::resume_head(core, call, Tagged { document: head, etag: envelope.etag })
+                        .await
                 }
                 kind::DELETION => admin::delete::resume(core, call, &decode::<Deletion>(text)?).await,
                 _ => Ok(()),

@@ -17,7 +17,11 @@ use super::lock::{check, gone, lease_of};
 const OPERATION: &str = "ack_work_item";
 
 /// Removes a work item and enqueues its completion, if there is one.
-pub(crate) async fn ack(core: &Arc<Core>, token: &str, completion: Option<WorkItem>) -> Result<(), ProviderError> {
+pub(crate) async fn ack(
+    core: &Arc<Core>,
+    token: &str,
+    completion: Option<WorkItem>,
+) -> Result<(), ProviderError> {
     let (secret, lease) = lease_of(core, core.call(OPERATION), token).await?;
     let mut item = lease.item.lock().await;
     let until = check(core, OPERATION, &item.document, &secret)?;
@@ -42,7 +46,8 @@ pub(crate) async fn ack(core: &Arc<Core>, token: &str, completion: Option<WorkIt
         unsure |= fault.may_have_been_applied;
         match fault.trouble {
             Trouble::Missing | Trouble::Changed => {
-                let found = core.read_as::<WorkDocument>(call, &partition, &document.id).await.map_err(surface)?;
+                let found =
+                    core.read_as::<WorkDocument>(call, &partition, &document.id).await.map_err(surface)?;
                 match found.filter(|found| found.document.kind == kind::WORK) {
                     // An earlier, unanswered try arrived; or the item was cancelled, which comes to the same.
                     None if unsure => break,
@@ -94,17 +99,26 @@ struct Parting {
     manifest: Option<Manifest>,
 }
 
-fn parting(core: &Core, document: &WorkDocument, completion: Option<&WorkItem>) -> Result<Parting, serde_json::Error> {
+fn parting(
+    core: &Core,
+    document: &WorkDocument,
+    completion: Option<&WorkItem>,
+) -> Result<Parting, serde_json::Error> {
     let commit = uuid::Uuid::new_v4().simple().to_string();
     let partition = document.instance_id.as_str();
     let now = core.clock.now_ms();
     let mut chunks = Chunks::new(&commit);
     let mut ops = vec![if document.delivered {
-        Op::replace(&document.id, &Tombstone::new(partition, &document.id, core.settings.tombstone_ttl_seconds), None)?
+        Op::replace(
+            &document.id,
+            &Tombstone::new(partition, &document.id, core.settings.tombstone_ttl_seconds),
+            None,
+        )?
     } else {
         Op::delete(&document.id, None)
     }];
-    let mut message = completion.map(|item| Message::new(item, None, &core.clock, 0, &mut chunks)).transpose()?;
+    let mut message =
+        completion.map(|item| Message::new(item, None, &core.clock, 0, &mut chunks)).transpose()?;
     let mut intent = None;
     if let Some(foreign) = message.take_if(|message| message.instance_id != partition) {
         let target = foreign.instance_id.clone();

@@ -174,7 +174,8 @@ async fn claim(
         };
         if fault.trouble == Trouble::Changed || fault.may_have_been_applied {
             let found = core.read_as::<WorkDocument>(call, &locked.instance_id, &locked.id).await?;
-            let Some(found) = found.filter(|found| found.document.kind == crate::documents::kind::WORK) else {
+            let Some(found) = found.filter(|found| found.document.kind == crate::documents::kind::WORK)
+            else {
                 candidate.remove();
                 return Ok(None);
             };

@@ -13,7 +13,11 @@ use crate::store::{Call, Op};
 use crate::token::Token;
 
 /// The lease a token names: from memory, or with one read in a process that does not have it.
-pub(crate) async fn lease_of(core: &Core, call: Call, text: &str) -> Result<(String, Arc<WorkLease>), ProviderError> {
+pub(crate) async fn lease_of(
+    core: &Core,
+    call: Call,
+    text: &str,
+) -> Result<(String, Arc<WorkLease>), ProviderError> {
     let Some(Token::Work { partition, id, secret }) = Token::parse(text) else {
         return Err(invalid_token(call.operation, "it is not a token of this provider"));
     };
@@ -39,7 +43,12 @@ pub(crate) fn gone(operation: &str) -> ProviderError {
 }
 
 /// Whether a lease is still the token's and in time. Returns its end.
-pub(crate) fn check(core: &Core, operation: &str, document: &WorkDocument, secret: &str) -> Result<u64, ProviderError> {
+pub(crate) fn check(
+    core: &Core,
+    operation: &str,
+    document: &WorkDocument,
+    secret: &str,
+) -> Result<u64, ProviderError> {
     if document.lock_token.as_deref() != Some(secret) {
         return Err(gone(operation));
     }
@@ -120,7 +129,10 @@ async fn rewrite(
         match fault.trouble {
             Trouble::Changed | Trouble::Transient => {
                 if fault.trouble == Trouble::Changed || fault.may_have_been_applied {
-                    let found = core.read_as::<WorkDocument>(call, &partition, &document.id).await.map_err(surface)?;
+                    let found = core
+                        .read_as::<WorkDocument>(call, &partition, &document.id)
+                        .await
+                        .map_err(surface)?;
                     let Some(found) = found.filter(|found| found.document.kind == kind::WORK) else {
                         return Err(gone(call.operation));
                     };

@@ -8,12 +8,15 @@ use crate::world::Store;
 
 macro_rules! suite {
     ($module:ident { $($name:ident = $function:ident,)+ }) => {
-        mod $module {
+        suite!($module, $module, default { $($name = $function,)+ });
+    };
+    ($suite:ident, $module:ident, $store:ident { $($name:ident = $function:ident,)+ }) => {
+        mod $suite {
             use super::*;
             $(
                 #[tokio::test]
                 async fn $name() {
-                    provider_validation::$module::$function(&Store::default()).await;
+                    provider_validation::$module::$function(&Store::$store()).await;
                 }
             )+
         }
@@ -33,8 +36,6 @@ suite!(error_handling {
     missing_instance_metadata = test_missing_instance_metadata,
     corrupted_serialization_data = test_corrupted_serialization_data,
     lock_expiration_during_ack = test_lock_expiration_during_ack,
-    read_corrupted_history_returns_error = test_read_corrupted_history_returns_error,
-    read_with_execution_corrupted_history_returns_error = test_read_with_execution_corrupted_history_returns_error,
 });
 
 suite!(instance_locking {
@@ -187,12 +188,7 @@ suite!(capability_filtering {
     concurrent_filtered_fetch_no_double_lock = test_concurrent_filtered_fetch_no_double_lock,
     ack_stores_pinned_version_via_metadata_update = test_ack_stores_pinned_version_via_metadata_update,
     provider_updates_pinned_version_when_told = test_provider_updates_pinned_version_when_told,
-    fetch_corrupted_history_filtered_vs_unfiltered = test_fetch_corrupted_history_filtered_vs_unfiltered,
-    fetch_deserialization_error_increments_attempt_count = test_fetch_deserialization_error_increments_attempt_count,
-    fetch_deserialization_error_eventually_reaches_poison = test_fetch_deserialization_error_eventually_reaches_poison,
-    fetch_filter_applied_before_history_deserialization = test_fetch_filter_applied_before_history_deserialization,
     fetch_single_range_only_uses_first_range = test_fetch_single_range_only_uses_first_range,
-    ack_appends_event_to_corrupted_history = test_ack_appends_event_to_corrupted_history,
 });
 
 suite!(sessions {
@@ -304,17 +300,39 @@ suite!(race_replay {
     legacy_queue_race_decision_preserved = test_legacy_queue_race_decision_preserved,
 });
 
+// These change stored history behind the provider's back, as another process would find it: nothing may be remembered.
+suite!(corrupted_history_by_filter, capability_filtering, without_memory {
+    ack_appends_event_to_corrupted_history = test_ack_appends_event_to_corrupted_history,
+    fetch_corrupted_history_filtered_vs_unfiltered = test_fetch_corrupted_history_filtered_vs_unfiltered,
+    fetch_deserialization_error_increments_attempt_count = test_fetch_deserialization_error_increments_attempt_count,
+    fetch_deserialization_error_eventually_reaches_poison = test_fetch_deserialization_error_eventually_reaches_poison,
+    fetch_filter_applied_before_history_deserialization = test_fetch_filter_applied_before_history_deserialization,
+});
+
+suite!(corrupted_history, error_handling, without_memory {
+    read_corrupted_history_returns_error = test_read_corrupted_history_returns_error,
+    read_with_execution_corrupted_history_returns_error = test_read_with_execution_corrupted_history_returns_error,
+});
+
 mod continue_as_new_stamps {
     use super::*;
 
     #[tokio::test]
     async fn transition_delivery_before_the_race_rules() {
-        provider_validation::race_replay::test_continue_as_new_transition_delivery(&Store::default(), "0.1.30").await;
+        provider_validation::race_replay::test_continue_as_new_transition_delivery(
+            &Store::default(),
+            "0.1.30",
+        )
+        .await;
     }
 
     #[tokio::test]
     async fn transition_delivery_with_the_race_rules() {
-        provider_validation::race_replay::test_continue_as_new_transition_delivery(&Store::default(), "0.1.31").await;
+        provider_validation::race_replay::test_continue_as_new_transition_delivery(
+            &Store::default(),
+            "0.1.31",
+        )
+        .await;
     }
 }
 

@@ -10,7 +10,8 @@ use duroxide::providers::{Provider, WorkItem};
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
 use serde_json::Value;
 
-static EMULATOR: LazyLock<Emulator> = LazyLock::new(|| Emulator::start(Config::default()).expect("a free port"));
+static EMULATOR: LazyLock<Emulator> =
+    LazyLock::new(|| Emulator::start(Config::default()).expect("a free port"));
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 
 pub(crate) const DATABASE: &str = "tests";
@@ -36,14 +37,24 @@ pub(crate) fn config(container: &str) -> CosmosDBProviderConfig {
 #[derive(Default)]
 pub(crate) struct Store {
     last: Mutex<String>,
+    forgetful: bool,
 }
 
 impl Store {
+    /// Its providers keep nothing in memory between calls.
+    pub(crate) fn without_memory() -> Self {
+        Self { forgetful: true, ..Self::default() }
+    }
+
     /// A provider on a new container.
     pub(crate) async fn provider(&self) -> CosmosDBProvider {
         let name = fresh_name();
         *self.last.lock().unwrap() = name.clone();
-        CosmosDBProvider::new_with_config(config(&name)).await.expect("the emulator answers")
+        let mut config = config(&name);
+        if self.forgetful {
+            config.cache_bytes_max = 0;
+        }
+        CosmosDBProvider::new_with_config(config).await.expect("the emulator answers")
     }
 
     fn container(&self) -> String {
@@ -74,7 +85,8 @@ impl ProviderFactory for Store {
         let container = raw(&self.container()).await;
         let mut max = 0;
         for document in documents(&container, instance).await {
-            let held = document["batch"].as_array().into_iter().flatten().filter_map(|held| held["n"].as_u64());
+            let held =
+                document["batch"].as_array().into_iter().flatten().filter_map(|held| held["n"].as_u64());
             let seen = document["attempts"].as_object().into_iter().flatten().filter_map(|(_, n)| n.as_u64());
             max = held.chain(seen).fold(max, u64::max);
         }
