@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use cosmos_emulator::clock::Clock;
 use cosmos_emulator::engine::{
-    Conditions, Container, Engine, EngineOptions, FeedRequest, FeedStart, ItemOp, ItemRequest, PageSize, Patch,
-    QueryRequest, Scope,
+    Conditions, Container, Engine, EngineOptions, FeedRequest, FeedStart, ItemOp, ItemRequest, PageSize,
+    Patch, QueryRequest, Scope,
 };
 use cosmos_emulator::storage::{self, Place};
 use cosmos_wire::partition_key::PartitionKey;
@@ -76,12 +76,15 @@ impl Bench {
 }
 
 fn main() {
-    let documents = std::env::var("ENGINE_BENCH_DOCUMENTS").ok().and_then(|n| n.parse().ok()).unwrap_or(100_000);
-    let place = std::env::var_os("ENGINE_BENCH_FOLDER").map_or(Place::Memory, |path| Place::Folder(path.into()));
+    let documents =
+        std::env::var("ENGINE_BENCH_DOCUMENTS").ok().and_then(|n| n.parse().ok()).unwrap_or(100_000);
+    let place =
+        std::env::var_os("ENGINE_BENCH_FOLDER").map_or(Place::Memory, |path| Place::Folder(path.into()));
     let storage = storage::open(&place, storage::Options::default()).expect("the store opens");
     let engine = Engine::open(storage, Clock::real(), EngineOptions::default()).expect("the store is new");
     engine.create_database(br#"{"id":"d"}"#, None).expect("created");
-    let body = json!({"id": "c", "partitionKey": {"paths": ["/pk"], "kind": "Hash", "version": 2}}).to_string();
+    let body =
+        json!({"id": "c", "partitionKey": {"paths": ["/pk"], "kind": "Hash", "version": 2}}).to_string();
     engine.create_container("d", body.as_bytes(), None).expect("created");
     let bench = Bench { engine, documents };
 

@@ -211,9 +211,13 @@ fn a_new_policy_builds_the_index_anew() {
 fn system_properties_can_be_queried_without_being_indexed() {
     let world = World::new();
     many(&world, 5);
-    let rows = world.query(&Scope::All, "SELECT c.id, c._rid, c._etag FROM c WHERE c.id = '3'").expect("served");
+    let rows =
+        world.query(&Scope::All, "SELECT c.id, c._rid, c._etag FROM c WHERE c.id = '3'").expect("served");
     for name in ["_rid", "_etag"] {
-        let text = format!("SELECT * FROM c WHERE c.{name} = {}", rows[0][name].to_string().replace("\\\"", "\\u0022"));
+        let text = format!(
+            "SELECT * FROM c WHERE c.{name} = {}",
+            rows[0][name].to_string().replace("\\\"", "\\u0022")
+        );
         assert_eq!(world.ids(&Scope::All, &text), ["3"], "{text}");
     }
     assert_eq!(world.ids(&Scope::All, "SELECT * FROM c ORDER BY c._rid DESC"), ["4", "3", "2", "1", "0"]);
