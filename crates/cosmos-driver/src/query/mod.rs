@@ -466,3 +466,15 @@ pub(crate) fn range_target(want: EpkRange) -> Result<Target, Error> {
     let bounds = (header(&want.min)?, header(&want.max)?);
     Ok(Target::Range { want, bounds })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pagers_can_be_held_across_threads() {
+        fn holds<T: Send + Sync>() {}
+        holds::<Pager>();
+        holds::<Page>();
+    }
+}

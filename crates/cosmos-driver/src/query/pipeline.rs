@@ -7,7 +7,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use cosmos_wire::epk::EpkRange;
@@ -50,7 +50,8 @@ pub(super) struct Pipeline {
     body: Bytes,
     parts: Vec<Part>,
     next_id: u64,
-    in_flight: FuturesUnordered<Fetch>,
+    /// Never locked, only reached through `&mut`: the mutex is what makes a pager shareable between threads.
+    in_flight: Mutex<FuturesUnordered<Fetch>>,
     place: Option<Place>,
     groups: Option<Groups>,
     seen: Seen,
@@ -114,7 +115,7 @@ impl Pipeline {
             body,
             parts: Vec::new(),
             next_id: 0,
-            in_flight: FuturesUnordered::new(),
+            in_flight: Mutex::new(FuturesUnordered::new()),
             place: start.place.clone(),
             groups,
             seen,
@@ -183,10 +184,14 @@ impl Pipeline {
                 return Ok(Some(self.page(rows, continuation)));
             }
             if self.needs_to_wait() {
-                let Some((id, result)) = self.in_flight.next().await else { continue };
+                let Some((id, result)) = self.in_flight().next().await else { continue };
                 self.absorb(id, result)?;
             }
         }
+    }
+
+    fn in_flight(&mut self) -> &mut FuturesUnordered<Fetch> {
+        self.in_flight.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn needs_to_wait(&self) -> bool {
@@ -205,7 +210,7 @@ impl Pipeline {
     fn start_fetches(&mut self) -> Result<(), Error> {
         let at_once = self.source.options.parallelism.unwrap_or(PARALLELISM).max(1);
         for i in 0..self.parts.len() {
-            if self.in_flight.len() >= at_once {
+            if self.in_flight().len() >= at_once {
                 return Ok(());
             }
             let part = &self.parts[i];
@@ -213,7 +218,7 @@ impl Pipeline {
                 let operation = self.operation(part)?;
                 let (id, container, options) =
                     (part.id, self.source.container.clone(), self.source.options.call.clone());
-                self.in_flight.push(Box::pin(async move {
+                self.in_flight().push(Box::pin(async move {
                     let call = Call::start(&container.driver().core, &options);
                     (id, container.run(operation, &call).await)
                 }));
