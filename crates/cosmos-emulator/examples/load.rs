@@ -32,7 +32,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     writeln!(out, "started in {:.1} ms", started.as_secs_f64() * 1000.0)?;
     let host = emulator.endpoint().trim_start_matches("http://").trim_end_matches('/').to_owned();
     let mut setup = Connection::new(&host)?;
-    let container = json!({"id": "c", "partitionKey": {"paths": ["/pk"], "kind": "Hash", "version": 2}}).to_string();
+    let container =
+        json!({"id": "c", "partitionKey": {"paths": ["/pk"], "kind": "Hash", "version": 2}}).to_string();
     setup.send(&request(&host, "POST", "/dbs", "", r#"{"id":"d"}"#))?;
     setup.send(&request(&host, "POST", "/dbs/d/colls", "", &container))?;
     let item = |id: &str| json!({"id": id, "pk": "k", "n": 1, "text": "x".repeat(600)}).to_string();
@@ -44,7 +45,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let query = |_: usize, _: u64| {
         let marks = format!("{key}x-ms-documentdb-isquery: True\r\ncontent-type: application/query+json\r\n");
-        request(&host, "POST", "/dbs/d/colls/c/docs", &marks, r#"{"query":"SELECT * FROM c WHERE c.id = 'a'"}"#)
+        request(
+            &host,
+            "POST",
+            "/dbs/d/colls/c/docs",
+            &marks,
+            r#"{"query":"SELECT * FROM c WHERE c.id = 'a'"}"#,
+        )
     };
     let span = Duration::from_secs(seconds);
     let reads = measure(&host, connections, span, &read, Reuse::Request)?;

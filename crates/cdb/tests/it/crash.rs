@@ -34,7 +34,8 @@ fn survive(args: &[&str]) {
         let mut client = running.client();
         if round == 0 {
             assert_eq!(client.send("POST", "/dbs", None, &json!({"id": "d"})).unwrap().0, 201);
-            let container = json!({"id": "c", "partitionKey": {"paths": ["/pk"], "kind": "Hash", "version": 2}});
+            let container =
+                json!({"id": "c", "partitionKey": {"paths": ["/pk"], "kind": "Hash", "version": 2}});
             assert_eq!(client.send("POST", "/dbs/d/colls", None, &container).unwrap().0, 201);
         }
         for (writer, known) in known.iter_mut().enumerate() {
@@ -51,7 +52,9 @@ fn load(running: Running, known: &mut [Known], round: usize) {
     thread::scope(|scope| {
         for (writer, known) in known.iter_mut().enumerate() {
             let (endpoint, acknowledged) = (&endpoint, &acknowledged);
-            scope.spawn(move || write_until_killed(&mut Client::at(endpoint), writer, known, round, acknowledged));
+            scope.spawn(move || {
+                write_until_killed(&mut Client::at(endpoint), writer, known, round, acknowledged)
+            });
         }
         while acknowledged.load(Ordering::Acquire) < WRITES {
             thread::yield_now();
@@ -61,7 +64,13 @@ fn load(running: Running, known: &mut [Known], round: usize) {
 }
 
 /// Upserts items and pairs of items until the server is gone.
-fn write_until_killed(client: &mut Client, writer: usize, known: &mut Known, round: usize, acknowledged: &AtomicUsize) {
+fn write_until_killed(
+    client: &mut Client,
+    writer: usize,
+    known: &mut Known,
+    round: usize,
+    acknowledged: &AtomicUsize,
+) {
     let key = format!("k{writer}");
     for step in 0.. {
         let id = format!("i{}", step % 7);
@@ -97,7 +106,10 @@ fn check(client: &mut Client, writer: usize, known: &mut Known) {
         let path = format!("/dbs/d/colls/c/docs/{id}");
         let (status, item) = client.send("GET", &path, Some(&key), &Value::Null).expect("it serves");
         let found = if status == 404 { 0 } else { item["v"].as_u64().expect("a whole item") };
-        assert!(found == *last || Some(found) == *sent, "{key}/{id}: found {found}, acknowledged {last}, sent {sent:?}");
+        assert!(
+            found == *last || Some(found) == *sent,
+            "{key}/{id}: found {found}, acknowledged {last}, sent {sent:?}"
+        );
         *last = found;
         *sent = None;
     }

@@ -15,7 +15,10 @@ fn the_ready_line_is_first_and_names_every_endpoint() {
     assert_eq!(running.ready["regions"][0]["gatewayEndpoint"], account);
     assert!(running.ready["regions"][0]["name"].is_string());
     let (status, document) = running.client().send("GET", "/", None, &Value::Null).unwrap();
-    assert_eq!((status, document["writableLocations"][0]["databaseAccountEndpoint"].as_str()), (200, Some(account)));
+    assert_eq!(
+        (status, document["writableLocations"][0]["databaseAccountEndpoint"].as_str()),
+        (200, Some(account))
+    );
     let management = running.ready["managementEndpoint"].as_str().unwrap();
     let (status, health) = Client::at(management).send("GET", "/health", None, &Value::Null).unwrap();
     assert_eq!((status, health), (200, json!({"status": "ok"})));
@@ -66,7 +69,17 @@ fn a_broken_key_and_a_wrong_option_are_exit_code_2() {
 fn help_tells_every_option_and_examples() {
     let output = cdb(&["emulator", "--help"]);
     let help = String::from_utf8(output.stdout).unwrap();
-    for word in ["--port", "--data", "--memory", "--fsync", "--key", "--no-auth", "--partitions", "--management-port", "Examples:"] {
+    for word in [
+        "--port",
+        "--data",
+        "--memory",
+        "--fsync",
+        "--key",
+        "--no-auth",
+        "--partitions",
+        "--management-port",
+        "Examples:",
+    ] {
         assert!(help.contains(word), "{word} is missing in:\n{help}");
     }
 }

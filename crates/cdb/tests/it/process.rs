@@ -11,7 +11,7 @@ use cosmos_wire::signature::{Key, Signable};
 use serde_json::Value;
 
 /// Runs `cdb` to its end.
-pub fn cdb(args: &[&str]) -> Output {
+pub(crate) fn cdb(args: &[&str]) -> Output {
     command(args).output().expect("cdb runs")
 }
 
@@ -25,43 +25,45 @@ fn command(args: &[&str]) -> Command {
 }
 
 /// A running emulator; killed when dropped.
-pub struct Running {
+pub(crate) struct Running {
     child: Child,
-    pub ready: Value,
-    pub stdout: BufReader<ChildStdout>,
+    pub(crate) ready: Value,
+    _stdout: BufReader<ChildStdout>,
 }
 
 impl Running {
     /// Starts it and waits for the ready line.
-    pub fn start(args: &[&str]) -> Self {
+    pub(crate) fn start(args: &[&str]) -> Self {
         let mut all = vec!["emulator", "--port", "0"];
         all.extend(args);
-        let mut child = command(&all).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("cdb starts");
+        let mut child =
+            command(&all).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("cdb starts");
         let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
         let mut line = String::new();
         stdout.read_line(&mut line).expect("a line");
-        let ready = serde_json::from_str(&line).unwrap_or_else(|error| panic!("the first line is JSON: {error}: {line:?}"));
-        Self { child, ready, stdout }
+        let ready = serde_json::from_str(&line)
+            .unwrap_or_else(|error| panic!("the first line is JSON: {error}: {line:?}"));
+        Self { child, ready, _stdout: stdout }
     }
 
-    pub fn on_folder(folder: &Path, args: &[&str]) -> Self {
+    pub(crate) fn on_folder(folder: &Path, args: &[&str]) -> Self {
         let mut all = vec!["--data", folder.to_str().expect("a plain path")];
         all.extend(args);
         Self::start(&all)
     }
 
-    pub fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         Client::at(self.ready["accountEndpoint"].as_str().expect("an endpoint"))
     }
 
     /// `kill -9`.
-    pub fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         self.child.kill().expect("it can be killed");
         self.child.wait().expect("it ends");
     }
 
     #[cfg(unix)]
-    pub fn terminate(mut self) -> std::process::ExitStatus {
+    pub(crate) fn terminate(mut self) -> std::process::ExitStatus {
         let id = self.child.id().to_string();
         let sent = Command::new("kill").args(["-TERM", &id]).status().expect("kill runs");
         assert!(sent.success());
@@ -78,13 +80,13 @@ impl Drop for Running {
 }
 
 /// One connection.
-pub struct Client {
+pub(crate) struct Client {
     host: String,
     stream: BufReader<TcpStream>,
 }
 
 impl Client {
-    pub fn at(endpoint: &str) -> Self {
+    pub(crate) fn at(endpoint: &str) -> Self {
         let host = endpoint.trim_start_matches("http://").trim_end_matches('/').to_owned();
         let stream = TcpStream::connect(&host).expect("it listens");
         stream.set_nodelay(true).expect("a socket option");
@@ -93,13 +95,24 @@ impl Client {
     }
 
     /// Sends a signed request; nothing when the server went away.
-    pub fn send(&mut self, method: &str, path: &str, key: Option<&str>, body: &Value) -> Option<(u16, Value)> {
+    pub(crate) fn send(
+        &mut self,
+        method: &str,
+        path: &str,
+        key: Option<&str>,
+        body: &Value,
+    ) -> Option<(u16, Value)> {
         let date = cosmos_wire::date::format(SystemTime::now());
         let authorization = Link::parse(path).map_or_else(
             |_| String::new(),
             |link| {
                 let account_key = Key::from_base64(cosmos_wire::EMULATOR_KEY).expect("the well-known key");
-                account_key.authorization(&Signable::new(method, link.signed_type(), &link.signed_link(), &date))
+                account_key.authorization(&Signable::new(
+                    method,
+                    link.signed_type(),
+                    &link.signed_link(),
+                    &date,
+                ))
             },
         );
         let body = if body.is_null() { String::new() } else { body.to_string() };

@@ -15,7 +15,7 @@ pub(crate) fn read(account: &Account, call: &Call) -> Result<Reply, Failure> {
 }
 
 pub(crate) fn list(account: &Account, call: &Call) -> Result<Reply, Failure> {
-    Ok(settled(feed(call, account.engine.offers()?, "Offers")?))
+    Ok(settled(feed(call, &account.engine.offers()?, "Offers")?))
 }
 
 pub(crate) fn query(account: &Account, call: &Call) -> Result<Reply, Failure> {

@@ -23,7 +23,7 @@ pub(super) fn reply(answer: ResourceReply) -> Reply {
 }
 
 /// A page of a list of resources.
-pub(super) fn feed(call: &Call, list: ResourceFeed, member: &'static str) -> Result<Reply, Failure> {
+pub(super) fn feed(call: &Call, list: &ResourceFeed, member: &'static str) -> Result<Reply, Failure> {
     let asked = call.asked();
     let rows_max = page_size(&asked)?.rows_max();
     let start = start(&asked)?.min(list.resources.len());

@@ -41,6 +41,11 @@ pub(crate) fn order_of(query: &Query) -> Option<Vec<(Path, Direction)>> {
         .collect()
 }
 
+/// The place in the document an expression of this query names.
+pub(crate) fn document_path(expr: &Expr, query: &Query) -> Option<Path> {
+    path_of(expr, &aliases(query))
+}
+
 /// Names of inputs that stand for a place in the document.
 type Aliases<'q> = Vec<(&'q str, Path)>;
 

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::ast::{Callee, Collection, Count, Expr, Input, Kind, Query, Select};
 use super::error::{Code, SyntaxError};
 use super::lexer::Span;
+use super::source::Direction;
 use super::value::key_of;
 use crate::Failure;
 
@@ -191,8 +192,37 @@ fn has_subquery(expr: &Expr) -> bool {
 /// Values for the parameters of a query, by name with the `@`.
 pub type Parameters = [(String, Value)];
 
-/// The query with its parameters put in, ready to run.
+/// The query with its parameters put in, ready to run; refuses what this engine cannot run.
 pub(crate) fn bind(query: &Query, parameters: &Parameters) -> Result<Query, Failure> {
+    let mut udf = None;
+    find_udf(query, &mut udf);
+    if let Some(name) = udf {
+        return Err(Failure::bad_request(format!("udf.{name}: {UNSUPPORTED_UDF}")));
+    }
+    if query.rank.is_some() {
+        return Err(Failure::bad_request("ORDER BY RANK (full text and hybrid search) is not supported."));
+    }
+    bind_shape(query, parameters)
+}
+
+fn find_udf(query: &Query, found: &mut Option<String>) {
+    fn within(expr: &Expr, found: &mut Option<String>) {
+        match &expr.kind {
+            Kind::Call(Callee::Udf(name), ..) => *found = Some(name.clone()),
+            Kind::Subquery(_, query) => find_udf(query, found),
+            _ => expr.each_child(&mut |child| within(child, found)),
+        }
+    }
+    query.each_expr(&mut |expr| within(expr, found));
+    for input in &query.from {
+        if let Collection::Subquery(query) = &input.collection {
+            find_udf(query, found);
+        }
+    }
+}
+
+/// The query with its parameters put in, whether or not it can be run.
+pub(crate) fn bind_shape(query: &Query, parameters: &Parameters) -> Result<Query, Failure> {
     let mut names = BTreeSet::new();
     for (name, _) in parameters {
         if !names.insert(name) {
@@ -200,9 +230,6 @@ pub(crate) fn bind(query: &Query, parameters: &Parameters) -> Result<Query, Fail
                 "The parameter '{name}' is given more than once. Send each parameter name once."
             )));
         }
-    }
-    if query.rank.is_some() {
-        return Err(Failure::bad_request("ORDER BY RANK (full text and hybrid search) is not supported."));
     }
     let mut bound = query.clone();
     if let Some(first) = bound.from.first_mut() {
@@ -271,7 +298,16 @@ fn bind_query(query: &mut Query, parameters: &Parameters) -> Result<(), Failure>
     for expr in query.filter.iter_mut().chain(&mut query.group_by) {
         bind_expr(expr, parameters)?;
     }
-    query.order_by.iter_mut().try_for_each(|key| bind_expr(&mut key.expr, parameters))
+    for key in &mut query.order_by {
+        bind_expr(&mut key.expr, parameters)?;
+        // Similarity is greatest for the nearest, which comes first.
+        let is_vector =
+            matches!(&key.expr.kind, Kind::Call(Callee::Builtin(f), ..) if f.name == "VectorDistance");
+        if is_vector && key.direction.is_none() {
+            key.direction = Some(Direction::Descending);
+        }
+    }
+    Ok(())
 }
 
 fn use_groups(expr: &mut Expr, groups: &[String]) {
@@ -315,9 +351,6 @@ fn bind_expr(expr: &mut Expr, parameters: &Parameters) -> Result<(), Failure> {
             return Ok(());
         }
         Kind::Subquery(_, query) => return bind_query(query, parameters),
-        Kind::Call(Callee::Udf(name), ..) => {
-            return Err(Failure::bad_request(format!("udf.{name}: {UNSUPPORTED_UDF}")));
-        }
         _ => {}
     }
     let mut result = Ok(());

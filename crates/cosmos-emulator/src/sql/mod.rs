@@ -8,7 +8,8 @@
 //! 3. [`Prepared::page`] pulls documents from a [`Source`](source::Source) through the operators in `exec`, which
 //!    evaluate expressions (`eval`, `function`), and returns a [`Page`] with a continuation.
 //!
-//! [`Filter`] is the short way for the condition of a patch.
+//! [`plan::plan`] says how a client runs a query over many partitions, and [`plan::gateway_verdict`] what the gateway
+//! refuses to do for it. [`Filter`] is the short way for the condition of a patch.
 
 mod access;
 mod ast;
@@ -22,6 +23,7 @@ mod lexer;
 mod like;
 mod list;
 mod parser;
+pub mod plan;
 mod print;
 pub mod source;
 mod value;

@@ -1,60 +1,16 @@
-//! Values as the query language sees them: equality, order across types, and a canonical form for sets.
+//! Values as the query language sees them: equality, numbers, and a canonical form for sets.
 
 use std::cmp::Ordering;
 use std::fmt::Write as _;
 
+use cosmos_wire::value_order::{compare_numbers, rank};
 use serde_json::{Number, Value};
 
-/// The place of a value's type in the order across types.
-pub(crate) fn type_rank(value: Option<&Value>) -> u8 {
-    match value {
-        None => 0,
-        Some(Value::Null) => 1,
-        Some(Value::Bool(_)) => 2,
-        Some(Value::Number(_)) => 3,
-        Some(Value::String(_)) => 4,
-        Some(Value::Array(_)) => 5,
-        Some(Value::Object(_)) => 6,
-    }
-}
+pub(crate) use cosmos_wire::value_order::compare;
 
 /// Whether two values are of one type.
 pub(crate) fn is_same_type(left: &Value, right: &Value) -> bool {
-    type_rank(Some(left)) == type_rank(Some(right))
-}
-
-/// The total order ORDER BY uses: by type, then by value.
-pub(crate) fn compare(left: Option<&Value>, right: Option<&Value>) -> Ordering {
-    match (left, right) {
-        (Some(Value::Bool(a)), Some(Value::Bool(b))) => a.cmp(b),
-        (Some(Value::Number(a)), Some(Value::Number(b))) => compare_numbers(a, b),
-        (Some(Value::String(a)), Some(Value::String(b))) => a.cmp(b),
-        (Some(Value::Array(a)), Some(Value::Array(b))) => compare_arrays(a, b),
-        (Some(Value::Object(a)), Some(Value::Object(b))) => {
-            let mut left: Vec<_> = a.iter().collect();
-            let mut right: Vec<_> = b.iter().collect();
-            left.sort_by(|x, y| x.0.cmp(y.0));
-            right.sort_by(|x, y| x.0.cmp(y.0));
-            for (x, y) in left.iter().zip(&right) {
-                let order = x.0.cmp(y.0).then_with(|| compare(Some(x.1), Some(y.1)));
-                if order != Ordering::Equal {
-                    return order;
-                }
-            }
-            left.len().cmp(&right.len())
-        }
-        (left, right) => type_rank(left).cmp(&type_rank(right)),
-    }
-}
-
-fn compare_arrays(left: &[Value], right: &[Value]) -> Ordering {
-    for (a, b) in left.iter().zip(right) {
-        let order = compare(Some(a), Some(b));
-        if order != Ordering::Equal {
-            return order;
-        }
-    }
-    left.len().cmp(&right.len())
+    rank(Some(left)) == rank(Some(right))
 }
 
 /// Equality of two defined values; numbers by value, objects whatever the order of their properties.
@@ -70,27 +26,6 @@ pub(crate) fn equals(left: &Value, right: &Value) -> bool {
         }
         (left, right) => left == right,
     }
-}
-
-/// Numbers by value, without losing the low digits of large integers.
-pub(crate) fn compare_numbers(left: &Number, right: &Number) -> Ordering {
-    match (integer(left), integer(right)) {
-        (Some(a), Some(b)) => a.cmp(&b),
-        (Some(a), None) => compare_integer_to_double(a, to_double(right)),
-        (None, Some(b)) => compare_integer_to_double(b, to_double(left)).reverse(),
-        (None, None) => to_double(left).partial_cmp(&to_double(right)).unwrap_or(Ordering::Equal),
-    }
-}
-
-fn compare_integer_to_double(integer: i128, double: f64) -> Ordering {
-    // Every integer here fits into 65 bits, far inside what i128 holds; a double beyond decides by its sign.
-    if double.abs() > 1e30 {
-        return if double > 0.0 { Ordering::Less } else { Ordering::Greater };
-    }
-    let floor = double.floor();
-    #[expect(clippy::cast_possible_truncation, reason = "bounded by the check above")]
-    let whole = floor as i128;
-    integer.cmp(&whole).then(if double > floor { Ordering::Less } else { Ordering::Equal })
 }
 
 fn integer(number: &Number) -> Option<i128> {
@@ -192,24 +127,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn types_come_in_the_order_of_the_service() {
-        let values = [
-            json!(null),
-            json!(false),
-            json!(true),
-            json!(-1),
-            json!(1.5),
-            json!("a"),
-            json!([1]),
-            json!({}),
-        ];
-        for pair in values.windows(2) {
-            assert_eq!(compare(Some(&pair[0]), Some(&pair[1])), Ordering::Less, "{pair:?}");
-        }
-        assert_eq!(compare(None, Some(&json!(null))), Ordering::Less);
-    }
 
     #[test]
     fn large_integers_keep_their_low_digits() {

@@ -15,15 +15,15 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// An answer.
 #[derive(Debug)]
-pub struct Answer {
-    pub status: u16,
-    pub headers: BTreeMap<String, String>,
-    pub body: Vec<u8>,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: BTreeMap<String, String>,
+    pub(crate) body: Vec<u8>,
 }
 
 impl Answer {
     /// The body as JSON; null when it is empty.
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         if self.body.is_empty() {
             Value::Null
         } else {
@@ -31,49 +31,49 @@ impl Answer {
         }
     }
 
-    pub fn header(&self, name: &str) -> &str {
+    pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", String::as_str)
     }
 
     /// Status and sub-status.
-    pub fn status(&self) -> (u16, u32) {
+    pub(crate) fn status(&self) -> (u16, u32) {
         (self.status, self.header("x-ms-substatus").parse().unwrap_or(0))
     }
 
-    pub fn message(&self) -> String {
+    pub(crate) fn message(&self) -> String {
         self.json()["message"].as_str().unwrap_or_default().to_owned()
     }
 
     /// The answer, which must have this status.
     #[track_caller]
-    pub fn expect(self, status: u16) -> Self {
+    pub(crate) fn expect(self, status: u16) -> Self {
         assert_eq!(self.status, status, "{}", String::from_utf8_lossy(&self.body));
         self
     }
 }
 
 /// One connection to an account.
-pub struct Client {
+pub(crate) struct Client {
     host: String,
     key: Key,
     stream: Option<BufReader<TcpStream>>,
 }
 
 impl Client {
-    pub fn new(emulator: &Emulator) -> Self {
+    pub(crate) fn new(emulator: &Emulator) -> Self {
         Self::with_key(emulator, emulator.key())
     }
 
-    pub fn with_key(emulator: &Emulator, key: &str) -> Self {
+    pub(crate) fn with_key(emulator: &Emulator, key: &str) -> Self {
         Self::at(&emulator.endpoint(), key)
     }
 
-    pub fn at(endpoint: &str, key: &str) -> Self {
+    pub(crate) fn at(endpoint: &str, key: &str) -> Self {
         let host = endpoint.trim_start_matches("http://").trim_end_matches('/').to_owned();
         Self { host, key: Key::from_base64(key).expect("a key"), stream: None }
     }
 
-    pub fn request(&mut self, method: &'static str, path: &str) -> Request<'_> {
+    pub(crate) fn request(&mut self, method: &'static str, path: &str) -> Request<'_> {
         Request {
             client: self,
             method,
@@ -84,24 +84,24 @@ impl Client {
         }
     }
 
-    pub fn get(&mut self, path: &str) -> Request<'_> {
+    pub(crate) fn get(&mut self, path: &str) -> Request<'_> {
         self.request("GET", path)
     }
 
-    pub fn post(&mut self, path: &str, body: &Value) -> Request<'_> {
+    pub(crate) fn post(&mut self, path: &str, body: &Value) -> Request<'_> {
         self.request("POST", path).json(body)
     }
 
-    pub fn put(&mut self, path: &str, body: &Value) -> Request<'_> {
+    pub(crate) fn put(&mut self, path: &str, body: &Value) -> Request<'_> {
         self.request("PUT", path).json(body)
     }
 
-    pub fn delete(&mut self, path: &str) -> Request<'_> {
+    pub(crate) fn delete(&mut self, path: &str) -> Request<'_> {
         self.request("DELETE", path)
     }
 
     /// The database `d` with a container `c` by `/pk`.
-    pub fn with_container(mut self) -> Self {
+    pub(crate) fn with_container(mut self) -> Self {
         self.post("/dbs", &json!({"id": "d"})).send().expect(201);
         let body = json!({"id": "c", "partitionKey": {"paths": ["/pk"], "kind": "Hash", "version": 2}});
         self.post("/dbs/d/colls", &body).send().expect(201);
@@ -109,17 +109,17 @@ impl Client {
     }
 
     /// Creates an item whose partition key is its `pk`.
-    pub fn create(&mut self, item: &Value) -> Answer {
+    pub(crate) fn create(&mut self, item: &Value) -> Answer {
         let key = json!([item["pk"]]).to_string();
         self.post("/dbs/d/colls/c/docs", item).header("x-ms-documentdb-partitionkey", &key).send()
     }
 
     /// Runs a query over all partitions.
-    pub fn query(&mut self, text: &str) -> Answer {
+    pub(crate) fn query(&mut self, text: &str) -> Answer {
         self.question(&json!({"query": text, "parameters": []})).send()
     }
 
-    pub fn question(&mut self, body: &Value) -> Request<'_> {
+    pub(crate) fn question(&mut self, body: &Value) -> Request<'_> {
         self.post("/dbs/d/colls/c/docs", body)
             .header("content-type", "application/query+json")
             .header("x-ms-documentdb-isquery", "True")
@@ -138,7 +138,7 @@ impl Client {
 }
 
 /// A request being put together.
-pub struct Request<'a> {
+pub(crate) struct Request<'a> {
     client: &'a mut Client,
     method: &'static str,
     path: String,
@@ -148,40 +148,40 @@ pub struct Request<'a> {
 }
 
 impl Request<'_> {
-    pub fn header(mut self, name: &str, value: &str) -> Self {
+    pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.retain(|(known, _)| known != name);
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }
 
     /// The partition key header for one string.
-    pub fn key(self, key: &str) -> Self {
+    pub(crate) fn key(self, key: &str) -> Self {
         self.header("x-ms-documentdb-partitionkey", &json!([key]).to_string())
     }
 
-    pub fn json(self, body: &Value) -> Self {
+    pub(crate) fn json(self, body: &Value) -> Self {
         let text = body.to_string();
         self.header("content-type", "application/json").body(text.into_bytes())
     }
 
-    pub fn body(mut self, body: Vec<u8>) -> Self {
+    pub(crate) fn body(mut self, body: Vec<u8>) -> Self {
         self.body = body;
         self
     }
 
-    pub fn unsigned(mut self) -> Self {
+    pub(crate) fn unsigned(mut self) -> Self {
         self.signed = false;
         self
     }
 
     /// Sends and reads the answer.
     #[track_caller]
-    pub fn send(self) -> Answer {
+    pub(crate) fn send(self) -> Answer {
         self.try_send().expect("an answer")
     }
 
     /// Sends and reads the answer, or finds the connection closed.
-    pub fn try_send(self) -> std::io::Result<Answer> {
+    pub(crate) fn try_send(self) -> std::io::Result<Answer> {
         let text = self.text();
         let client = self.client;
         let outcome = client.connection().and_then(|stream| {
@@ -195,7 +195,7 @@ impl Request<'_> {
     }
 
     /// Sends without waiting for an answer; the connection is the caller's.
-    pub fn send_only(self) -> TcpStream {
+    pub(crate) fn send_only(self) -> TcpStream {
         let text = self.text();
         self.client.connection().expect("a connection");
         let mut stream = self.client.stream.take().expect("it was just opened").into_inner();
@@ -204,7 +204,7 @@ impl Request<'_> {
     }
 
     /// The bytes of the request.
-    pub fn text(&self) -> Vec<u8> {
+    pub(crate) fn text(&self) -> Vec<u8> {
         let mut head = format!("{} {} HTTP/1.1\r\n", self.method, self.path);
         let mut line = |name: &str, value: &str| {
             if !self.headers.iter().any(|(given, _)| given == name) {
@@ -237,12 +237,14 @@ impl Request<'_> {
 }
 
 /// Reads one answer with a length or without a body.
-pub fn read_answer(stream: &mut impl BufRead) -> std::io::Result<Answer> {
-    let mut line = String::new();
-    if stream.read_line(&mut line)? == 0 {
+pub(crate) fn read_answer(stream: &mut impl BufRead) -> std::io::Result<Answer> {
+    let mut line = Vec::new();
+    if stream.read_until(b'\n', &mut line)? == 0 {
         return Err(std::io::ErrorKind::UnexpectedEof.into());
     }
-    let status = line.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status line");
+    let line = String::from_utf8_lossy(&line);
+    let status = line.split(' ').nth(1).and_then(|code| code.parse().ok());
+    let status = status.ok_or(std::io::ErrorKind::InvalidData)?;
     let mut headers = BTreeMap::new();
     loop {
         let mut line = String::new();
@@ -259,12 +261,12 @@ pub fn read_answer(stream: &mut impl BufRead) -> std::io::Result<Answer> {
 }
 
 /// An emulator in memory.
-pub fn emulator() -> Emulator {
+pub(crate) fn emulator() -> Emulator {
     Emulator::start(Config::default()).expect("it starts")
 }
 
 /// An emulator in memory with a container, and a client of it.
-pub fn with_container() -> (Emulator, Client) {
+pub(crate) fn with_container() -> (Emulator, Client) {
     let emulator = emulator();
     let client = Client::new(&emulator).with_container();
     (emulator, client)

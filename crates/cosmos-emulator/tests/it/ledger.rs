@@ -47,3 +47,19 @@ fn the_management_port_tells_health_account_ledger_and_metrics() {
     assert_eq!(emulator.ledger().snapshot().totals.requests, 0);
     client.get("/dbs").send().expect(200);
 }
+
+#[test]
+fn the_clock_is_put_forward_and_items_expire() {
+    let emulator = Emulator::start(Config::default().with_management()).unwrap();
+    let mut client = Client::new(&emulator);
+    client.post("/dbs", &json!({"id": "d"})).send().expect(201);
+    let container = json!({"id": "c", "partitionKey": {"paths": ["/pk"]}, "defaultTtl": 600});
+    client.post("/dbs/d/colls", &container).send().expect(201);
+    client.create(&json!({"id": "a", "pk": "x"})).expect(201);
+    let mut manager = Client::at(&emulator.management_endpoint().unwrap(), emulator.key());
+    manager.request("POST", "/clock/advance").unsigned().json(&json!({"seconds": 500})).send().expect(200);
+    client.get("/dbs/d/colls/c/docs/a").key("x").send().expect(200);
+    manager.request("POST", "/clock/advance").unsigned().json(&json!({"seconds": 3600})).send().expect(200);
+    client.get("/dbs/d/colls/c/docs/a").key("x").send().expect(404);
+    manager.request("POST", "/clock/advance").unsigned().json(&json!({"seconds": -1})).send().expect(400);
+}

@@ -2,4 +2,5 @@
 
 mod hostile;
 mod page;
+mod plan;
 pub(crate) mod script;
