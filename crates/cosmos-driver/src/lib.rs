@@ -1,1 +1,66 @@
-//! A lean Cosmos DB NoSQL driver.
+//! A lean Cosmos DB NoSQL driver with control over every request.
+//!
+//! It speaks the gateway protocol over HTTP/2 (several connections per endpoint) or HTTP/1.1, fails over between
+//! regions, hedges slow reads, respects sessions and deadlines, and never repeats a write that may have happened
+//! unless that is harmless or allowed. It is not an object mapper: items are JSON bytes, with `serde` on top.
+//!
+//! Life of a call: a handle ([`Container`], [`Database`]) checks limits and builds an operation; the operation
+//! pipeline routes, attempts, decides and applies until there is an answer; an attempt builds, signs and sends one
+//! request; the transport carries it on one of the endpoint's connections.
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `fault-injection` | `fault`: rules that break requests below the connection pools |
+//! | `entra` | `Credential::token`: Microsoft Entra tokens through `azure_core` |
+
+mod attempt;
+mod batch;
+mod builder;
+mod change_feed;
+mod clock;
+mod config;
+mod container;
+mod credential;
+mod database;
+mod diagnostics;
+mod driver;
+#[cfg(feature = "entra")]
+mod entra;
+mod error;
+mod limits;
+mod metadata;
+mod meters;
+mod operation;
+mod options;
+mod patch;
+mod query;
+mod response;
+mod routing;
+mod transport;
+
+pub use batch::{Batch, BatchResponse, BatchResult};
+pub use builder::Builder;
+pub use change_feed::{ChangeFeed, ChangeFeedStart, ChangePage};
+pub use config::{
+    Breaker, Certificates, Config, Connections, Hedging, HedgingMode, Negotiation, Regions, Retry, Sharding,
+    Timeouts,
+};
+pub use container::properties::{ContainerProperties, PartitionKeyPaths};
+pub use container::{Container, FeedRange, ToBody};
+pub use cosmos_wire::partition_key::PartitionKey;
+pub use credential::Credential;
+pub use database::Database;
+pub use diagnostics::{Attempt, Context, Diagnostics, Protocol};
+pub use driver::Driver;
+pub use error::{Error, ErrorKind};
+pub use options::{CallOptions, Consistency, ContentResponse, ItemOptions, OnUnknown, Throughput};
+pub use patch::Patch;
+pub use query::{Page, Pager, Query, QueryOptions, Scope};
+pub use response::Response;
+pub use transport::{EvictionReason, PoolSnapshot, ShardSnapshot};
+
+/// Rules that break requests on purpose, below the connection pools.
+#[cfg(feature = "fault-injection")]
+pub mod fault {
+    pub use crate::transport::fault::{Fault, Faults, Rule, RuleGuard};
+}

@@ -5,20 +5,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A handle to a clock; clones show the same time.
+/// A handle to a clock; clones show the same time, also after one of them was put forward.
 #[derive(Clone)]
 pub struct Clock(Kind);
 
 #[derive(Clone)]
 enum Kind {
-    Real,
+    /// The machine's clock and how far it was put forward, in microseconds.
+    Real(Arc<AtomicU64>),
     Manual(Arc<AtomicU64>),
 }
 
 impl Clock {
     /// The machine's clock.
     pub fn real() -> Self {
-        Self(Kind::Real)
+        Self(Kind::Real(Arc::default()))
     }
 
     /// A clock that stands still at `start` (since 1970) until its hand moves it.
@@ -30,7 +31,10 @@ impl Clock {
     /// Microseconds since 1970.
     pub fn now_micros(&self) -> u64 {
         match &self.0 {
-            Kind::Real => micros_of(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()),
+            Kind::Real(ahead) => {
+                let machine = micros_of(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
+                machine.saturating_add(ahead.load(Ordering::SeqCst))
+            }
             Kind::Manual(micros) => micros.load(Ordering::SeqCst),
         }
     }
@@ -45,6 +49,12 @@ impl Clock {
         self.now_micros() / 1_000_000
     }
 
+    /// Puts the clock forward, whichever kind it is: what expires in an hour can be seen to expire now.
+    pub fn advance(&self, by: Duration) {
+        let (Kind::Real(micros) | Kind::Manual(micros)) = &self.0;
+        micros.fetch_add(micros_of(by), Ordering::SeqCst);
+    }
+
     /// The time as the standard library has it.
     pub fn now(&self) -> SystemTime {
         UNIX_EPOCH + Duration::from_micros(self.now_micros())
@@ -54,7 +64,7 @@ impl Clock {
 impl fmt::Debug for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Kind::Real => f.write_str("Clock(real)"),
+            Kind::Real(ahead) => write!(f, "Clock(real, {} µs ahead)", ahead.load(Ordering::SeqCst)),
             Kind::Manual(micros) => write!(f, "Clock(manual at {} µs)", micros.load(Ordering::SeqCst)),
         }
     }
@@ -85,6 +95,14 @@ mod tests {
         assert_eq!((clock.now_seconds(), clock.now_seconds()), (100, 100));
         hand.advance(Duration::from_millis(1_500));
         assert_eq!((clock.now_seconds(), clock.now_millis()), (101, 101_500));
+    }
+
+    #[test]
+    fn any_clock_can_be_put_forward() {
+        let clock = Clock::real();
+        let before = clock.now_seconds();
+        clock.clone().advance(Duration::from_secs(3_600));
+        assert!(clock.now_seconds() >= before + 3_600);
     }
 
     #[test]

@@ -115,6 +115,11 @@ impl Emulator {
         self.account.answer(server::received(request), Place::Here).await
     }
 
+    /// The clock of the account; put it forward to see things expire.
+    pub fn clock(&self) -> &Clock {
+        &self.account.clock
+    }
+
     /// What clients asked for and what it cost.
     pub fn ledger(&self) -> &Ledger {
         &self.account.ledger

@@ -136,7 +136,7 @@ impl Ledger {
         book.recent.clear();
     }
 
-    pub(crate) fn record(&self, entry: Entry<'_>) {
+    pub(crate) fn record(&self, entry: &Entry<'_>) {
         let mut book = self.book();
         book.number += 1;
         let number = book.number;
@@ -216,9 +216,9 @@ mod tests {
     #[test]
     fn requests_are_summed_by_operation_and_container() {
         let ledger = Ledger::default();
-        ledger.record(entry("a", 200));
-        ledger.record(entry("a", 404));
-        ledger.record(entry("b", 200));
+        ledger.record(&entry("a", 200));
+        ledger.record(&entry("a", 404));
+        ledger.record(&entry("b", 200));
         let snapshot = ledger.snapshot();
         assert_eq!(snapshot.lines.len(), 2);
         assert_eq!(
@@ -235,7 +235,7 @@ mod tests {
     fn the_log_and_the_list_of_containers_are_bounded() {
         let ledger = Ledger::default();
         for index in 0..CONTAINERS_MAX + 50 {
-            ledger.record(entry(&format!("c{index:05}"), 200));
+            ledger.record(&entry(&format!("c{index:05}"), 200));
         }
         let snapshot = ledger.snapshot();
         assert_eq!(snapshot.recent.len(), RECENT_MAX);

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Response, StatusCode};
@@ -23,6 +24,9 @@ pub(crate) struct Management {
 }
 
 type Answer = (StatusCode, Value);
+
+/// Furthest the clock is put forward at once.
+const SECONDS_MAX: f64 = 1e9;
 
 impl Management {
     pub(crate) fn new(account: Arc<Account>, traffic: Arc<Traffic>, endpoint: String) -> Self {
@@ -52,13 +56,17 @@ impl Management {
                 (StatusCode::NO_CONTENT, Value::Null)
             }
             ("DELETE", ["faults", id]) => self.remove_fault(id),
-            (_, ["health" | "account" | "ledger" | "faults" | "metrics"] | ["faults", _]) => {
-                problem(StatusCode::METHOD_NOT_ALLOWED, &format!("{method} is not possible on {path}"))
-            }
+            ("POST", ["clock", "advance"]) => self.advance_clock(body),
+            (
+                _,
+                ["health" | "account" | "ledger" | "faults" | "metrics"]
+                | ["faults", _]
+                | ["clock", "advance"],
+            ) => problem(StatusCode::METHOD_NOT_ALLOWED, &format!("{method} is not possible on {path}")),
             _ => problem(
                 StatusCode::NOT_FOUND,
                 "known paths: GET /health, GET /account, GET and DELETE /ledger, GET, POST and DELETE /faults, \
-                 DELETE /faults/{id}, GET /metrics",
+                 DELETE /faults/{id}, POST /clock/advance, GET /metrics",
             ),
         };
         json_response(status, &body)
@@ -80,6 +88,17 @@ impl Management {
             Ok(id) if self.account.faults.remove(id) => (StatusCode::NO_CONTENT, Value::Null),
             _ => problem(StatusCode::NOT_FOUND, "no fault rule has this id; GET /faults lists them"),
         }
+    }
+
+    /// `{"seconds": 3600}` puts the clock of the account forward, so that what expires can be seen to expire.
+    fn advance_clock(&self, body: &[u8]) -> Answer {
+        let body: Value = serde_json::from_slice(body).unwrap_or_default();
+        let Some(seconds) = body["seconds"].as_f64().filter(|seconds| (0.0..=SECONDS_MAX).contains(seconds))
+        else {
+            return problem(StatusCode::BAD_REQUEST, "the body must be {\"seconds\": n} with 0 <= n <= 1e9");
+        };
+        self.account.clock.advance(Duration::from_secs_f64(seconds));
+        (StatusCode::OK, json!({"now": cosmos_wire::date::format(self.account.clock.now())}))
     }
 
     fn metrics(&self) -> String {

@@ -25,6 +25,7 @@ const ENGINE: &str = "STORAGE_BENCH_ENGINE";
 const FOLDER: &str = "STORAGE_BENCH_FOLDER";
 const STAGE: &str = "STORAGE_BENCH_STAGE";
 const ROUNDS: usize = 3;
+/// The stage is named after it.
 const DOCUMENTS: u64 = 50_000;
 const CACHE_BYTES: u64 = 32 << 20;
 const TIME: Duration = Duration::from_millis(1_500);
@@ -52,14 +53,23 @@ fn main() {
     fs::write(&path, json.to_string()).expect("the target folder can be written");
 }
 
-/// One round of one engine: three processes on one folder, of which the second is killed.
+/// One round of one engine: a process for each stage, killed at its end, on a folder per data set.
 fn measure(engine: &str) -> Figures {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut figures = Figures::new();
-    let stages: &[&str] = if engine == "memory" { &["load"] } else { &["durable", "load", "reopen"] };
-    for stage in stages {
-        // The flushed writes and the loaded data do not share a folder, so that sizes compare.
-        let place = folder.path().join(if *stage == "durable" { "durable" } else { "loaded" });
+    let stages: &[(&str, &str)] = if engine == "memory" {
+        &[("load", "50,000 documents")]
+    } else {
+        &[
+            ("durable", "durable"),
+            ("fill", "500 documents"),
+            ("reopen", "500 documents"),
+            ("load", "50,000 documents"),
+            ("reopen", "50,000 documents"),
+        ]
+    };
+    for (stage, data) in stages {
+        let place = folder.path().join(data);
         fs::create_dir_all(&place).expect("a folder");
         let mut child = Command::new(env::current_exe().expect("this program"))
             .env(ENGINE, engine)
@@ -74,7 +84,7 @@ fn measure(engine: &str) -> Figures {
             figures.insert(name.to_owned(), value.parse().expect("a number"));
         }
         child.kill().and_then(|()| child.wait()).expect("it is ours");
-        figures.insert("disk, loaded (MB)".into(), disk_bytes(&place).expect("files") as f64 / 1e6);
+        figures.insert("disk, at the end (MB)".into(), disk_bytes(&place).expect("files") as f64 / 1e6);
     }
     figures
 }
@@ -90,12 +100,16 @@ fn run_stage(engine: &str, stage: &str, folder: &Path) {
     };
     match stage {
         "durable" => {
-            say("open, new store (ms)", time(|| drop(open(Durability::Fsync))));
-            say("open, empty store (ms)", time(|| drop(open(Durability::Fsync))));
+            let start = Instant::now();
             let storage = open(Durability::Fsync);
+            say("open, new store (ms)", milliseconds(start));
+            drop(storage);
+            let start = Instant::now();
+            let storage = open(Durability::Fsync);
+            say("open, empty store (ms)", milliseconds(start));
             for (position, writers) in [1, 16, 64].into_iter().enumerate() {
                 let writes = workload::write(&*storage, writers, TIME, position as u64 * 10_000_000);
-                say_writes(&format!("durable, {writers:2} writers"), &writes);
+                say_writes(&format!("durable, {writers:02} writers"), &writes);
             }
         }
         "load" => {
@@ -105,19 +119,21 @@ fn run_stage(engine: &str, stage: &str, folder: &Path) {
             say("memory, loaded and read (MB)", resident_peak_bytes() / 1e6);
             let writes = workload::write(&*storage, 16, TIME, 10_000_000);
             say_writes("not flushed, 16 writers", &writes);
-            // The next stage finds what a killed process leaves.
-            if engine != "memory" {
-                println!("kill me");
-                io::stdout().flush().expect("standard output");
-                io::stdin().read_line(&mut String::new()).expect("standard input");
-                loop {
-                    std::thread::park();
-                }
-            }
+            wait_for_kill();
+        }
+        "fill" => {
+            let storage = open(Durability::OsBuffered);
+            workload::load(&*storage, 500);
+            wait_for_kill();
         }
         _ => {
-            say("open, loaded and killed (ms)", time(|| drop(open(Durability::OsBuffered))));
-            say("open, loaded and closed (ms)", time(|| drop(open(Durability::OsBuffered))));
+            let data = folder.file_name().unwrap_or_default().to_string_lossy();
+            for end in ["killed", "closed"] {
+                let start = Instant::now();
+                let storage = open(Durability::OsBuffered);
+                say(&format!("open, {data}, {end} (ms)"), milliseconds(start));
+                drop(storage);
+            }
         }
     }
 }
@@ -142,10 +158,17 @@ fn say(name: &str, value: f64) {
     println!("{name}={value}");
 }
 
-fn time(act: impl FnOnce()) -> f64 {
-    let start = Instant::now();
-    act();
+fn milliseconds(start: Instant) -> f64 {
     start.elapsed().as_secs_f64() * 1e3
+}
+
+/// The next stage finds what a killed process leaves.
+fn wait_for_kill() {
+    println!("kill me");
+    io::stdout().flush().expect("standard output");
+    loop {
+        std::thread::park();
+    }
 }
 
 fn median(rounds: &[Figures]) -> Figures {

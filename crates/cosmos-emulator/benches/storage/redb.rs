@@ -41,16 +41,8 @@ impl RedbStorage {
         let database = match options.durability {
             Durability::Fsync => builder.create(path),
             Durability::OsBuffered => {
-                let file = io::Result::expect(
-                    std::fs::OpenOptions::new()
-                        .read(true)
-                        .write(true)
-                        .create(true)
-                        .truncate(false)
-                        .open(path),
-                    "a file can be made",
-                );
-                let file = FileBackend::new(file).expect("a file that nobody uses");
+                let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+                let file = FileBackend::new(file.expect("a file")).expect("a file that nobody uses");
                 builder.create_with_backend(Unflushed(file))
             }
         };

@@ -1,9 +1,8 @@
 //! Transactional batches and bulk requests.
 
 use bytes::{BufMut, Bytes, BytesMut};
-use serde::Deserialize;
+use cosmos_wire::batch::{Operation as Step, OperationType};
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 use super::{Reply, container, parse_key, partition_key, session_token};
 use crate::engine::{BatchMode, BatchOperation, BatchRequest, BatchResult, Conditions, ItemOp, Patch};
@@ -11,36 +10,12 @@ use crate::failure::Failure;
 use crate::http::{Account, Call};
 use crate::operation::Operation;
 
-/// Operations in one body; the engine refuses a batch of more than a hundred with the service's words.
-const OPERATIONS_MAX: usize = 100_000;
-
-/// One operation as the body spells it.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Step<'a> {
-    operation_type: String,
-    id: Option<String>,
-    #[serde(borrow)]
-    resource_body: Option<&'a RawValue>,
-    if_match: Option<String>,
-    if_none_match: Option<String>,
-    partition_key: Option<Value>,
-    #[serde(default)]
-    minimal_return_preference: bool,
-}
-
 /// Serves a batch or a bulk request.
 pub(crate) fn run(account: &Account, call: &Call) -> Result<Reply, Failure> {
     let asked = call.asked();
     let container = container(account, call)?;
-    let steps: Vec<Step<'_>> = serde_json::from_slice(&call.body).map_err(|error| unreadable(&error))?;
-    if steps.len() > OPERATIONS_MAX {
-        return Err(Failure::bad_request("Batch request has more operations than what is supported."));
-    }
-    let minimal: Vec<bool> =
-        steps.iter().map(|step| step.minimal_return_preference || asked.wants_minimal()).collect();
-    let is_read: Vec<bool> =
-        steps.iter().map(|step| step.operation_type.eq_ignore_ascii_case("read")).collect();
+    let steps: Vec<Step> = serde_json::from_slice(&call.body).map_err(|error| unreadable(&error))?;
+    let is_read: Vec<bool> = steps.iter().map(|step| step.operation_type == OperationType::Read).collect();
     let count = steps.len();
     let request = BatchRequest {
         mode: match (call.operation, asked.continues_on_error()) {
@@ -54,7 +29,8 @@ pub(crate) fn run(account: &Account, call: &Call) -> Result<Reply, Failure> {
         session_token: session_token(account, &asked),
     };
     let answer = account.engine.batch(&container, request)?;
-    let keep = |index: usize| is_read[index] || !minimal[index];
+    let minimal = asked.wants_minimal();
+    let keep = |index: usize| is_read[index] || !minimal;
     Ok(Reply {
         status: answer.status,
         body: body(&answer.results, keep),
@@ -73,39 +49,26 @@ fn unreadable(error: &serde_json::Error) -> Failure {
     ))
 }
 
-fn operation(step: Step<'_>) -> Result<BatchOperation, Failure> {
-    let named = step.operation_type.to_ascii_lowercase();
-    let id = || {
-        step.id
-            .clone()
-            .ok_or_else(|| Failure::bad_request(format!("A {named} operation of a batch needs an id.")))
-    };
-    let body = || match step.resource_body {
+fn operation(step: Step) -> Result<BatchOperation, Failure> {
+    let kind = step.operation_type;
+    let lacks = |what: &str| Failure::bad_request(format!("A {kind:?} operation of a batch needs {what}."));
+    let id = || step.id.clone().ok_or_else(|| lacks("an id"));
+    let body = || match &step.resource_body {
         Some(raw) => Ok(Bytes::copy_from_slice(raw.get().as_bytes())),
-        None => Err(Failure::bad_request(format!("A {named} operation of a batch needs a resourceBody."))),
+        None => Err(lacks("a resourceBody")),
     };
-    let op = match named.as_str() {
-        "create" => ItemOp::Create { body: body()? },
-        "upsert" => ItemOp::Upsert { body: body()? },
-        "replace" => ItemOp::Replace { id: id()?, body: body()? },
-        "read" => ItemOp::Read { id: id()? },
-        "delete" => ItemOp::Delete { id: id()? },
-        "patch" => ItemOp::Patch { id: id()?, patch: Patch::parse(&body()?)? },
-        other => {
-            return Err(Failure::bad_request(format!(
-                "The operationType '{other}' of a batch is not supported."
-            )));
-        }
-    };
-    let partition_key = match &step.partition_key {
-        None | Some(Value::Null) => None,
-        Some(Value::String(text)) => Some(parse_key(text)?),
-        Some(key) => Some(parse_key(&key.to_string())?),
+    let op = match kind {
+        OperationType::Create => ItemOp::Create { body: body()? },
+        OperationType::Upsert => ItemOp::Upsert { body: body()? },
+        OperationType::Replace => ItemOp::Replace { id: id()?, body: body()? },
+        OperationType::Read => ItemOp::Read { id: id()? },
+        OperationType::Delete => ItemOp::Delete { id: id()? },
+        OperationType::Patch => ItemOp::Patch { id: id()?, patch: Patch::parse(&body()?)? },
     };
     Ok(BatchOperation {
         op,
+        partition_key: step.partition_key.as_deref().map(parse_key).transpose()?,
         conditions: Conditions { if_match: step.if_match, if_none_match: step.if_none_match },
-        partition_key,
     })
 }
 
@@ -142,7 +105,7 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<Vec<BatchOperation>, u16> {
-        let steps: Vec<Step<'_>> = serde_json::from_str(text).map_err(|error| unreadable(&error).status)?;
+        let steps: Vec<Step> = serde_json::from_str(text).map_err(|error| unreadable(&error).status)?;
         steps.into_iter().map(operation).collect::<Result<_, _>>().map_err(|failure| failure.status)
     }
 

@@ -29,11 +29,11 @@ pub(crate) fn replace(account: &Account, call: &Call) -> Result<Reply, Failure> 
 }
 
 pub(crate) fn list(account: &Account, call: &Call) -> Result<Reply, Failure> {
-    feed(call, account.engine.containers(database::name(call)?)?, "DocumentCollections")
+    feed(call, &account.engine.containers(database::name(call)?)?, "DocumentCollections")
 }
 
 pub(crate) fn query(account: &Account, call: &Call) -> Result<Reply, Failure> {
-    resource::query(call, account.engine.containers(database::name(call)?)?, "DocumentCollections")
+    resource::query(account, call, account.engine.containers(database::name(call)?)?, "DocumentCollections")
 }
 
 pub(crate) fn delete(account: &Account, call: &Call) -> Result<Reply, Failure> {

@@ -18,11 +18,11 @@ pub(crate) fn read(account: &Account, call: &Call) -> Result<Reply, Failure> {
 }
 
 pub(crate) fn list(account: &Account, call: &Call) -> Result<Reply, Failure> {
-    feed(call, account.engine.databases()?, "Databases")
+    feed(call, &account.engine.databases()?, "Databases")
 }
 
 pub(crate) fn query(account: &Account, call: &Call) -> Result<Reply, Failure> {
-    resource::query(call, account.engine.databases()?, "Databases")
+    resource::query(account, call, account.engine.databases()?, "Databases")
 }
 
 pub(crate) fn delete(account: &Account, call: &Call) -> Result<Reply, Failure> {

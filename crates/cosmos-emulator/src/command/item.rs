@@ -1,9 +1,10 @@
 //! One item: create, upsert, read, replace, patch, delete.
 
 use cosmos_wire::header;
+use cosmos_wire::partition_key::PartitionKey;
 
 use super::{Reply, container, decoded, partition_key, session_token, text};
-use crate::engine::{Conditions, ItemOp, ItemRequest, Patch};
+use crate::engine::{Conditions, Container, ItemOp, ItemRequest, Patch};
 use crate::failure::Failure;
 use crate::http::route::Target;
 use crate::http::{Account, Call};
@@ -14,9 +15,10 @@ pub(crate) fn run(account: &Account, call: &Call) -> Result<Reply, Failure> {
     let asked = call.asked();
     let container = container(account, call)?;
     let partition_key = partition_key(&asked)?;
+    let id = id(account, call, &container, partition_key.as_ref())?;
     let request = ItemRequest {
         partition_key,
-        op: operation(call)?,
+        op: operation(call, id)?,
         conditions: Conditions {
             if_match: text(&asked, header::IF_MATCH),
             if_none_match: text(&asked, header::IF_NONE_MATCH),
@@ -36,11 +38,23 @@ pub(crate) fn run(account: &Account, call: &Call) -> Result<Reply, Failure> {
     })
 }
 
-fn operation(call: &Call) -> Result<ItemOp, Failure> {
-    let id = match &call.route.target {
-        Target::Item(_, id) => id.clone(),
-        _ => String::new(),
-    };
+/// The id of the item in the path. Below a container that is addressed by its resource id, so is the item.
+fn id(
+    account: &Account,
+    call: &Call,
+    container: &Container,
+    key: Option<&PartitionKey>,
+) -> Result<String, Failure> {
+    match (&call.route.target, key) {
+        (Target::Item(path, rid), Some(key)) if path.container != container.name() => {
+            account.engine.item_id_of_rid(container, key, rid)
+        }
+        (Target::Item(_, id), _) => Ok(id.clone()),
+        _ => Ok(String::new()),
+    }
+}
+
+fn operation(call: &Call, id: String) -> Result<ItemOp, Failure> {
     Ok(match call.operation {
         Operation::CreateItem => ItemOp::Create { body: decoded(&call.body)? },
         Operation::UpsertItem => ItemOp::Upsert { body: decoded(&call.body)? },

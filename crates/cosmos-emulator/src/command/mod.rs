@@ -14,9 +14,9 @@ mod resource;
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use cosmos_wire::header;
 use cosmos_wire::number::{self, Style};
 use cosmos_wire::partition_key::PartitionKey;
+use cosmos_wire::{binary_json, header};
 use http::{HeaderName, HeaderValue};
 use serde_json::Value;
 
@@ -193,20 +193,15 @@ fn scope(asked: &Asked<'_>) -> Result<Scope, Failure> {
 
 /// A body as JSON text: Cosmos binary is turned into it.
 fn decoded(body: &Bytes) -> Result<Bytes, Failure> {
-    match body.first() {
-        Some(&BINARY_MARK) => Err(invalid_payload()),
-        Some(_) => Ok(body.clone()),
-        None => Err(invalid_payload()),
+    if binary_json::is_binary(body) {
+        let value = binary_json::decode(body).map_err(|_| invalid_payload())?;
+        return Ok(value.to_string().into());
     }
+    if body.is_empty() {
+        return Err(invalid_payload());
+    }
+    Ok(body.clone())
 }
-
-/// A body as a JSON value.
-fn json_body(call: &Call) -> Result<Value, Failure> {
-    serde_json::from_slice(&decoded(&call.body)?).map_err(|_| invalid_payload())
-}
-
-/// First byte of Cosmos binary JSON.
-const BINARY_MARK: u8 = 0x80;
 
 fn invalid_payload() -> Failure {
     Failure::bad_request("The request payload is invalid. Ensure to provide a valid request payload.")

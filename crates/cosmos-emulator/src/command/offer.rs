@@ -15,11 +15,11 @@ pub(crate) fn read(account: &Account, call: &Call) -> Result<Reply, Failure> {
 }
 
 pub(crate) fn list(account: &Account, call: &Call) -> Result<Reply, Failure> {
-    Ok(settled(feed(call, account.engine.offers()?, "Offers")?))
+    Ok(settled(feed(call, &account.engine.offers()?, "Offers")?))
 }
 
 pub(crate) fn query(account: &Account, call: &Call) -> Result<Reply, Failure> {
-    Ok(settled(resource::query(call, account.engine.offers()?, "Offers")?))
+    Ok(settled(resource::query(account, call, account.engine.offers()?, "Offers")?))
 }
 
 pub(crate) fn replace(account: &Account, call: &Call) -> Result<Reply, Failure> {

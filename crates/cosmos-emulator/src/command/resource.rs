@@ -4,11 +4,13 @@ use cosmos_wire::header;
 use cosmos_wire::number::Style;
 use serde_json::Value;
 
+use super::query::question;
 use super::{Envelope, Reply, page_size, text};
 use crate::engine::{ResourceFeed, ResourceReply, Throughput};
 use crate::failure::Failure;
-use crate::http::Call;
 use crate::http::headers::Asked;
+use crate::http::{Account, Call};
+use crate::sql::{self, List, PageLimits, Prepared};
 
 /// The answer to a request for one resource.
 pub(super) fn reply(answer: ResourceReply) -> Reply {
@@ -21,7 +23,7 @@ pub(super) fn reply(answer: ResourceReply) -> Reply {
 }
 
 /// A page of a list of resources.
-pub(super) fn feed(call: &Call, list: ResourceFeed, member: &'static str) -> Result<Reply, Failure> {
+pub(super) fn feed(call: &Call, list: &ResourceFeed, member: &'static str) -> Result<Reply, Failure> {
     let asked = call.asked();
     let rows_max = page_size(&asked)?.rows_max();
     let start = start(&asked)?.min(list.resources.len());
@@ -37,9 +39,28 @@ pub(super) fn feed(call: &Call, list: ResourceFeed, member: &'static str) -> Res
     })
 }
 
-/// A page of the resources that a query selects.
-pub(super) fn query(call: &Call, list: ResourceFeed, member: &'static str) -> Result<Reply, Failure> {
-    feed(call, list, member)
+/// A page of what a query makes of the resources.
+pub(super) fn query(
+    account: &Account,
+    call: &Call,
+    list: ResourceFeed,
+    member: &'static str,
+) -> Result<Reply, Failure> {
+    let asked = call.asked();
+    let question = question(call)?;
+    let prepared = Prepared::new(&sql::parse(&question.text)?, &question.parameters)?;
+    let limits = PageLimits { items_max: page_size(&asked)?.rows_max(), ..PageLimits::default() };
+    let continuation = asked.text(header::CONTINUATION);
+    let page = prepared.page(&List::new(list.resources), &limits, continuation, account.clock.now())?;
+    Ok(Reply {
+        status: 200,
+        body: Envelope::new(&list.rid, member).values(&page.rows, Style::Query),
+        charge: list.charge,
+        item_count: Some(page.rows.len()),
+        continuation: page.continuation,
+        documents_visited: page.visited,
+        ..Reply::default()
+    })
 }
 
 /// Continuations of these lists say how many resources were passed.

@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 
-use super::encode;
+use super::index::encode;
 
 const META: u8 = 0x01;
 const DATABASE: u8 = 0x02;

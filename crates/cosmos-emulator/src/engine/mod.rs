@@ -7,20 +7,29 @@
 //!
 //! Everything is synchronous, takes `&self`, and depends on nothing but the store and the clock it was given.
 
-mod api;
-mod encode;
+mod batch;
+mod catalog;
+mod container;
+mod document;
+mod feed;
+mod index;
+mod item;
 mod json;
 mod key;
+mod partition;
 mod patch;
-mod path;
-mod policy;
+mod query;
 pub mod quota;
 mod request;
-mod terms;
+mod scope;
+mod sweep;
+#[cfg(test)]
+mod tests;
+mod writer;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-pub use api::Container;
+pub use container::Container;
 pub use patch::{OPERATIONS_MAX as PATCH_OPERATIONS_MAX, Operation as PatchOperation, Patch, Pointer};
 pub use request::{
     BatchMode, BatchOperation, BatchReply, BatchRequest, BatchResult, Conditions, DocumentPage, FeedPage,
@@ -28,8 +37,11 @@ pub use request::{
     QueryRequest, RangesReply, ReadFeedRequest, ResourceFeed, ResourceReply, Scope, Standing, Throughput,
 };
 
+use self::catalog::{Catalog, Numbers};
+use self::container::IndexState;
+use crate::Failure;
 use crate::clock::Clock;
-use crate::storage::{Storage, StorageError};
+use crate::storage::{Batch, Storage, StorageError, Ticket};
 
 /// How an engine behaves; the default is an account as Azure makes it.
 #[derive(Debug, Clone, Default)]
@@ -43,6 +55,9 @@ pub struct Engine {
     storage: Arc<dyn Storage>,
     clock: Clock,
     options: EngineOptions,
+    catalog: RwLock<Catalog>,
+    /// Held by whoever changes the catalog or the shape of a container.
+    control: Mutex<Numbers>,
 }
 
 impl Engine {
@@ -55,7 +70,20 @@ impl Engine {
         clock: Clock,
         options: EngineOptions,
     ) -> Result<Self, StorageError> {
-        Ok(Self { storage, clock, options })
+        let numbers = Numbers::load(&*storage)?;
+        let catalog = Catalog::load(&*storage)?;
+        let engine =
+            Self { storage, clock, options, catalog: RwLock::new(catalog), control: Mutex::new(numbers) };
+        let containers: Vec<_> = engine.catalog().all_containers().map(Arc::clone).collect();
+        for container in containers {
+            let shape = container.shape();
+            if shape.index == IndexState::Building {
+                engine
+                    .reshape(&container, (*shape).clone())
+                    .map_err(|failure| StorageError(failure.message))?;
+            }
+        }
+        Ok(engine)
     }
 
     /// The clock this engine was given.
@@ -71,5 +99,27 @@ impl Engine {
     /// The options this engine was opened with.
     pub fn options(&self) -> &EngineOptions {
         &self.options
+    }
+
+    pub(crate) fn commit(&self, batch: Batch) -> Result<Ticket, Failure> {
+        self.storage.commit(batch).map_err(|error| request::storage_failed(&error))
+    }
+
+    fn catalog(&self) -> RwLockReadGuard<'_, Catalog> {
+        self.catalog.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn catalog_mut(&self) -> RwLockWriteGuard<'_, Catalog> {
+        self.catalog.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn control(&self) -> MutexGuard<'_, Numbers> {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("options", &self.options).finish_non_exhaustive()
     }
 }

@@ -1,5 +1,6 @@
 //! Who may ask: master-key signatures, their age, and the key that only reads.
 
+use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
 use cosmos_wire::header;
@@ -60,11 +61,11 @@ impl Guard {
                 &token.signature,
             )
         };
-        if links(route).iter().any(|link| signed(link, &self.master)) {
+        if spellings(route).any(|link| signed(&link, &self.master)) {
             return fresh(x_ms_date, date, now);
         }
         if let Some(key) = &self.read_only
-            && links(route).iter().any(|link| signed(link, key))
+            && spellings(route).any(|link| signed(&link, key))
         {
             fresh(x_ms_date, date, now)?;
             return if operation.is_write() { Err(read_only()) } else { Ok(()) };
@@ -80,18 +81,14 @@ impl Guard {
     }
 }
 
-/// The spellings of the signed link, likeliest first: names as they are; resource ids in lower case, as the whole
-/// path or as the last id alone.
-fn links(route: &Route) -> Vec<String> {
-    let link = &route.link;
-    let lower = link.to_lowercase();
-    let mut spellings = vec![link.clone()];
-    if let Some(last) = link.rsplit('/').next().filter(|last| looks_like_rid(last)) {
-        spellings.push(last.to_lowercase());
-        spellings.push(last.to_owned());
-        spellings.push(lower);
-    }
-    spellings
+/// The spellings of the signed link, likeliest first: names as they are; resource ids in lower case, alone or as the
+/// whole path.
+fn spellings(route: &Route) -> impl Iterator<Item = Cow<'_, str>> {
+    let last = route.link.rsplit('/').next().filter(|last| looks_like_rid(last));
+    let others = last.into_iter().flat_map(|last| {
+        [Cow::Owned(last.to_lowercase()), Cow::Borrowed(last), Cow::Owned(route.link.to_lowercase())]
+    });
+    std::iter::once(Cow::Borrowed(route.link.as_str())).chain(others)
 }
 
 fn looks_like_rid(text: &str) -> bool {
@@ -102,11 +99,8 @@ fn looks_like_rid(text: &str) -> bool {
 fn fresh(x_ms_date: &str, date: &str, now: SystemTime) -> Result<(), Failure> {
     let text = if x_ms_date.is_empty() { date } else { x_ms_date };
     let then = cosmos_wire::date::parse(text).ok_or_else(malformed_date)?;
-    let distance = match now.duration_since(then) {
-        Ok(age) => age,
-        Err(ahead) => ahead.duration(),
-    };
-    if distance > SKEW_MAX {
+    // A clock that was put forward must not lock everybody out: the machine's own time counts as well.
+    if distance(then, now) > SKEW_MAX && distance(then, SystemTime::now()) > SKEW_MAX {
         return Err(Failure::new(
             403,
             format!(
@@ -118,6 +112,10 @@ fn fresh(x_ms_date: &str, date: &str, now: SystemTime) -> Result<(), Failure> {
         ));
     }
     Ok(())
+}
+
+fn distance(one: SystemTime, other: SystemTime) -> Duration {
+    other.duration_since(one).unwrap_or_else(|ahead| ahead.duration())
 }
 
 fn missing_authorization() -> Failure {
@@ -179,7 +177,7 @@ mod tests {
     use super::*;
     use crate::http::route::route;
 
-    const DATE: &str = "Tue, 10 Nov 2026 09:00:00 GMT";
+    const DATE: &str = "Tue, 10 Nov 2015 09:00:00 GMT";
     const READ_ONLY: &str = "cmVhZC1vbmx5LWtleS1mb3ItdGVzdHM=";
 
     fn guard() -> Guard {

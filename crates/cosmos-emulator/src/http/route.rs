@@ -57,7 +57,7 @@ pub(crate) fn route(path: &str) -> Result<Route, Failure> {
     let parts: Vec<&str> = segments.iter().map(String::as_str).collect();
     let target = target(&parts).ok_or_else(invalid_url)?;
     let kind = parts.iter().step_by(2).next_back().map_or("", |kind| known_kind(kind));
-    let signed = if parts.len() % 2 == 0 { parts.len() } else { parts.len() - 1 };
+    let signed = if parts.len().is_multiple_of(2) { parts.len() } else { parts.len() - 1 };
     let container = match &target {
         Target::Container(_) | Target::Items(_) | Target::Item(..) | Target::Ranges(_) => {
             Some(parts[..4].join("/"))
@@ -194,41 +194,41 @@ mod tests {
 
     use super::*;
 
-    fn ask(method: Method, path: &str, headers: &[(&'static str, &'static str)]) -> Result<Operation, u16> {
+    fn ask(method: &Method, path: &str, headers: &[(&'static str, &'static str)]) -> Result<Operation, u16> {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             map.insert(*name, HeaderValue::from_static(value));
         }
         let route = route(path).map_err(|failure| failure.status)?;
-        operation(&method, &route.target, &Asked::new(&map)).map_err(|failure| failure.status)
+        operation(method, &route.target, &Asked::new(&map)).map_err(|failure| failure.status)
     }
 
     #[test]
     fn paths_and_verbs_name_operations() {
         let docs = "/dbs/d/colls/c/docs";
-        assert_eq!(ask(Method::GET, "/", &[]), Ok(Operation::ReadAccount));
-        assert_eq!(ask(Method::GET, "", &[]), Ok(Operation::ReadAccount));
-        assert_eq!(ask(Method::POST, "/dbs", &[]), Ok(Operation::CreateDatabase));
+        assert_eq!(ask(&Method::GET, "/", &[]), Ok(Operation::ReadAccount));
+        assert_eq!(ask(&Method::GET, "", &[]), Ok(Operation::ReadAccount));
+        assert_eq!(ask(&Method::POST, "/dbs", &[]), Ok(Operation::CreateDatabase));
         assert_eq!(
-            ask(Method::POST, "/dbs/", &[("x-ms-documentdb-isquery", "True")]),
+            ask(&Method::POST, "/dbs/", &[("x-ms-documentdb-isquery", "True")]),
             Ok(Operation::QueryDatabases)
         );
-        assert_eq!(ask(Method::PUT, "/dbs/d/colls/c", &[]), Ok(Operation::ReplaceContainer));
-        assert_eq!(ask(Method::GET, "/dbs/d/colls/c/pkranges", &[]), Ok(Operation::ReadRanges));
-        assert_eq!(ask(Method::POST, docs, &[]), Ok(Operation::CreateItem));
+        assert_eq!(ask(&Method::PUT, "/dbs/d/colls/c", &[]), Ok(Operation::ReplaceContainer));
+        assert_eq!(ask(&Method::GET, "/dbs/d/colls/c/pkranges", &[]), Ok(Operation::ReadRanges));
+        assert_eq!(ask(&Method::POST, docs, &[]), Ok(Operation::CreateItem));
         assert_eq!(
-            ask(Method::POST, docs, &[("x-ms-documentdb-is-upsert", "True")]),
+            ask(&Method::POST, docs, &[("x-ms-documentdb-is-upsert", "True")]),
             Ok(Operation::UpsertItem)
         );
-        assert_eq!(ask(Method::POST, docs, &[("x-ms-documentdb-query", "true")]), Ok(Operation::Query));
+        assert_eq!(ask(&Method::POST, docs, &[("x-ms-documentdb-query", "true")]), Ok(Operation::Query));
         assert_eq!(
-            ask(Method::POST, docs, &[("content-type", "application/query+json")]),
+            ask(&Method::POST, docs, &[("content-type", "application/query+json")]),
             Ok(Operation::Query)
         );
-        assert_eq!(ask(Method::GET, docs, &[("a-im", "Incremental Feed")]), Ok(Operation::ChangeFeed));
+        assert_eq!(ask(&Method::GET, docs, &[("a-im", "Incremental Feed")]), Ok(Operation::ChangeFeed));
         assert_eq!(
             ask(
-                Method::POST,
+                &Method::POST,
                 docs,
                 &[("x-ms-cosmos-is-query-plan-request", "True"), ("x-ms-documentdb-isquery", "True")]
             ),
@@ -236,25 +236,28 @@ mod tests {
         );
         assert_eq!(
             ask(
-                Method::POST,
+                &Method::POST,
                 docs,
                 &[("x-ms-cosmos-is-batch-request", "True"), ("x-ms-cosmos-batch-atomic", "True")]
             ),
             Ok(Operation::Batch)
         );
-        assert_eq!(ask(Method::POST, docs, &[("x-ms-cosmos-is-batch-request", "True")]), Ok(Operation::Bulk));
+        assert_eq!(
+            ask(&Method::POST, docs, &[("x-ms-cosmos-is-batch-request", "True")]),
+            Ok(Operation::Bulk)
+        );
     }
 
     #[test]
     fn wrong_paths_are_400_and_wrong_verbs_405() {
-        assert_eq!(ask(Method::GET, "/nothing", &[]), Err(400));
-        assert_eq!(ask(Method::GET, "/dbs/d/colls/c/docs/i/x", &[]), Err(400));
-        assert_eq!(ask(Method::GET, "/dbs/%zz", &[]), Err(400));
-        assert_eq!(ask(Method::GET, "/a/b/c/d/e/f/g/h/i/j/k", &[]), Err(400));
-        assert_eq!(ask(Method::DELETE, "/", &[]), Err(405));
-        assert_eq!(ask(Method::PATCH, "/dbs/d", &[]), Err(405));
-        assert_eq!(ask(Method::POST, "/dbs/d/users", &[]), Err(405));
-        assert_eq!(ask(Method::GET, "/dbs/d/users/u", &[]), Err(404));
+        assert_eq!(ask(&Method::GET, "/nothing", &[]), Err(400));
+        assert_eq!(ask(&Method::GET, "/dbs/d/colls/c/docs/i/x", &[]), Err(400));
+        assert_eq!(ask(&Method::GET, "/dbs/%zz", &[]), Err(400));
+        assert_eq!(ask(&Method::GET, "/a/b/c/d/e/f/g/h/i/j/k", &[]), Err(400));
+        assert_eq!(ask(&Method::DELETE, "/", &[]), Err(405));
+        assert_eq!(ask(&Method::PATCH, "/dbs/d", &[]), Err(405));
+        assert_eq!(ask(&Method::POST, "/dbs/d/users", &[]), Err(405));
+        assert_eq!(ask(&Method::GET, "/dbs/d/users/u", &[]), Err(404));
     }
 
     #[test]

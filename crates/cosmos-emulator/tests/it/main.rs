@@ -1,3 +1,14 @@
 //! What the emulator promises, one module per subject.
 
+mod auth;
+mod batch;
+mod client;
+mod faults;
+mod items;
+mod ledger;
+mod limits;
+mod persistence;
+mod query;
+mod resources;
 mod storage;
+mod wire;

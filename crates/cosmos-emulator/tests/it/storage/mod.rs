@@ -2,6 +2,7 @@
 
 mod crash;
 mod folder;
+#[cfg(unix)]
 mod full;
 mod model;
 mod random;

@@ -8,7 +8,7 @@ use cosmos_emulator::storage::mirror::Mirror;
 use cosmos_emulator::storage::{Batch, MemoryStorage, Order, Storage};
 
 use super::random::Random;
-use super::{batch, delete, open_disk, put};
+use super::{batch, delete, open_disk, put, rows};
 
 #[test]
 fn memory_does_what_a_plain_map_does() {
@@ -146,4 +146,32 @@ fn keys_that_cannot_be_kept_are_refused_by_every_store() {
     assert_eq!(mirror.get(b"").unwrap(), None);
     mirror.commit(batch([put(vec![1; 65_535], vec![7; 3 << 20])])).unwrap();
     assert_eq!(mirror.get(&[1; 65_535]).unwrap().unwrap().len(), 3 << 20);
+}
+
+#[test]
+fn a_store_that_was_emptied_and_closed_takes_new_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = |number: usize| format!("{number:04}");
+    // Enough rows that closing writes them out and empties the journal.
+    let fill = |storage: &dyn Storage, value: u8| {
+        for number in 0..300 {
+            storage.commit(batch([put(key(number), vec![value; 8_000])])).unwrap();
+        }
+    };
+    for round in 0..4 {
+        let storage = open_disk(folder.path());
+        assert_eq!(rows(&storage).unwrap(), [], "round {round}: the store was emptied");
+        fill(&storage, round);
+        if round % 2 == 0 {
+            drop(storage);
+            let storage = open_disk(folder.path());
+            assert_eq!(rows(&storage).unwrap().len(), 300, "round {round}");
+            storage.commit(batch((0..300).map(|number| delete(key(number))))).unwrap();
+        } else {
+            storage.commit(batch((0..300).map(|number| delete(key(number))))).unwrap();
+        }
+    }
+    let storage = open_disk(folder.path());
+    fill(&storage, 9);
+    assert!(rows(&storage).unwrap().iter().all(|(_, value)| value[0] == 9));
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::encode;
 use super::path::{PathId, value_at};
 use super::policy::{Cursor, Mode, Policy};
-use crate::sql::source::{Direction, Path};
+use crate::sql::source::{Direction, Path, Step};
 
 /// The terms of one document, in one buffer.
 #[derive(Debug, Default)]
@@ -59,7 +59,7 @@ impl Terms {
 }
 
 /// Finds the terms of a document. `tracked` paths have a term even where the document has no value.
-pub(crate) fn terms(document: &Value, timestamp: u64, policy: &Policy, tracked: &[Path]) -> Terms {
+pub(crate) fn terms(document: &Value, timestamp: u64, rid: u64, policy: &Policy, tracked: &[Path]) -> Terms {
     let mut terms = Terms::default();
     if policy.mode == Mode::None {
         return terms;
@@ -84,7 +84,7 @@ pub(crate) fn terms(document: &Value, timestamp: u64, policy: &Policy, tracked: 
         for (path, direction) in &composite.paths {
             let from = terms.bytes.len();
             match path.as_slice() {
-                [crate::sql::source::Step::Property(name)] if &**name == "_ts" => {
+                [Step::Property(name)] if &**name == "_ts" => {
                     encode::push(&mut terms.bytes, Some(&Value::from(timestamp)));
                 }
                 path => encode::push(&mut terms.bytes, value_at(document, path)),
@@ -92,6 +92,10 @@ pub(crate) fn terms(document: &Value, timestamp: u64, policy: &Policy, tracked: 
             if *direction == Direction::Descending {
                 terms.bytes[from..].iter_mut().for_each(|byte| *byte = !*byte);
             }
+        }
+        // Ties follow the first direction, so where that is descending the creation order is turned around too.
+        if composite.paths.first().is_some_and(|(_, direction)| *direction == Direction::Descending) {
+            terms.bytes.extend_from_slice(&(!rid).to_be_bytes());
         }
         terms.close(composite.id, start);
     }
@@ -105,8 +109,7 @@ pub(crate) fn is_system_property(name: &str) -> bool {
 }
 
 /// Values at a path with array steps, encoded.
-pub(crate) fn encoded_values(document: &Value, path: &[crate::sql::source::Step]) -> Vec<Vec<u8>> {
-    use crate::sql::source::Step;
+pub(crate) fn encoded_values(document: &Value, path: &[Step]) -> Vec<Vec<u8>> {
     let mut nodes = vec![document];
     for step in path {
         nodes = nodes
@@ -183,13 +186,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::engine::policy::normalise;
+    use crate::engine::index::policy::normalise;
 
     #[test]
     fn equal_documents_change_nothing_and_others_only_what_differs() {
         let (_, policy) = normalise(None).expect("default");
-        let old = terms(&json!({"id": "1", "a": 1, "l": ["x", "y", "x"]}), 5, &policy, &[]);
-        let new = terms(&json!({"id": "1", "a": 2, "l": ["y", "x"]}), 5, &policy, &[]);
+        let old = terms(&json!({"id": "1", "a": 1, "l": ["x", "y", "x"]}), 5, 1, &policy, &[]);
+        let new = terms(&json!({"id": "1", "a": 2, "l": ["y", "x"]}), 5, 1, &policy, &[]);
         let mut seen = Vec::new();
         difference(&old, &new, |side, path, value| seen.push((side, path, value.to_vec())));
         let a = PathId::ROOT.property("a");
@@ -203,7 +206,7 @@ mod tests {
     fn charged_properties_are_the_indexed_values_without_the_id() {
         let (_, policy) = normalise(None).expect("default");
         assert_eq!(
-            terms(&json!({"id": "1", "pk": "p", "n": 1, "s": "t"}), 5, &policy, &[]).indexed_properties,
+            terms(&json!({"id": "1", "pk": "p", "n": 1, "s": "t"}), 5, 1, &policy, &[]).indexed_properties,
             3
         );
     }
@@ -211,8 +214,8 @@ mod tests {
     #[test]
     fn tracked_paths_have_a_term_without_a_value() {
         let (_, policy) = normalise(None).expect("default");
-        let path = vec![crate::sql::source::Step::Property("x".into())];
-        let found = terms(&json!({"id": "1"}), 5, &policy, std::slice::from_ref(&path));
+        let path = vec![Step::Property("x".into())];
+        let found = terms(&json!({"id": "1"}), 5, 1, &policy, std::slice::from_ref(&path));
         assert!(found.iter().any(|(id, value)| id == PathId::of(&path) && value == [encode::UNDEFINED]));
     }
 }

@@ -1,0 +1,132 @@
+//! Whether to try again at the same endpoint. Pure.
+
+use std::time::Duration;
+
+use super::outcome::Outcome;
+use crate::config::Retry;
+use crate::operation::request::Repeat;
+use crate::transport::{HttpErrorKind, Sent};
+
+/// What one operation has used up, over all its attempts, regions and legs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Budget {
+    pub(crate) attempts: u32,
+    pub(crate) throttles: u32,
+    pub(crate) waited: Duration,
+    pub(crate) has_changed_shard: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Let the operation decide.
+    Propagate,
+    /// Wait, then send again to the same endpoint.
+    Wait(Duration),
+    /// Send again at once, on another connection.
+    OtherShard,
+}
+
+pub(crate) fn verdict(outcome: &Outcome, repeat: Repeat, budget: &Budget, rules: &Retry) -> Verdict {
+    if budget.attempts >= rules.attempts_max {
+        return Verdict::Propagate;
+    }
+    match outcome {
+        // 3092 means the region lacks resources: another one is the remedy, not patience.
+        Outcome::Answered(answer) if answer.status.is_throttled() && answer.status.sub != 3092 => {
+            let wait = answer.retry_after().unwrap_or_else(|| backoff(rules, budget.throttles));
+            let is_within =
+                budget.throttles < rules.throttle_max && budget.waited + wait <= rules.throttle_wait_max;
+            if is_within { Verdict::Wait(wait) } else { Verdict::Propagate }
+        }
+        Outcome::Answered(_) => Verdict::Propagate,
+        Outcome::Broken(error) => {
+            let is_safe = match (error.sent, repeat) {
+                (Sent::No, _) | (Sent::Unknown, Repeat::Safe) => true,
+                (Sent::Unknown, Repeat::Unsafe) => false,
+            };
+            let is_about_a_connection = match error.kind {
+                HttpErrorKind::Closed | HttpErrorKind::Refused | HttpErrorKind::Protocol => true,
+                // No connection at all, or no time left: another connection would not help.
+                HttpErrorKind::Connect
+                | HttpErrorKind::Tls
+                | HttpErrorKind::AttemptTimeout
+                | HttpErrorKind::Deadline => false,
+            };
+            if is_safe && is_about_a_connection && !budget.has_changed_shard {
+                Verdict::OtherShard
+            } else {
+                Verdict::Propagate
+            }
+        }
+    }
+}
+
+/// Doubling pauses, bounded.
+pub(crate) fn backoff(rules: &Retry, times: u32) -> Duration {
+    rules.backoff.saturating_mul(1 << times.min(16)).min(rules.backoff_max)
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use cosmos_wire::status::Status;
+    use http::{HeaderMap, HeaderValue};
+
+    use super::super::outcome::Answer;
+    use super::*;
+    use crate::transport::HttpError;
+
+    fn answered(code: u16, sub: u32, retry_after_ms: Option<&'static str>) -> Outcome {
+        let mut headers = HeaderMap::new();
+        if let Some(ms) = retry_after_ms {
+            headers.insert("x-ms-retry-after-ms", HeaderValue::from_static(ms));
+        }
+        Outcome::Answered(Answer { status: Status::new(code, sub), headers, body: Bytes::new() })
+    }
+
+    fn broken(kind: HttpErrorKind, sent: Sent) -> Outcome {
+        Outcome::Broken(HttpError::new(kind, sent, "test"))
+    }
+
+    #[test]
+    fn verdicts() {
+        use HttpErrorKind::{AttemptTimeout, Closed, Connect, Deadline, Refused};
+        use Repeat::{Safe, Unsafe};
+        use Verdict::{OtherShard, Propagate, Wait};
+        let fresh = Budget::default();
+        let ms = Duration::from_millis;
+        let spent = Budget { throttles: 9, ..Budget::default() };
+        let waited = Budget { waited: Duration::from_secs(30), ..Budget::default() };
+        let moved = Budget { has_changed_shard: true, ..Budget::default() };
+        let exhausted = Budget { attempts: 20, ..Budget::default() };
+        let cases: Vec<(&str, Outcome, Repeat, &Budget, Verdict)> = vec![
+            ("success", answered(200, 0, None), Safe, &fresh, Propagate),
+            ("throttled, told how long", answered(429, 3200, Some("17")), Unsafe, &fresh, Wait(ms(17))),
+            ("throttled, not told", answered(429, 3200, None), Unsafe, &fresh, Wait(ms(20))),
+            ("throttled too often", answered(429, 3200, Some("1")), Safe, &spent, Propagate),
+            ("throttled too long", answered(429, 3200, Some("1")), Safe, &waited, Propagate),
+            ("region out of resources", answered(429, 3092, Some("1")), Safe, &fresh, Propagate),
+            ("unavailable", answered(503, 0, None), Safe, &fresh, Propagate),
+            ("never sent", broken(Refused, Sent::No), Unsafe, &fresh, OtherShard),
+            ("read broke", broken(Closed, Sent::Unknown), Safe, &fresh, OtherShard),
+            ("write broke", broken(Closed, Sent::Unknown), Unsafe, &fresh, Propagate),
+            ("read broke twice", broken(Closed, Sent::Unknown), Safe, &moved, Propagate),
+            ("no connection", broken(Connect, Sent::No), Safe, &fresh, Propagate),
+            ("attempt timed out", broken(AttemptTimeout, Sent::Unknown), Safe, &fresh, Propagate),
+            ("deadline", broken(Deadline, Sent::No), Safe, &fresh, Propagate),
+            ("attempts used up", answered(429, 3200, Some("1")), Safe, &exhausted, Propagate),
+        ];
+        let rules = Retry::default();
+        for (name, outcome, repeat, budget, expected) in cases {
+            assert_eq!(verdict(&outcome, repeat, budget, &rules), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn pauses_double_and_are_bounded() {
+        let rules = Retry::default();
+        let pauses: Vec<u128> = (0..9).map(|n| backoff(&rules, n).as_millis()).collect();
+        assert_eq!(pauses, [20, 40, 80, 160, 320, 640, 1280, 2000, 2000]);
+        assert_eq!(backoff(&rules, u32::MAX), rules.backoff_max);
+    }
+}

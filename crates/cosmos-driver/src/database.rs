@@ -1,0 +1,180 @@
+//! Databases.
+
+use bytes::Bytes;
+use cosmos_wire::header;
+use http::HeaderValue;
+use http::header::HeaderName;
+use http::uri::PathAndQuery;
+use serde::Serialize;
+
+use crate::container::Container;
+use crate::container::properties::ContainerProperties;
+use crate::driver::Driver;
+use crate::error::Error;
+use crate::limits;
+use crate::metadata::container::path_of;
+use crate::operation::request::{Kind, Operation};
+use crate::operation::{Call, run};
+use crate::options::{CallOptions, Throughput};
+use crate::response::Response;
+
+/// A database by name.
+#[derive(Clone, Debug)]
+pub struct Database {
+    driver: Driver,
+    id: String,
+}
+
+#[derive(Serialize)]
+struct NewDatabase<'a> {
+    id: &'a str,
+}
+
+impl Database {
+    pub(crate) fn new(driver: Driver, id: String) -> Self {
+        Self { driver, id }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// A container of it, by name. Nothing is sent.
+    ///
+    /// # Errors
+    /// When one of the names cannot be one.
+    pub fn container(&self, id: &str) -> Result<Container, Error> {
+        self.driver.container(&self.id, id)
+    }
+
+    /// Creates it; an existing one is a conflict.
+    ///
+    /// # Errors
+    /// As any operation.
+    pub async fn create(&self, options: CallOptions) -> Result<Response, Error> {
+        limits::resource_id("database", &self.id)?;
+        let mut operation =
+            Operation::new(Kind::CreateDatabase, "dbs", "".into(), PathAndQuery::from_static("/dbs"));
+        operation.body = json(&NewDatabase { id: &self.id })?;
+        self.run(operation, &options).await
+    }
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// As any operation.
+    pub async fn read(&self, options: CallOptions) -> Result<Response, Error> {
+        self.run(self.operation(Kind::ReadDatabase)?, &options).await
+    }
+
+    /// Deletes it with everything in it.
+    ///
+    /// # Errors
+    /// As any operation.
+    pub async fn delete(&self, options: CallOptions) -> Result<Response, Error> {
+        let response = self.run(self.operation(Kind::DeleteDatabase)?, &options).await?;
+        for ((database, _), cell) in self.driver.core.containers.load().iter() {
+            if *database == self.id {
+                cell.forget();
+            }
+        }
+        Ok(response)
+    }
+
+    /// Creates a container in it.
+    ///
+    /// # Errors
+    /// As any operation.
+    pub async fn create_container(
+        &self,
+        properties: &ContainerProperties,
+        throughput: Option<Throughput>,
+        options: CallOptions,
+    ) -> Result<Response, Error> {
+        let container = self.container(&properties.id)?;
+        let path = format!("{}/colls", self.path()?);
+        let mut operation = Operation::new(Kind::CreateContainer, "colls", self.link(), path_of(path)?);
+        operation.body = json(properties)?;
+        match throughput {
+            None => {}
+            Some(Throughput::Manual(units)) => {
+                operation
+                    .headers
+                    .push((HeaderName::from_static(header::OFFER_THROUGHPUT), HeaderValue::from(units)));
+            }
+            Some(Throughput::Autoscale { max }) => {
+                let settings =
+                    HeaderValue::try_from(format!(r#"{{"maxThroughput":{max}}}"#)).expect("plain ASCII");
+                operation.headers.push((HeaderName::from_static(header::OFFER_AUTOPILOT_SETTINGS), settings));
+            }
+        }
+        let response = self.run(operation, &options).await?;
+        container.forget();
+        Ok(response)
+    }
+
+    /// One page of its containers.
+    ///
+    /// # Errors
+    /// As any operation.
+    pub async fn list_containers(
+        &self,
+        continuation: Option<&str>,
+        options: CallOptions,
+    ) -> Result<Response, Error> {
+        let path = format!("{}/colls", self.path()?);
+        let mut operation = Operation::new(Kind::ListContainers, "colls", self.link(), path_of(path)?);
+        resume(&mut operation, continuation)?;
+        self.run(operation, &options).await
+    }
+
+    fn link(&self) -> std::sync::Arc<str> {
+        format!("dbs/{}", self.id).into()
+    }
+
+    fn path(&self) -> Result<String, Error> {
+        limits::resource_id("database", &self.id)?;
+        let mut path = String::from("/dbs/");
+        cosmos_wire::resource::percent_encode(&mut path, &self.id);
+        Ok(path)
+    }
+
+    fn operation(&self, kind: Kind) -> Result<Operation, Error> {
+        Ok(Operation::new(kind, "dbs", self.link(), path_of(self.path()?)?))
+    }
+
+    async fn run(&self, operation: Operation, options: &CallOptions) -> Result<Response, Error> {
+        let core = &self.driver.core;
+        Box::pin(run(core, operation, &Call::start(core, options))).await
+    }
+}
+
+pub(crate) async fn list_databases(
+    driver: &Driver,
+    continuation: Option<&str>,
+    options: &CallOptions,
+) -> Result<Response, Error> {
+    let mut operation =
+        Operation::new(Kind::ListDatabases, "dbs", "".into(), PathAndQuery::from_static("/dbs"));
+    resume(&mut operation, continuation)?;
+    Box::pin(run(&driver.core, operation, &Call::start(&driver.core, options))).await
+}
+
+/// Continues a feed.
+pub(crate) fn resume(operation: &mut Operation, continuation: Option<&str>) -> Result<(), Error> {
+    if let Some(token) = continuation {
+        let value = HeaderValue::from_str(token).map_err(|_| {
+            Error::bad_request("the continuation contains characters that no header can carry")
+        })?;
+        operation.headers.push((HeaderName::from_static(header::CONTINUATION), value));
+    }
+    Ok(())
+}
+
+pub(crate) fn json(value: &impl Serialize) -> Result<Bytes, Error> {
+    serde_json::to_vec(value)
+        .map(Bytes::from)
+        .map_err(|e| Error::serialization("the value cannot be written as JSON", e))
+}

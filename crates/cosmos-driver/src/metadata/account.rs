@@ -1,0 +1,202 @@
+//! Reading the account document, and keeping it fresh in the background.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use http::uri::PathAndQuery;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use crate::attempt::build::{self, Message};
+use crate::attempt::outcome::Outcome;
+use crate::attempt::throttle::Budget;
+use crate::attempt::{self, Try};
+use crate::diagnostics::{Context, Diagnostics};
+use crate::driver::Core;
+use crate::error::Error;
+use crate::operation::request::{Kind, Operation};
+use crate::routing::Endpoint;
+use crate::routing::account::{AccountDocument, AccountRoutes};
+use crate::transport::Address;
+
+/// Limits refreshes on demand to one per interval; a failed one gives its slot back.
+#[derive(Debug)]
+pub(crate) struct RefreshLimit {
+    /// Tick of the last refresh plus one; zero means never.
+    last: AtomicU64,
+    /// Told after every attempt to refresh.
+    pub(crate) done: Notify,
+}
+
+impl RefreshLimit {
+    pub(crate) fn new() -> Self {
+        Self { last: AtomicU64::new(0), done: Notify::new() }
+    }
+
+    /// Claims a refresh; the old value is needed to give it back.
+    fn claim(&self, now_ms: u64, least: Duration) -> Option<u64> {
+        let last = self.last.load(Ordering::Acquire);
+        let is_due = last == 0 || u128::from((now_ms + 1).saturating_sub(last)) >= least.as_millis();
+        let claimed = is_due
+            && self.last.compare_exchange(last, now_ms + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        claimed.then_some(last)
+    }
+
+    fn give_back(&self, previous: u64) {
+        self.last.store(previous, Ordering::Release);
+    }
+}
+
+/// Reads the account from the first endpoint that answers and takes its routes. Fetch first, then replace.
+pub(crate) async fn refresh(core: &Arc<Core>) -> Result<(), Error> {
+    let mut failure = None;
+    for endpoint in endpoints_to_ask(&core.router.account()) {
+        match read(core, &endpoint).await {
+            Ok(document) => {
+                let default = core.router.account().default.clone();
+                let routes = AccountRoutes::build(&document, &core.config.regions, default)?;
+                core.router.replace_account(&routes);
+                core.meters.account_refreshes.increment(1);
+                return Ok(());
+            }
+            Err(error) => failure = failure.or(Some(error)),
+        }
+    }
+    Err(failure.unwrap_or_else(|| Error::protocol("no endpoint to ask for the account")))
+}
+
+/// Refreshes because the service hinted at a change, at most once per interval. Returns at once if another refresh is
+/// recent; the caller retries with whatever is known by then.
+pub(crate) async fn refresh_on_demand(core: &Arc<Core>) {
+    let limit = &core.refresh_limit;
+    let Some(previous) = limit.claim(core.clock.tick_ms(), core.config.timeouts.account_refresh_min) else {
+        return;
+    };
+    if let Err(error) = refresh(core).await {
+        tracing::debug!(%error, "account refresh failed");
+        limit.give_back(previous);
+    }
+    limit.done.notify_waiters();
+}
+
+/// The named endpoint first, then every region: one of them may be all that is left.
+fn endpoints_to_ask(routes: &AccountRoutes) -> Vec<Arc<Endpoint>> {
+    let mut endpoints = vec![routes.default.clone()];
+    for endpoint in routes.writes.iter().chain(&routes.reads) {
+        if endpoints.iter().all(|known| known.address != endpoint.address) {
+            endpoints.push(endpoint.clone());
+        }
+    }
+    endpoints.sort_by_key(|endpoint| routes.is_unavailable(&endpoint.address));
+    endpoints
+}
+
+async fn read(core: &Arc<Core>, endpoint: &Endpoint) -> Result<AccountDocument, Error> {
+    let operation = Operation::new(Kind::ReadAccount, "", "".into(), PathAndQuery::from_static("/"));
+    let activity = build::activity(core);
+    let message = Message {
+        activity: &activity,
+        session: None,
+        range: None,
+        is_part_of_range: false,
+        is_tentative_write: false,
+    };
+    let now = core.clock.now();
+    let attempt = Try {
+        endpoint,
+        context: Context::Initial,
+        message,
+        begun: now,
+        deadline: now + core.config.timeouts.attempt,
+    };
+    let mut log = Diagnostics::default();
+    let outcome = attempt::send(core, &operation, attempt, &mut Budget::default(), &mut log).await?;
+    log.finish(now.elapsed(), false);
+    match outcome {
+        Outcome::Answered(answer) if answer.status.is_success() => serde_json::from_slice(&answer.body)
+            .map_err(|e| Error::serialization("the account document cannot be read", e)),
+        Outcome::Answered(answer) => Err(Error::answered(answer.status, answer.body)
+            .with_activity_id(build::activity_text(&activity))
+            .with_diagnostics(log)),
+        Outcome::Broken(error) => Err(Error::connection(error.message.to_string()).with_diagnostics(log)),
+    }
+}
+
+/// Background care: account refresh, probes of avoided endpoints, breaker sweep. Stops when dropped.
+#[derive(Debug)]
+pub(crate) struct Caretaker(JoinHandle<()>);
+
+impl Caretaker {
+    pub(crate) fn start(core: &Arc<Core>) -> Self {
+        Self(tokio::spawn(care(Arc::downgrade(core))))
+    }
+}
+
+impl Drop for Caretaker {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+async fn care(core: Weak<Core>) {
+    let (mut refreshed, mut swept) = match core.upgrade() {
+        Some(core) => (core.clock.now(), core.clock.now()),
+        None => return,
+    };
+    loop {
+        sleep(CARE_INTERVAL).await;
+        let Some(core) = core.upgrade() else { return };
+        let now = core.clock.now();
+        if now.duration_since(refreshed) >= core.config.timeouts.account_refresh {
+            refreshed = now;
+            if let Err(error) = refresh(&core).await {
+                tracing::debug!(%error, "periodic account refresh failed");
+            }
+        }
+        if now.duration_since(swept) >= core.config.breaker.failback {
+            swept = now;
+            core.router.sweep(now, &core.config.breaker);
+        }
+        let due = core.router.account().due_for_probe(now);
+        for address in due {
+            probe(&core, address).await;
+        }
+    }
+}
+
+/// Asks an avoided endpoint for the account: an answer, whatever it says, brings its traffic back.
+async fn probe(core: &Arc<Core>, address: Address) {
+    let endpoint = Endpoint { region: "probe".into(), address };
+    let answered = match read(core, &endpoint).await {
+        Ok(_) => true,
+        Err(error) => error.status().is_some_and(|status| status < 500),
+    };
+    if answered {
+        tracing::debug!(endpoint = %endpoint.address, "endpoint is back");
+        core.router.mark_available(&endpoint.address);
+    } else {
+        let again = core.clock.jitter(core.config.timeouts.endpoint_unavailable);
+        core.router.mark_unavailable(&endpoint.address, core.clock.now() + again);
+    }
+}
+
+const CARE_INTERVAL: Duration = Duration::from_millis(500);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refreshes_on_demand_are_rare_and_failures_cost_nothing() {
+        let limit = RefreshLimit::new();
+        let least = Duration::from_secs(5);
+        let first = limit.claim(0, least).expect("the first is free");
+        assert_eq!(limit.claim(1000, least), None);
+        limit.give_back(first);
+        assert!(limit.claim(1000, least).is_some(), "a failed one gave its slot back");
+        assert_eq!(limit.claim(5999, least), None);
+        assert!(limit.claim(6000, least).is_some());
+    }
+}

@@ -1,0 +1,217 @@
+//! What to do after an attempt. The whole table, pure.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cosmos_wire::status::Status;
+use tokio::time::Instant;
+
+use super::request::Repeat;
+use super::state::RetryState;
+use crate::attempt::throttle::backoff;
+use crate::config::Retry;
+use crate::diagnostics::Context;
+use crate::transport::{HttpErrorKind, Sent};
+
+/// What the decision may depend on besides the outcome.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View<'a> {
+    pub(crate) is_read: bool,
+    pub(crate) repeat: Repeat,
+    /// Regions this operation could go to.
+    pub(crate) regions: usize,
+    pub(crate) is_multi_write: bool,
+    /// The region of the attempt.
+    pub(crate) region: &'a Arc<str>,
+    /// The service's date differs from ours by more than it accepts.
+    pub(crate) is_clock_off: bool,
+    pub(crate) now: Instant,
+}
+
+/// How the attempt ended, without its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    Answered(Status),
+    Broken { kind: HttpErrorKind, sent: Sent },
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Give the answer to the caller.
+    Complete,
+    /// Give the error to the caller; true if a write may have happened.
+    Fail { is_unknown: bool },
+    /// Try again.
+    Retry { context: Context, delay: Duration, state: RetryState },
+}
+
+/// What the world should learn from the attempt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Effects {
+    pub(crate) refresh_account: bool,
+    pub(crate) refresh_container: bool,
+    pub(crate) refresh_ranges: bool,
+    pub(crate) endpoint_unavailable: bool,
+    pub(crate) partition_failed: bool,
+    pub(crate) partition_succeeded: bool,
+    pub(crate) set_clock: bool,
+}
+
+/// The table.
+pub(crate) fn decide(event: Event, state: &RetryState, view: &View<'_>, rules: &Retry) -> (Action, Effects) {
+    match event {
+        Event::Answered(status) if status.is_success() || status.code == 304 => {
+            (Action::Complete, Effects { partition_succeeded: true, ..Effects::default() })
+        }
+        Event::Answered(status) => answered(status, state, view, rules),
+        Event::Broken { kind, sent } => broken(kind, sent, state, view, rules),
+    }
+}
+
+fn answered(status: Status, state: &RetryState, view: &View<'_>, rules: &Retry) -> (Action, Effects) {
+    let none = Effects::default();
+    let fail = |effects: Effects| (Action::Fail { is_unknown: state.has_unknown }, effects);
+    match (status.code, status.sub) {
+        (403, 3 | 1008) => wrong_region(status.sub, state, view, rules),
+        (404, 1002) => session(state, view, rules),
+        (401 | 403, _) if view.is_clock_off && !state.has_set_clock => {
+            let state = RetryState { has_set_clock: true, ..state.clone() };
+            let action = Action::Retry { context: Context::Retry, delay: Duration::ZERO, state };
+            (action, Effects { set_clock: true, ..none })
+        }
+        (400, 1024) | (410, 1000) => reroute(state, rules, Effects { refresh_container: true, ..none }),
+        (410, 1002 | 1007 | 1008) => reroute(state, rules, Effects { refresh_ranges: true, ..none }),
+        (404, 1013) | (449, _) => in_place(state, rules),
+        // The service answered that it did nothing: any operation may go elsewhere.
+        (410 | 503, _) | (429, 3092) => {
+            failover(state, view, rules, Effects { partition_failed: true, ..none })
+        }
+        // It gave up or failed half-way: only what may be repeated goes elsewhere.
+        (408 | 500 | 502 | 504, _) => {
+            let effects = Effects { partition_failed: true, ..none };
+            let is_repeatable = view.is_read || (status.code == 408 && view.repeat == Repeat::Safe);
+            if is_repeatable {
+                let state = RetryState { has_unknown: state.has_unknown || !view.is_read, ..state.clone() };
+                failover(&state, view, rules, effects)
+            } else {
+                (Action::Fail { is_unknown: !view.is_read }, effects)
+            }
+        }
+        // A definite no: the partition works.
+        _ => fail(Effects { partition_succeeded: status.code != 429, ..none }),
+    }
+}
+
+fn broken(
+    kind: HttpErrorKind,
+    sent: Sent,
+    state: &RetryState,
+    view: &View<'_>,
+    rules: &Retry,
+) -> (Action, Effects) {
+    let is_unknown = state.has_unknown || (sent == Sent::Unknown && !view.is_read);
+    let none = Effects::default();
+    match kind {
+        HttpErrorKind::Deadline => (Action::Fail { is_unknown }, none),
+        // Connect failures are about the endpoint and must not blame a partition.
+        HttpErrorKind::Connect => failover(
+            state,
+            view,
+            rules,
+            Effects { endpoint_unavailable: true, refresh_account: view.regions > 1, ..none },
+        ),
+        HttpErrorKind::Tls => {
+            let effects = Effects { endpoint_unavailable: true, ..none };
+            if view.regions > 1 {
+                failover(state, view, rules, effects)
+            } else {
+                (Action::Fail { is_unknown }, effects)
+            }
+        }
+        HttpErrorKind::Closed
+        | HttpErrorKind::Refused
+        | HttpErrorKind::Protocol
+        | HttpErrorKind::AttemptTimeout => {
+            let effects = Effects { partition_failed: true, ..none };
+            match (sent, view.repeat) {
+                (Sent::No, _) | (Sent::Unknown, Repeat::Safe) => {
+                    let state = RetryState { has_unknown: is_unknown, ..state.clone() };
+                    failover(&state, view, rules, effects)
+                }
+                (Sent::Unknown, Repeat::Unsafe) => (Action::Fail { is_unknown }, effects),
+            }
+        }
+    }
+}
+
+/// The next region, or the same one after a pause when it is the only one.
+fn failover(state: &RetryState, view: &View<'_>, rules: &Retry, effects: Effects) -> (Action, Effects) {
+    let mut next = state.clone();
+    if view.regions > 1 && state.regions < rules.regions_max {
+        next.regions += 1;
+        next.tried.push(view.region.clone());
+        return (Action::Retry { context: Context::Failover, delay: Duration::ZERO, state: next }, effects);
+    }
+    if view.regions <= 1 && state.connects < SINGLE_REGION_RETRIES {
+        let delay = backoff(rules, state.connects);
+        next.connects += 1;
+        return (Action::Retry { context: Context::Retry, delay, state: next }, effects);
+    }
+    (Action::Fail { is_unknown: state.has_unknown }, effects)
+}
+
+/// The account has changed: learn how, and go where writes are taken now.
+fn wrong_region(sub: u32, state: &RetryState, view: &View<'_>, rules: &Retry) -> (Action, Effects) {
+    let effects = Effects { refresh_account: true, ..Effects::default() };
+    let since = state.forbidden_since.unwrap_or(view.now);
+    if view.now.duration_since(since) >= FORBIDDEN_MAX {
+        return (Action::Fail { is_unknown: state.has_unknown }, effects);
+    }
+    let mut next = RetryState { forbidden_since: Some(since), reroutes: state.reroutes + 1, ..state.clone() };
+    // A read that is refused here is served elsewhere; a write follows the refreshed write region.
+    if sub == 1008 || view.is_multi_write {
+        next.tried.push(view.region.clone());
+    }
+    let delay = if state.forbidden_since.is_some() { backoff(rules, state.reroutes) } else { Duration::ZERO };
+    (Action::Retry { context: Context::Failover, delay, state: next }, effects)
+}
+
+/// Another region may have caught up; the write region has.
+fn session(state: &RetryState, view: &View<'_>, rules: &Retry) -> (Action, Effects) {
+    if state.sessions >= rules.session_max {
+        return (Action::Fail { is_unknown: state.has_unknown }, Effects::default());
+    }
+    let mut next = RetryState { sessions: state.sessions + 1, ..state.clone() };
+    next.tried.push(view.region.clone());
+    next.at_write_region = !view.is_multi_write;
+    let delay =
+        if view.regions > 1 && state.sessions == 0 { Duration::ZERO } else { backoff(rules, state.sessions) };
+    (Action::Retry { context: Context::Session, delay, state: next }, Effects::default())
+}
+
+fn reroute(state: &RetryState, rules: &Retry, effects: Effects) -> (Action, Effects) {
+    if state.reroutes >= rules.attempts_max {
+        return (Action::Fail { is_unknown: state.has_unknown }, effects);
+    }
+    let delay = if state.reroutes == 0 { Duration::ZERO } else { backoff(rules, state.reroutes) };
+    let next = RetryState { reroutes: state.reroutes + 1, ..state.clone() };
+    (Action::Retry { context: Context::Rerouted, delay, state: next }, effects)
+}
+
+fn in_place(state: &RetryState, rules: &Retry) -> (Action, Effects) {
+    if state.in_place >= rules.throttle_max {
+        return (Action::Fail { is_unknown: state.has_unknown }, Effects::default());
+    }
+    let delay = backoff(rules, state.in_place);
+    let next = RetryState { in_place: state.in_place + 1, ..state.clone() };
+    (Action::Retry { context: Context::Retry, delay, state: next }, Effects::default())
+}
+
+/// How long a refused region is insisted on while the account settles.
+const FORBIDDEN_MAX: Duration = Duration::from_secs(5);
+/// An account of one region has no other place; a restart takes about this many doubling pauses.
+const SINGLE_REGION_RETRIES: u32 = 6;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,456 @@
+//! One logical operation, over all regions.
+//!
+//! [`run`] is the only loop: resolve a route, make an attempt (or race two), decide, apply the effects, and either
+//! finish or go round again. [`decide::decide`] and [`crate::routing::resolve::resolve`] are pure; everything the
+//! loop changes outside itself is named in [`decide::Effects`].
+
+pub(crate) mod decide;
+pub(crate) mod hedge;
+pub(crate) mod request;
+pub(crate) mod state;
+pub(crate) mod threshold;
+
+use std::borrow::Cow;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cosmos_wire::{date, header};
+use http::HeaderValue;
+use tokio::time::{Instant, sleep, timeout_at};
+use tracing::Instrument;
+
+use crate::attempt::build::{self, Message};
+use crate::attempt::outcome::{Answer, Outcome, text};
+use crate::attempt::throttle::Budget;
+use crate::attempt::{self, Try};
+use crate::diagnostics::{Context, Diagnostics};
+use crate::driver::Core;
+use crate::error::Error;
+use crate::metadata::account::refresh_on_demand;
+use crate::metadata::ranges::RangeMap;
+use crate::options::{CallOptions, Consistency};
+use crate::response::{Response, charge};
+use crate::routing::account::AccountRoutes;
+use crate::routing::partition::Cell;
+use crate::routing::resolve::{Route, Want, resolve};
+use crate::transport::{Address, HttpError, HttpErrorKind};
+use decide::{Action, Effects, Event, View, decide};
+use request::{Operation, Target};
+use state::RetryState;
+
+/// One call of the public API: its options and its time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Call<'a> {
+    pub(crate) options: &'a CallOptions,
+    pub(crate) begun: Instant,
+    pub(crate) deadline: Instant,
+}
+
+impl<'a> Call<'a> {
+    pub(crate) fn start(core: &Core, options: &'a CallOptions) -> Self {
+        let begun = core.clock.now();
+        Self { options, begun, deadline: begun + options.timeout.unwrap_or(core.config.timeouts.operation) }
+    }
+
+    /// Bounds work that is not itself an attempt.
+    pub(crate) async fn within<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        timeout_at(self.deadline, work).await.unwrap_or_else(|_| {
+            Err(Error::deadline("the operation's deadline passed before it could be sent"))
+        })
+    }
+}
+
+/// Runs one operation to its end.
+pub(crate) async fn run(core: &Arc<Core>, operation: Operation, call: &Call<'_>) -> Result<Response, Error> {
+    let kind = operation.kind;
+    let span = tracing::debug_span!("cosmos", operation = kind.name(), link = %operation.link);
+    let result = Run::new(core, operation, call).go().instrument(span).await;
+    core.meters.finished(kind.is_read(), call.begun.elapsed(), result.as_ref().err());
+    result
+}
+
+/// The loop's own state.
+struct Run<'a> {
+    core: &'a Arc<Core>,
+    operation: Operation,
+    call: &'a Call<'a>,
+    activity: HeaderValue,
+    state: RetryState,
+    context: Context,
+    budget: Budget,
+    log: Diagnostics,
+    has_raced: bool,
+    /// Endpoints a write failed at; avoided only once another place has shown that it can be done.
+    suspects: Vec<Address>,
+}
+
+/// One turn's view of the world.
+struct Turn {
+    account: Arc<AccountRoutes>,
+    ranges: Option<Arc<RangeMap>>,
+    range: Option<(Arc<str>, HeaderValue)>,
+    is_part_of_range: bool,
+    session: Option<HeaderValue>,
+}
+
+impl<'a> Run<'a> {
+    fn new(core: &'a Arc<Core>, operation: Operation, call: &'a Call<'a>) -> Self {
+        Self {
+            core,
+            operation,
+            call,
+            activity: build::activity(core),
+            state: RetryState::default(),
+            context: Context::Initial,
+            budget: Budget::default(),
+            log: Diagnostics::default(),
+            has_raced: false,
+            suspects: Vec::new(),
+        }
+    }
+
+    async fn go(mut self) -> Result<Response, Error> {
+        loop {
+            let turn = self.turn();
+            let route = self.route(&turn);
+            let (outcome, region) = self.attempt(&turn, &route).await?;
+            let (action, effects) = self.decide(&turn, &outcome, &region);
+            self.apply(&turn, &route, effects, &outcome).await;
+            match action {
+                Action::Complete => return Ok(self.complete(&turn, outcome)),
+                Action::Fail { is_unknown } => return Err(self.fail(&turn, outcome, is_unknown)),
+                Action::Retry { context, delay, state } => {
+                    let delay = if delay.is_zero() { delay } else { self.core.clock.jitter(delay) };
+                    let is_over = self.core.clock.now() + delay >= self.call.deadline
+                        || self.budget.attempts >= self.core.config.retry.attempts_max;
+                    if is_over || self.has_lost_its_range() {
+                        let is_unknown = state.has_unknown;
+                        return Err(self.fail(&turn, outcome, is_unknown));
+                    }
+                    tracing::debug!(?context, ?delay, region = &*region, "retrying");
+                    self.state = state;
+                    self.context = context;
+                    if !delay.is_zero() {
+                        sleep(delay).await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The part of the key space that is asked for no longer lies within one range: whoever fans out must split it.
+    fn has_lost_its_range(&self) -> bool {
+        match (&self.operation.target, &self.operation.container) {
+            (Target::Range { want, .. }, Some(container)) => {
+                !container.ranges.load().holding(&want.min).bounds.contains_range(want)
+            }
+            (Target::Range { .. } | Target::Key { .. } | Target::All | Target::None, _) => false,
+        }
+    }
+
+    fn turn(&self) -> Turn {
+        let account = Arc::clone(&self.core.router.account());
+        let ranges = self.operation.container.as_ref().map(|container| container.ranges.load_full());
+        let range = ranges.as_ref().and_then(|ranges| match &self.operation.target {
+            Target::Key { epk, .. } => Some(ranges.holding(epk)),
+            Target::Range { want, .. } => Some(ranges.holding(&want.min)),
+            Target::None | Target::All => None,
+        });
+        let session = self.session(&account, range.map(|range| (&*range.id, &range.parents[..])));
+        let is_part_of_range = match (&self.operation.target, range) {
+            (Target::Range { want, .. }, Some(range)) => range.bounds != *want,
+            (Target::Range { .. } | Target::Key { .. } | Target::All | Target::None, _) => false,
+        };
+        let range = range.map(|range| (range.id.clone(), range.id_header.clone()));
+        Turn { account, ranges, range, is_part_of_range, session }
+    }
+
+    /// The token of the range that is asked, if this operation is part of a session at all.
+    fn session(&self, account: &AccountRoutes, range: Option<(&str, &[String])>) -> Option<HeaderValue> {
+        let operation = &self.operation;
+        if !operation.kind.is_data() {
+            return None;
+        }
+        if let Some(token) = &self.call.options.session_token {
+            return HeaderValue::from_str(token).ok();
+        }
+        let is_session = match operation.consistency {
+            Some(level) => level == Consistency::Session,
+            None => account.is_session,
+        };
+        if !is_session || (!operation.kind.is_read() && !account.is_multi_write) {
+            return None;
+        }
+        let sessions = &operation.container.as_ref()?.sessions;
+        match range {
+            Some((id, parents)) => sessions.header(id, parents),
+            None => sessions.combined().and_then(|token| HeaderValue::try_from(token).ok()),
+        }
+    }
+
+    fn excluded(&self) -> Cow<'_, [String]> {
+        let (own, driver) = (&self.call.options.excluded_regions, &self.core.config.regions.excluded);
+        match (own.is_empty(), driver.is_empty()) {
+            (true, _) => Cow::Borrowed(driver),
+            (false, true) => Cow::Borrowed(own),
+            (false, false) => Cow::Owned(own.iter().chain(driver).cloned().collect()),
+        }
+    }
+
+    fn want<'w>(&'w self, turn: &'w Turn, excluded: &'w [String]) -> Want<'w> {
+        let container = self.operation.container.as_ref();
+        Want {
+            is_read: self.operation.kind.is_read(),
+            at_write_region: self.state.at_write_region,
+            excluded,
+            tried: &self.state.tried,
+            partition: container
+                .zip(turn.range.as_ref())
+                .map(|(container, (range, _))| (&container.rid, range)),
+            pinned: self.operation.pinned.as_deref(),
+        }
+    }
+
+    fn route(&self, turn: &Turn) -> Route {
+        let excluded = self.excluded();
+        let want = self.want(turn, &excluded);
+        for _ in 0..PROBE_CLAIMS_MAX {
+            let now = self.core.clock.now();
+            let route = resolve(&want, &turn.account, &self.core.router.health(), now);
+            let is_ours = match &route.probe {
+                Some(cell) => self.core.router.claim_probe(cell, now, &self.core.config.breaker),
+                None => true,
+            };
+            if is_ours {
+                return route;
+            }
+        }
+        Route { endpoint: turn.account.default.clone(), probe: None }
+    }
+
+    async fn attempt(&mut self, turn: &Turn, route: &Route) -> Result<(Outcome, Arc<str>), Error> {
+        let message = Message {
+            activity: &self.activity,
+            session: turn.session.as_ref(),
+            range: turn.range.as_ref().map(|(_, header)| header),
+            is_part_of_range: turn.is_part_of_range,
+            is_tentative_write: turn.account.is_multi_write && !self.operation.kind.is_read(),
+        };
+        let first = Try {
+            endpoint: &route.endpoint,
+            context: self.context,
+            message,
+            begun: self.call.begun,
+            deadline: self.call.deadline,
+        };
+        if let Some((second, delay)) = self.hedge(turn, route) {
+            self.has_raced = true;
+            let second = Try { endpoint: &second.endpoint, context: Context::Hedging, ..first };
+            let race = hedge::race(self.core, &self.operation, [first, second], delay, &self.budget).await?;
+            self.budget = race.budget;
+            self.log.merge(race.log);
+            if race.is_both_failed {
+                self.state.tried.push(second.endpoint.region.clone());
+            }
+            return Ok((race.outcome, race.region));
+        }
+        let outcome =
+            attempt::send(self.core, &self.operation, first, &mut self.budget, &mut self.log).await?;
+        Ok((outcome, route.endpoint.region.clone()))
+    }
+
+    /// A second place and the time to wait before it is asked, if this operation may race.
+    fn hedge(&self, turn: &Turn, route: &Route) -> Option<(Route, Duration)> {
+        let kind = self.operation.kind;
+        let account = &turn.account;
+        let is_allowed = kind.may_hedge()
+            && (kind.is_read() || account.is_multi_write)
+            && account.candidates(kind.is_read()).len() > 1
+            && !account.is_hedging_disabled
+            && !self.has_raced
+            && self.operation.pinned.is_none();
+        if !is_allowed {
+            return None;
+        }
+        self.core.hedge_budget.earn();
+        let mode = self.call.options.hedging.unwrap_or(self.core.config.hedging.mode);
+        let delay = threshold::threshold(mode, self.core.latencies.p99())?;
+        let excluded = self.excluded();
+        let want = self.want(turn, &excluded);
+        let now = self.core.clock.now();
+        let second = crate::routing::resolve::resolve_hedge(
+            &want,
+            &route.endpoint,
+            account,
+            &self.core.router.health(),
+            now,
+        )?;
+        Some((second, delay))
+    }
+
+    fn decide(&self, turn: &Turn, outcome: &Outcome, region: &Arc<str>) -> (Action, Effects) {
+        let event = match outcome {
+            Outcome::Answered(answer) => Event::Answered(answer.status),
+            Outcome::Broken(error) => Event::Broken { kind: error.kind, sent: error.sent },
+        };
+        let kind = self.operation.kind;
+        let view = View {
+            is_read: kind.is_read(),
+            repeat: self.operation.repeat(),
+            regions: turn.account.candidates(kind.is_read()).len(),
+            is_multi_write: turn.account.is_multi_write,
+            region,
+            is_clock_off: matches!(outcome, Outcome::Answered(answer) if self.clock_error(answer).is_some()),
+            now: self.core.clock.now(),
+        };
+        decide(event, &self.state, &view, &self.core.config.retry)
+    }
+
+    /// The service's time, when ours is further off than it accepts.
+    fn clock_error(&self, answer: &Answer) -> Option<u64> {
+        if !matches!(answer.status.code, 401 | 403) {
+            return None;
+        }
+        let theirs = date::parse(text(&answer.headers, header::DATE)?)?;
+        let theirs = theirs.duration_since(std::time::UNIX_EPOCH).ok()?.as_secs();
+        (theirs.abs_diff(self.core.clock.unix_secs()) > CLOCK_SKEW_SECS).then_some(theirs)
+    }
+
+    async fn apply(&mut self, turn: &Turn, route: &Route, effects: Effects, outcome: &Outcome) {
+        let core = self.core;
+        let kind = self.operation.kind;
+        if effects.set_clock
+            && let Outcome::Answered(answer) = outcome
+            && let Some(theirs) = self.clock_error(answer)
+        {
+            tracing::warn!(theirs, "the local clock is off; using the service's");
+            core.clock.set_unix_secs(theirs);
+        }
+        if effects.endpoint_unavailable
+            && turn.account.candidates(kind.is_read()).len() + turn.account.reads.len() > 2
+        {
+            if kind.is_read() || turn.account.is_multi_write {
+                self.avoid(&route.endpoint.address);
+            } else {
+                self.suspects.push(route.endpoint.address.clone());
+            }
+        }
+        if (effects.partition_failed || effects.partition_succeeded) && kind.is_data() {
+            self.partition(turn, route, effects.partition_failed);
+        }
+        if effects.partition_succeeded {
+            for suspect in std::mem::take(&mut self.suspects) {
+                if suspect != route.endpoint.address {
+                    self.avoid(&suspect);
+                }
+            }
+        }
+        if effects.refresh_account {
+            refresh_on_demand(core).await;
+        }
+        if effects.refresh_container || effects.refresh_ranges {
+            self.refresh(turn, effects.refresh_container).await;
+        }
+    }
+
+    fn avoid(&self, address: &Address) {
+        let until =
+            self.core.clock.now() + self.core.clock.jitter(self.core.config.timeouts.endpoint_unavailable);
+        if self.core.router.mark_unavailable(address, until) {
+            tracing::debug!(endpoint = %address, "endpoint avoided");
+        }
+    }
+
+    fn partition(&self, turn: &Turn, route: &Route, has_failed: bool) {
+        let Some((container, (range, _))) = self.operation.container.as_ref().zip(turn.range.as_ref()) else {
+            return;
+        };
+        // With one region there is no other way to go: a breaker would only get in it.
+        if turn.account.candidates(self.operation.kind.is_read()).len() < 2 {
+            return;
+        }
+        let health = self.core.router.health();
+        if !has_failed && health.is_empty() {
+            return;
+        }
+        let region = route.endpoint.region.clone();
+        let cell = Cell { container: container.rid.clone(), range: range.clone(), region };
+        if has_failed {
+            let rules = &self.core.config.breaker;
+            let open_for = self.core.clock.jitter(rules.probe_after);
+            let now = self.core.clock.now();
+            self.core.router.partition_failed(&cell, self.operation.kind.is_read(), now, open_for, rules);
+        } else {
+            self.core.router.partition_succeeded(&cell);
+        }
+    }
+
+    /// A refresh that fails leaves the old knowledge in place; the retry finds out whether it still holds.
+    async fn refresh(&mut self, turn: &Turn, is_container: bool) {
+        let Some(info) = self.operation.container.clone() else { return };
+        let Some((database, id)) = info.name.split_once('/') else { return };
+        let Ok(cell) = self.core.cell(database, id) else { return };
+        if is_container {
+            if let Ok(fresh) = self.call.within(cell.refresh(self.core, self.call, &info)).await {
+                self.operation.container = Some(fresh);
+            }
+        } else if let Some(seen) = &turn.ranges {
+            let refreshed = self.call.within(cell.refresh_ranges(self.core, self.call, &info, seen)).await;
+            if let Err(error) = refreshed {
+                tracing::debug!(%error, "range refresh failed");
+            }
+        }
+    }
+
+    fn complete(mut self, turn: &Turn, outcome: Outcome) -> Response {
+        let answer = match outcome {
+            Outcome::Answered(answer) => answer,
+            Outcome::Broken(_) => unreachable!("only answers complete an operation"),
+        };
+        self.learn(&answer);
+        if self.operation.kind.is_data()
+            && let Some(last) =
+                self.log.attempts().iter().rev().find(|attempt| attempt.status == Some(answer.status))
+        {
+            self.core.latencies.record(last.elapsed, self.core.clock.tick_ms());
+        }
+        self.log.finish(self.call.begun.elapsed(), !turn.account.gateway2.is_empty());
+        Response::new(answer.status, answer.headers, answer.body, self.log)
+    }
+
+    fn learn(&self, answer: &Answer) {
+        if self.operation.kind.is_data()
+            && let Some(container) = &self.operation.container
+            && let Some(token) = answer.headers.get(header::SESSION_TOKEN)
+        {
+            container.sessions.learn(token);
+        }
+    }
+
+    fn fail(mut self, turn: &Turn, outcome: Outcome, is_unknown: bool) -> Error {
+        self.log.finish(self.call.begun.elapsed(), !turn.account.gateway2.is_empty());
+        let error = match outcome {
+            Outcome::Answered(answer) => {
+                // "Not there" and "conflict" are reads of the state too.
+                if matches!(answer.status.code, 404 | 409 | 412) && answer.status.sub != 1002 {
+                    self.learn(&answer);
+                }
+                let (retry_after, ru) = (answer.retry_after(), charge(&answer.headers));
+                Error::answered(answer.status, answer.body).with_retry_after(retry_after).with_charge(ru)
+            }
+            Outcome::Broken(HttpError { kind: HttpErrorKind::Deadline, message, .. }) => {
+                Error::deadline(message.to_string())
+            }
+            Outcome::Broken(error) => Error::connection(error.message.to_string()),
+        };
+        error
+            .with_activity_id(build::activity_text(&self.activity))
+            .with_applied(is_unknown && !self.operation.kind.is_read())
+            .with_diagnostics(self.log)
+    }
+}
+
+/// The service accepts a quarter of an hour; a few minutes off is worth correcting when it has refused us.
+const CLOCK_SKEW_SECS: u64 = 240;
+const PROBE_CLAIMS_MAX: usize = 8;

@@ -1,0 +1,218 @@
+//! One logical operation: what is wanted, independent of where and how often it is tried.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use cosmos_wire::epk::{Epk, EpkRange};
+use http::header::HeaderName;
+use http::uri::PathAndQuery;
+use http::{HeaderValue, Method};
+
+use crate::metadata::container::ContainerInfo;
+use crate::options::{Consistency, OnUnknown};
+
+/// What is done to which kind of resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    ReadAccount,
+    CreateDatabase,
+    ReadDatabase,
+    ListDatabases,
+    DeleteDatabase,
+    CreateContainer,
+    ReadContainer,
+    ListContainers,
+    ReplaceContainer,
+    DeleteContainer,
+    ReadRanges,
+    CreateItem,
+    ReadItem,
+    ReplaceItem,
+    UpsertItem,
+    DeleteItem,
+    PatchItem,
+    Batch,
+    Query,
+    QueryPlan,
+    ChangeFeed,
+}
+
+impl Kind {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::ReadAccount => "read_account",
+            Self::CreateDatabase => "create_database",
+            Self::ReadDatabase => "read_database",
+            Self::ListDatabases => "list_databases",
+            Self::DeleteDatabase => "delete_database",
+            Self::CreateContainer => "create_container",
+            Self::ReadContainer => "read_container",
+            Self::ListContainers => "list_containers",
+            Self::ReplaceContainer => "replace_container",
+            Self::DeleteContainer => "delete_container",
+            Self::ReadRanges => "read_ranges",
+            Self::CreateItem => "create_item",
+            Self::ReadItem => "read_item",
+            Self::ReplaceItem => "replace_item",
+            Self::UpsertItem => "upsert_item",
+            Self::DeleteItem => "delete_item",
+            Self::PatchItem => "patch_item",
+            Self::Batch => "batch",
+            Self::Query => "query",
+            Self::QueryPlan => "query_plan",
+            Self::ChangeFeed => "change_feed",
+        }
+    }
+
+    pub(crate) fn method(self) -> Method {
+        match self {
+            Self::ReadAccount
+            | Self::ReadDatabase
+            | Self::ListDatabases
+            | Self::ReadContainer
+            | Self::ListContainers
+            | Self::ReadRanges
+            | Self::ReadItem
+            | Self::ChangeFeed => Method::GET,
+            Self::CreateDatabase
+            | Self::CreateContainer
+            | Self::CreateItem
+            | Self::UpsertItem
+            | Self::Batch
+            | Self::Query
+            | Self::QueryPlan => Method::POST,
+            Self::ReplaceContainer | Self::ReplaceItem => Method::PUT,
+            Self::DeleteDatabase | Self::DeleteContainer | Self::DeleteItem => Method::DELETE,
+            Self::PatchItem => Method::PATCH,
+        }
+    }
+
+    pub(crate) fn is_read(self) -> bool {
+        match self {
+            Self::ReadAccount
+            | Self::ReadDatabase
+            | Self::ListDatabases
+            | Self::ReadContainer
+            | Self::ListContainers
+            | Self::ReadRanges
+            | Self::ReadItem
+            | Self::Query
+            | Self::QueryPlan
+            | Self::ChangeFeed => true,
+            Self::CreateDatabase
+            | Self::DeleteDatabase
+            | Self::CreateContainer
+            | Self::ReplaceContainer
+            | Self::DeleteContainer
+            | Self::CreateItem
+            | Self::ReplaceItem
+            | Self::UpsertItem
+            | Self::DeleteItem
+            | Self::PatchItem
+            | Self::Batch => false,
+        }
+    }
+
+    /// Answers that may be large and slow.
+    pub(crate) fn is_feed(self) -> bool {
+        matches!(
+            self,
+            Self::Query | Self::ChangeFeed | Self::Batch | Self::ListContainers | Self::ListDatabases
+        )
+    }
+
+    /// Items and what is read through them: the operations sessions and partitions are about.
+    pub(crate) fn is_data(self) -> bool {
+        matches!(
+            self,
+            Self::CreateItem
+                | Self::ReadItem
+                | Self::ReplaceItem
+                | Self::UpsertItem
+                | Self::DeleteItem
+                | Self::PatchItem
+                | Self::Batch
+                | Self::Query
+                | Self::ChangeFeed
+        )
+    }
+
+    /// Data reads, and writes where several regions take them. Feeds stay where they began.
+    pub(crate) fn may_hedge(self) -> bool {
+        self.is_data() && self != Self::ChangeFeed
+    }
+}
+
+/// Which part of a container is meant.
+#[derive(Clone, Debug)]
+pub(crate) enum Target {
+    /// Not about items.
+    None,
+    /// Every range; the service fans out.
+    All,
+    /// One logical partition.
+    Key { header: HeaderValue, epk: Epk },
+    /// Part of the key space, within one physical range; the bounds are sent when it is not all of it.
+    Range { want: EpkRange, bounds: (HeaderValue, HeaderValue) },
+}
+
+/// Whether it may be executed twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Repeat {
+    Safe,
+    Unsafe,
+}
+
+/// An operation, ready to be tried.
+#[derive(Clone, Debug)]
+pub(crate) struct Operation {
+    pub(crate) kind: Kind,
+    /// Resource type and link as they are signed.
+    pub(crate) signed_type: &'static str,
+    pub(crate) link: Arc<str>,
+    pub(crate) path: PathAndQuery,
+    pub(crate) container: Option<Arc<ContainerInfo>>,
+    pub(crate) target: Target,
+    pub(crate) body: Bytes,
+    pub(crate) if_match: Option<HeaderValue>,
+    pub(crate) if_none_match: Option<HeaderValue>,
+    pub(crate) is_minimal: bool,
+    pub(crate) consistency: Option<Consistency>,
+    pub(crate) on_unknown: OnUnknown,
+    /// Region of the pages before this one.
+    pub(crate) pinned: Option<Arc<str>>,
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl Operation {
+    pub(crate) fn new(kind: Kind, signed_type: &'static str, link: Arc<str>, path: PathAndQuery) -> Self {
+        Self {
+            kind,
+            signed_type,
+            link,
+            path,
+            container: None,
+            target: Target::None,
+            body: Bytes::new(),
+            if_match: None,
+            if_none_match: None,
+            is_minimal: false,
+            consistency: None,
+            on_unknown: OnUnknown::Report,
+            pinned: None,
+            headers: Vec::new(),
+        }
+    }
+
+    /// Reads always; writes under an ETag, because the second execution fails its condition; others if the caller says.
+    pub(crate) fn repeat(&self) -> Repeat {
+        let is_conditional =
+            matches!(self.kind, Kind::ReplaceItem | Kind::DeleteItem | Kind::ReplaceContainer)
+                && self.if_match.is_some();
+        if self.kind.is_read() || is_conditional || self.on_unknown == OnUnknown::Repeat {
+            Repeat::Safe
+        } else {
+            Repeat::Unsafe
+        }
+    }
+}

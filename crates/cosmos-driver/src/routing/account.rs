@@ -1,0 +1,243 @@
+//! The account's regions as routes, and which of them are avoided.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use tokio::time::Instant;
+
+use super::Endpoint;
+use crate::config::Regions;
+use crate::error::Error;
+use crate::transport::Address;
+
+/// The account document, as far as routing needs it.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct AccountDocument {
+    writable_locations: Vec<Location>,
+    readable_locations: Vec<Location>,
+    enable_multiple_write_locations: bool,
+    disable_cross_regional_hedging: bool,
+    thin_client_readable_locations: Vec<Location>,
+    thin_client_writable_locations: Vec<Location>,
+    user_consistency_policy: ConsistencyPolicy,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Location {
+    name: String,
+    database_account_endpoint: String,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ConsistencyPolicy {
+    default_consistency_level: String,
+}
+
+impl Default for ConsistencyPolicy {
+    fn default() -> Self {
+        Self { default_consistency_level: "Session".to_owned() }
+    }
+}
+
+/// Where reads and writes can go, best first.
+#[derive(Clone, Debug)]
+pub(crate) struct AccountRoutes {
+    pub(crate) reads: Vec<Arc<Endpoint>>,
+    pub(crate) writes: Vec<Arc<Endpoint>>,
+    /// The endpoint the caller named.
+    pub(crate) default: Arc<Endpoint>,
+    pub(crate) is_multi_write: bool,
+    pub(crate) is_session: bool,
+    pub(crate) is_hedging_disabled: bool,
+    pub(crate) gateway2: Vec<String>,
+    unavailable: Vec<(Address, Instant)>,
+}
+
+impl AccountRoutes {
+    /// Before the account is known: everything goes to the endpoint the caller named.
+    pub(crate) fn bootstrap(default: Arc<Endpoint>) -> Self {
+        Self {
+            reads: vec![default.clone()],
+            writes: vec![default.clone()],
+            default,
+            is_multi_write: false,
+            is_session: true,
+            is_hedging_disabled: false,
+            gateway2: Vec::new(),
+            unavailable: Vec::new(),
+        }
+    }
+
+    pub(crate) fn build(
+        document: &AccountDocument,
+        regions: &Regions,
+        default: Arc<Endpoint>,
+    ) -> Result<Self, Error> {
+        let writes = endpoints(&document.writable_locations)?;
+        let mut reads = endpoints(&document.readable_locations)?;
+        if writes.is_empty() && reads.is_empty() {
+            return Err(Error::protocol("the account document names no region; it was not taken"));
+        }
+        if reads.is_empty() {
+            reads.clone_from(&writes);
+        }
+        let is_multi_write = document.enable_multiple_write_locations && writes.len() > 1;
+        let preferred = |endpoint: &Arc<Endpoint>| {
+            regions
+                .preferred
+                .iter()
+                .position(|name| same_region(name, &endpoint.region))
+                .unwrap_or(usize::MAX)
+        };
+        reads.sort_by_key(preferred);
+        let mut writes = writes;
+        if is_multi_write {
+            writes.sort_by_key(preferred);
+        }
+        if writes.is_empty() {
+            writes.push(default.clone());
+        }
+        let mut gateway2: Vec<String> = document
+            .thin_client_writable_locations
+            .iter()
+            .chain(&document.thin_client_readable_locations)
+            .map(|location| location.database_account_endpoint.clone())
+            .collect();
+        gateway2.dedup();
+        Ok(Self {
+            reads,
+            writes,
+            default,
+            is_multi_write,
+            is_session: document.user_consistency_policy.default_consistency_level == "Session",
+            is_hedging_disabled: document.disable_cross_regional_hedging,
+            gateway2,
+            unavailable: Vec::new(),
+        })
+    }
+
+    pub(crate) fn candidates(&self, is_read: bool) -> &[Arc<Endpoint>] {
+        if is_read { &self.reads } else { &self.writes }
+    }
+
+    pub(crate) fn is_unavailable(&self, address: &Address) -> bool {
+        self.unavailable.iter().any(|(marked, _)| marked == address)
+    }
+
+    /// Endpoints whose time is over and that want a probe before traffic returns.
+    pub(crate) fn due_for_probe(&self, now: Instant) -> Vec<Address> {
+        self.unavailable
+            .iter()
+            .filter(|(_, until)| *until <= now)
+            .map(|(address, _)| address.clone())
+            .collect()
+    }
+
+    pub(crate) fn marking_unavailable(&self, address: &Address, until: Instant) -> Self {
+        let mut next = self.marking_available(address);
+        next.unavailable.push((address.clone(), until));
+        next
+    }
+
+    pub(crate) fn marking_available(&self, address: &Address) -> Self {
+        let mut next = self.clone();
+        next.unavailable.retain(|(marked, _)| marked != address);
+        next
+    }
+
+    pub(crate) fn keeping_marks_of(mut self, old: &Self) -> Self {
+        let known = |address: &Address| self.reads.iter().chain(&self.writes).any(|e| e.address == *address);
+        let kept = old.unavailable.iter().filter(|(address, _)| known(address)).cloned().collect();
+        self.unavailable = kept;
+        self
+    }
+}
+
+fn endpoints(locations: &[Location]) -> Result<Vec<Arc<Endpoint>>, Error> {
+    locations
+        .iter()
+        .map(|location| {
+            let address = Address::parse(&location.database_account_endpoint)?;
+            Ok(Arc::new(Endpoint { region: Arc::from(location.name.as_str()), address }))
+        })
+        .collect()
+}
+
+/// Region names are written with and without spaces, in any case.
+pub(crate) fn same_region(left: &str, right: &str) -> bool {
+    let plain = |name: &'_ str| {
+        name.chars().filter(|c| *c != ' ').map(|c| c.to_ascii_lowercase()).collect::<String>()
+    };
+    left == right || plain(left) == plain(right)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    pub(crate) fn endpoint(region: &str) -> Arc<Endpoint> {
+        let host = region.to_ascii_lowercase().replace(' ', "");
+        let address = Address::parse(&format!("https://acct-{host}.example:443/")).expect("valid");
+        Arc::new(Endpoint { region: region.into(), address })
+    }
+
+    pub(crate) fn routes(reads: &[&str], writes: &[&str], multi: bool, regions: &Regions) -> AccountRoutes {
+        let locations = |names: &[&str]| {
+            names
+                .iter()
+                .map(|name| Location {
+                    name: (*name).to_owned(),
+                    database_account_endpoint: format!("{}/", endpoint(name).address),
+                })
+                .collect()
+        };
+        let document = AccountDocument {
+            writable_locations: locations(writes),
+            readable_locations: locations(reads),
+            enable_multiple_write_locations: multi,
+            ..AccountDocument::default()
+        };
+        AccountRoutes::build(&document, regions, endpoint("global")).expect("has regions")
+    }
+
+    fn names(endpoints: &[Arc<Endpoint>]) -> Vec<&str> {
+        endpoints.iter().map(|endpoint| &*endpoint.region).collect()
+    }
+
+    #[test]
+    fn preferred_regions_come_first_for_reads_and_for_multi_write() {
+        let regions = Regions { preferred: vec!["westus".into(), "North Europe".into()], excluded: vec![] };
+        let single = routes(&["East US", "North Europe", "West US"], &["East US"], false, &regions);
+        assert_eq!(names(&single.reads), ["West US", "North Europe", "East US"]);
+        assert_eq!(names(&single.writes), ["East US"]);
+        let multi = routes(&["East US", "West US"], &["East US", "West US"], true, &regions);
+        assert_eq!(names(&multi.writes), ["West US", "East US"]);
+        assert!(multi.is_multi_write);
+    }
+
+    #[test]
+    fn an_account_without_regions_is_not_taken() {
+        let empty = AccountDocument::default();
+        assert!(AccountRoutes::build(&empty, &Regions::default(), endpoint("global")).is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn marks_survive_a_refresh_and_end_with_a_probe() {
+        let routes = routes(&["East US", "West US"], &["East US"], false, &Regions::default());
+        let now = Instant::now();
+        let east = endpoint("East US").address.clone();
+        let marked = routes.marking_unavailable(&east, now + Duration::from_secs(60));
+        let refreshed = routes.clone().keeping_marks_of(&marked);
+        assert!(refreshed.is_unavailable(&east));
+        assert!(refreshed.due_for_probe(now + Duration::from_secs(59)).is_empty());
+        assert_eq!(refreshed.due_for_probe(now + Duration::from_secs(60)), [east.clone()]);
+        // Time alone does not bring traffic back; the probe does.
+        assert!(refreshed.is_unavailable(&east));
+        assert!(!refreshed.marking_available(&east).is_unavailable(&east));
+    }
+}

@@ -1,0 +1,151 @@
+//! Session tokens of one container, per range. Reading one takes no lock and no allocation.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use cosmos_wire::session_token::{Progress, SessionToken};
+use http::HeaderValue;
+
+/// The tokens of one container.
+#[derive(Debug, Default)]
+pub(crate) struct Sessions {
+    ranges: ArcSwap<BTreeMap<Box<str>, Arc<ArcSwap<Known>>>>,
+}
+
+/// Progress in one range, with the header that says so.
+#[derive(Clone, Debug)]
+struct Known {
+    progress: Progress,
+    header: HeaderValue,
+}
+
+impl Known {
+    fn new(range: &str, progress: Progress) -> Option<Self> {
+        let text = SessionToken::of(range, progress.clone()).to_string();
+        Some(Self { progress, header: HeaderValue::try_from(text).ok()? })
+    }
+}
+
+impl Sessions {
+    /// The token to send for a range. A range born from a split starts from what its parents had.
+    pub(crate) fn header(&self, range: &str, parents: &[String]) -> Option<HeaderValue> {
+        let ranges = self.ranges.load();
+        if let Some(known) = ranges.get(range) {
+            return Some(known.load().header.clone());
+        }
+        let mut inherited: Option<Progress> = None;
+        for parent in parents {
+            if let Some(known) = ranges.get(parent.as_str()) {
+                let progress = &known.load().progress;
+                match &mut inherited {
+                    Some(merged) => merged.merge(progress),
+                    None => inherited = Some(progress.clone()),
+                }
+            }
+        }
+        Known::new(range, inherited?).map(|known| known.header)
+    }
+
+    /// Learns from an answer. Tokens that are not understood are ignored: a lost hint, not a failure.
+    pub(crate) fn learn(&self, header: &HeaderValue) {
+        let Ok(text) = header.to_str() else { return };
+        for part in text.split(',') {
+            let Some((range, _)) = part.split_once(':') else { continue };
+            let range = range.trim();
+            if let Some(known) = self.ranges.load().get(range) {
+                if known.load().header.as_bytes() != part.trim().as_bytes() {
+                    advance(known, range, part);
+                }
+                continue;
+            }
+            self.insert(range, part);
+        }
+    }
+
+    fn insert(&self, range: &str, part: &str) {
+        let Some(known) = parse(range, part) else { return };
+        let fresh = Arc::new(ArcSwap::from_pointee(known));
+        self.ranges.rcu(|ranges| {
+            let mut ranges = BTreeMap::clone(ranges);
+            ranges.entry(range.into()).or_insert_with(|| fresh.clone());
+            ranges
+        });
+        // Somebody may have been quicker with an older token.
+        if let Some(known) = self.ranges.load().get(range) {
+            advance(known, range, part);
+        }
+    }
+
+    /// All tokens, as one header value.
+    pub(crate) fn combined(&self) -> Option<String> {
+        let ranges = self.ranges.load();
+        let mut token = SessionToken::new();
+        for (range, known) in ranges.iter() {
+            token.record(range, &known.load().progress);
+        }
+        (!token.is_empty()).then(|| token.to_string())
+    }
+}
+
+fn parse(range: &str, part: &str) -> Option<Known> {
+    let token: SessionToken = part.trim().parse().ok()?;
+    Known::new(range, token.progress(range)?.clone())
+}
+
+fn advance(known: &ArcSwap<Known>, range: &str, part: &str) {
+    let Some(new) = parse(range, part) else { return };
+    known.rcu(|old| {
+        if old.progress.is_at_least(&new.progress) {
+            return Arc::clone(old);
+        }
+        let mut merged = old.progress.clone();
+        merged.merge(&new.progress);
+        Known::new(range, merged).map_or_else(|| Arc::clone(old), Arc::new)
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn learned(tokens: &[&'static str]) -> Sessions {
+        let sessions = Sessions::default();
+        for token in tokens {
+            sessions.learn(&HeaderValue::from_static(token));
+        }
+        sessions
+    }
+
+    fn token(sessions: &Sessions, range: &str) -> Option<String> {
+        sessions.header(range, &[]).map(|header| header.to_str().expect("ascii").to_owned())
+    }
+
+    #[test]
+    fn tokens_only_move_forward() {
+        let sessions = learned(&["0:-1#5", "0:-1#9", "0:-1#7"]);
+        assert_eq!(token(&sessions, "0").as_deref(), Some("0:-1#9"));
+    }
+
+    #[test]
+    fn each_range_has_its_own() {
+        let sessions = learned(&["0:-1#5,1:-1#8"]);
+        assert_eq!(token(&sessions, "0").as_deref(), Some("0:-1#5"));
+        assert_eq!(token(&sessions, "1").as_deref(), Some("1:-1#8"));
+        assert_eq!(token(&sessions, "2"), None);
+    }
+
+    #[test]
+    fn children_inherit_from_their_parents() {
+        let sessions = learned(&["0:-1#5"]);
+        let header = sessions.header("3", &["0".to_owned()]).expect("inherited");
+        assert_eq!(header, "3:-1#5");
+    }
+
+    #[test]
+    fn junk_is_ignored() {
+        let sessions = learned(&["", "nonsense", "0:abc", ":"]);
+        assert_eq!(token(&sessions, "0"), None);
+        assert_eq!(sessions.combined(), None);
+    }
+}

@@ -1,0 +1,278 @@
+//! Faults on purpose: a rule picks requests, its fault breaks them. Wraps one connection, below slots and pools, so
+//! that everything above reacts as it would to the network.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use cosmos_wire::header;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use tokio::time::sleep;
+
+use super::{Call, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService, Label, Progress, Sent};
+use crate::clock::Clock;
+
+/// What happens to a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// It is answered with a status, without being sent.
+    Status {
+        /// HTTP status.
+        code: u16,
+        /// Cosmos sub-status; 0 for none.
+        sub_status: u32,
+        /// `x-ms-retry-after-ms`.
+        retry_after: Option<Duration>,
+    },
+    /// It is sent after a while.
+    Delay(Duration),
+    /// The connection ends before it is sent.
+    ResetBefore,
+    /// It is sent and executed, but the answer is lost with the connection.
+    LostAnswer,
+    /// Nothing ever comes back.
+    Hang,
+}
+
+/// Which requests are picked, and what happens to them. Absent conditions match everything.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Rule {
+    fault: Fault,
+    operation: Option<String>,
+    region: Option<String>,
+    container: Option<String>,
+    shard: Option<u32>,
+    probability: f64,
+    skip: u64,
+    times: u64,
+}
+
+impl Rule {
+    /// Every request gets this fault.
+    pub fn new(fault: Fault) -> Self {
+        Self {
+            fault,
+            operation: None,
+            region: None,
+            container: None,
+            shard: None,
+            probability: 1.0,
+            skip: 0,
+            times: u64::MAX,
+        }
+    }
+
+    /// Every request is answered with this status.
+    pub fn status(code: u16, sub_status: u32) -> Self {
+        Self::new(Fault::Status { code, sub_status, retry_after: None })
+    }
+
+    /// Only this operation, such as `read_item` or `batch`.
+    pub fn operation(mut self, name: impl Into<String>) -> Self {
+        self.operation = Some(name.into());
+        self
+    }
+
+    /// Only requests to this region.
+    pub fn region(mut self, name: impl Into<String>) -> Self {
+        self.region = Some(name.into());
+        self
+    }
+
+    /// Only this container, as `database/container`.
+    pub fn container(mut self, name: impl Into<String>) -> Self {
+        self.container = Some(name.into());
+        self
+    }
+
+    /// Only this connection of an endpoint.
+    pub fn shard(mut self, id: u32) -> Self {
+        self.shard = Some(id);
+        self
+    }
+
+    /// Each with this chance, by the driver's own dice.
+    pub fn probability(mut self, chance: f64) -> Self {
+        self.probability = chance;
+        self
+    }
+
+    /// Lets the first ones pass.
+    pub fn skip(mut self, requests: u64) -> Self {
+        self.skip = requests;
+        self
+    }
+
+    /// Only so many of them.
+    pub fn times(mut self, requests: u64) -> Self {
+        self.times = requests;
+        self
+    }
+
+    fn matches(&self, label: &Label, shard: u32) -> bool {
+        let is = |wanted: &Option<String>, actual: Option<&str>| {
+            wanted.as_deref().is_none_or(|wanted| actual == Some(wanted))
+        };
+        is(&self.operation, Some(label.operation))
+            && is(&self.region, label.region.as_deref())
+            && is(&self.container, label.container.as_deref())
+            && self.shard.is_none_or(|wanted| wanted == shard)
+    }
+}
+
+/// The rules of one driver. Judged in order; the first that strikes wins.
+#[derive(Debug, Default)]
+pub struct Faults {
+    rules: Mutex<Vec<Arc<Installed>>>,
+}
+
+#[derive(Debug)]
+struct Installed {
+    rule: Rule,
+    matched: AtomicU64,
+    struck: AtomicU64,
+}
+
+/// Keeps a rule in force; dropping it removes the rule.
+#[derive(Debug)]
+#[must_use]
+pub struct RuleGuard {
+    faults: Arc<Faults>,
+    installed: Arc<Installed>,
+}
+
+impl RuleGuard {
+    /// How many requests were struck so far.
+    #[must_use]
+    pub fn struck(&self) -> u64 {
+        self.installed.struck.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for RuleGuard {
+    fn drop(&mut self) {
+        self.faults.lock().retain(|rule| !Arc::ptr_eq(rule, &self.installed));
+    }
+}
+
+impl Faults {
+    /// No rules yet.
+    #[must_use]
+    pub fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// Puts a rule in force until its guard is dropped.
+    pub fn add(self: &Arc<Self>, rule: Rule) -> RuleGuard {
+        let installed = Arc::new(Installed { rule, matched: AtomicU64::new(0), struck: AtomicU64::new(0) });
+        self.lock().push(installed.clone());
+        RuleGuard { faults: self.clone(), installed }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Installed>>> {
+        self.rules.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn judge(&self, label: &Label, shard: u32, clock: &Clock) -> Option<Fault> {
+        self.lock().iter().find_map(|installed| {
+            let rule = &installed.rule;
+            if !rule.matches(label, shard) {
+                return None;
+            }
+            let nth = installed.matched.fetch_add(1, Ordering::Relaxed);
+            let is_counted = nth >= rule.skip && installed.struck.load(Ordering::Relaxed) < rule.times;
+            if !is_counted || (rule.probability < 1.0 && clock.fraction() >= rule.probability) {
+                return None;
+            }
+            installed.struck.fetch_add(1, Ordering::Relaxed);
+            Some(rule.fault.clone())
+        })
+    }
+}
+
+/// A connection under rules.
+pub(super) struct Faulty {
+    inner: Arc<dyn HttpService>,
+    faults: Arc<Faults>,
+    shard: u32,
+    clock: Clock,
+}
+
+impl Faulty {
+    pub(super) fn wrap(
+        inner: Arc<dyn HttpService>,
+        faults: Arc<Faults>,
+        shard: u32,
+        clock: Clock,
+    ) -> Arc<dyn HttpService> {
+        Arc::new(Self { inner, faults, shard, clock })
+    }
+
+    async fn strike(
+        &self,
+        fault: Fault,
+        request: HttpRequest,
+        progress: &Progress,
+    ) -> Result<HttpResponse, HttpError> {
+        match fault {
+            Fault::Status { code, sub_status, retry_after } => Ok(answer(code, sub_status, retry_after)),
+            Fault::Delay(delay) => {
+                sleep(delay).await;
+                self.inner.call(request, progress).await
+            }
+            Fault::ResetBefore => {
+                self.inner.kill();
+                Err(HttpError::new(
+                    HttpErrorKind::Closed,
+                    Sent::No,
+                    "fault: connection ended before the request",
+                ))
+            }
+            Fault::LostAnswer => {
+                let _lost = self.inner.call(request, progress).await?;
+                self.inner.kill();
+                Err(HttpError::new(HttpErrorKind::Closed, Sent::Unknown, "fault: the answer was lost"))
+            }
+            Fault::Hang => {
+                progress.mark_sent();
+                std::future::pending().await
+            }
+        }
+    }
+}
+
+impl HttpService for Faulty {
+    fn call<'a>(&'a self, request: HttpRequest, progress: &'a Progress) -> Call<'a> {
+        match self.faults.judge(&request.label, self.shard, &self.clock) {
+            None => self.inner.call(request, progress),
+            Some(fault) => Box::pin(self.strike(fault, request, progress)),
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.inner.is_closed()
+    }
+
+    fn kill(&self) {
+        self.inner.kill();
+    }
+}
+
+fn answer(code: u16, sub_status: u32, retry_after: Option<Duration>) -> HttpResponse {
+    let mut headers = HeaderMap::new();
+    if sub_status != 0 {
+        headers.insert(header::SUBSTATUS, HeaderValue::from(sub_status));
+    }
+    if let Some(wait) = retry_after {
+        let ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+        headers.insert(header::RETRY_AFTER_MS, HeaderValue::from(ms));
+    }
+    HttpResponse {
+        status: StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
+        headers,
+        body: Bytes::from_static(br#"{"code":"Injected","message":"injected by a fault rule"}"#),
+    }
+}

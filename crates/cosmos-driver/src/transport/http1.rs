@@ -1,0 +1,116 @@
+//! One HTTP/1.1 connection: one request at a time.
+
+use std::future::poll_fn;
+use std::sync::{Mutex, PoisonError};
+
+use bytes::{Bytes, BytesMut};
+use http::header::HOST;
+use http::{HeaderValue, Uri};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Body, Incoming};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Notify;
+
+use super::{
+    Address, Call, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService, Progress, Sent,
+};
+
+pub(super) struct Http1 {
+    // Locked only inside a poll or a call, never across an await; the slot count keeps other callers out.
+    sender: Mutex<SendRequest<Full<Bytes>>>,
+    host: HeaderValue,
+    kill: std::sync::Arc<Notify>,
+}
+
+impl Http1 {
+    pub(super) async fn handshake<S>(stream: S, address: &Address) -> Result<Self, HttpError>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let broken = |e: hyper::Error| HttpError::new(HttpErrorKind::Connect, Sent::No, e.to_string());
+        let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(broken)?;
+        let kill = std::sync::Arc::new(Notify::new());
+        let killed = kill.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                ended = connection => if let Err(error) = ended {
+                    tracing::debug!(%error, "HTTP/1.1 connection ended");
+                },
+                () = killed.notified() => {}
+            }
+        });
+        let host = HeaderValue::from_str(address.authority.as_str())
+            .map_err(|e| HttpError::new(HttpErrorKind::Connect, Sent::No, e.to_string()))?;
+        Ok(Self { sender: Mutex::new(sender), host, kill })
+    }
+
+    async fn exchange(
+        &self,
+        mut request: HttpRequest,
+        progress: &Progress,
+    ) -> Result<HttpResponse, HttpError> {
+        request.headers.insert(HOST, self.host.clone());
+        let mut message = http::Request::new(Full::new(request.body));
+        *message.method_mut() = request.method;
+        *message.uri_mut() = Uri::from(request.path);
+        *message.headers_mut() = request.headers;
+        let lock = || self.sender.lock().unwrap_or_else(PoisonError::into_inner);
+        poll_fn(|cx| lock().poll_ready(cx)).await.map_err(|e| closed(&e, Sent::No))?;
+        progress.mark_sent();
+        let answer = lock().try_send_request(message);
+        let response = answer.await.map_err(|mut e| {
+            let sent = if e.take_message().is_some() { Sent::No } else { Sent::Unknown };
+            closed(e.error(), sent)
+        })?;
+        let (head, body) = response.into_parts();
+        let body = collect(body).await.map_err(|e| closed(&e, Sent::Unknown))?;
+        Ok(HttpResponse { status: head.status, headers: head.headers, body })
+    }
+}
+
+impl HttpService for Http1 {
+    fn call<'a>(&'a self, request: HttpRequest, progress: &'a Progress) -> Call<'a> {
+        Box::pin(self.exchange(request, progress))
+    }
+
+    fn is_closed(&self) -> bool {
+        self.sender.lock().unwrap_or_else(PoisonError::into_inner).is_closed()
+    }
+
+    fn kill(&self) {
+        self.kill.notify_one();
+    }
+}
+
+fn closed(error: &hyper::Error, sent: Sent) -> HttpError {
+    let kind = if error.is_parse() { HttpErrorKind::Protocol } else { HttpErrorKind::Closed };
+    HttpError::new(kind, sent, error.to_string())
+}
+
+/// A body in one frame is passed on as it is; more frames are joined once.
+async fn collect(mut body: Incoming) -> Result<Bytes, hyper::Error> {
+    let expected = usize::try_from(body.size_hint().lower()).unwrap_or(0);
+    let Some(first) = next_data(&mut body).await? else { return Ok(Bytes::new()) };
+    if first.len() >= expected && body.is_end_stream() {
+        return Ok(first);
+    }
+    let Some(second) = next_data(&mut body).await? else { return Ok(first) };
+    let mut joined = BytesMut::with_capacity(expected.max(first.len() + second.len()));
+    joined.extend_from_slice(&first);
+    joined.extend_from_slice(&second);
+    while let Some(more) = next_data(&mut body).await? {
+        joined.extend_from_slice(&more);
+    }
+    Ok(joined.freeze())
+}
+
+async fn next_data(body: &mut Incoming) -> Result<Option<Bytes>, hyper::Error> {
+    while let Some(frame) = body.frame().await {
+        if let Ok(data) = frame?.into_data() {
+            return Ok(Some(data));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,360 @@
+//! The connections of one endpoint: reserve a slot, grow, drain.
+//!
+//! HTTP/2 connections carry up to `streams_target` requests each (`streams_max` when no further connection may be
+//! opened); HTTP/1.1 connections carry one. Otherwise they are the same thing. New requests go to the oldest
+//! connections the load needs, so that the younger ones fall idle and close after a spike.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use tokio::sync::Notify;
+use tokio::time::timeout_at;
+
+use super::connect::Connector;
+use super::health::{self, EvictionReason, Verdict};
+use super::shard::Shard;
+use super::{
+    Address, HttpError, HttpErrorKind, HttpRequest, HttpResponse, Limit, PoolSnapshot, Progress, Sending,
+    Sent, Via,
+};
+use crate::clock::Clock;
+use crate::config::Sharding;
+use crate::diagnostics::Protocol;
+
+#[derive(Debug)]
+pub(crate) struct Pool {
+    address: Address,
+    connector: Arc<Connector>,
+    rules: Sharding,
+    clock: Clock,
+    /// In order of creation.
+    shards: ArcSwap<Vec<Arc<Shard>>>,
+    protocol: ArcSwapOption<Protocol>,
+    connecting: AtomicU32,
+    waiting: AtomicU32,
+    next_id: AtomicU32,
+    /// Wakes requests that wait for a slot: one per slot given back, all when a connection opened or failed to.
+    wake: Notify,
+    /// The last failed connect, numbered so that a waiter can tell a new failure from an old one.
+    failure: ArcSwapOption<(u64, HttpError)>,
+    failures: AtomicU64,
+    evictions: [AtomicU64; EvictionReason::ALL.len()],
+}
+
+impl Pool {
+    pub(super) fn new(
+        address: Address,
+        connector: Arc<Connector>,
+        rules: Sharding,
+        clock: Clock,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            address,
+            connector,
+            rules,
+            clock,
+            shards: ArcSwap::from_pointee(Vec::new()),
+            protocol: ArcSwapOption::empty(),
+            connecting: AtomicU32::new(0),
+            waiting: AtomicU32::new(0),
+            next_id: AtomicU32::new(0),
+            wake: Notify::new(),
+            failure: ArcSwapOption::empty(),
+            failures: AtomicU64::new(0),
+            evictions: Default::default(),
+        })
+    }
+
+    pub(super) fn address(&self) -> &Address {
+        &self.address
+    }
+
+    pub(super) async fn send(
+        self: &Arc<Self>,
+        request: HttpRequest,
+        limit: Limit,
+        avoid: Option<u32>,
+    ) -> Sending {
+        let until = limit.deadline.min(limit.attempt);
+        let expired = |sent: Sent| {
+            let (kind, text) = if limit.deadline <= limit.attempt {
+                (HttpErrorKind::Deadline, "the operation's deadline passed")
+            } else {
+                (HttpErrorKind::AttemptTimeout, "no answer within the time of one attempt")
+            };
+            HttpError::new(kind, sent, text)
+        };
+        let mut slot = match timeout_at(until, self.reserve(avoid)).await {
+            Ok(Ok(slot)) => slot,
+            Ok(Err(error)) => return Sending { result: Err(error), via: None },
+            Err(_) => return Sending { result: Err(expired(Sent::No)), via: None },
+        };
+        let via = Some(Via { shard: slot.shard.id, protocol: slot.shard.protocol });
+        let progress = Progress::default();
+        let result = match timeout_at(until, slot.shard.service.call(request, &progress)).await {
+            Ok(result) => result,
+            Err(_) => Err(expired(progress.sent())),
+        };
+        slot.finish(&result);
+        Sending { result, via }
+    }
+
+    /// A slot on a usable connection, opening one when all are full. Waits; the caller bounds the wait.
+    async fn reserve(self: &Arc<Self>, avoid: Option<u32>) -> Result<Slot, HttpError> {
+        if let Some(slot) = self.try_reserve(avoid) {
+            return Ok(slot);
+        }
+        let _waiting = Waiting::enter(&self.waiting);
+        let seen = self.failures.load(Ordering::Acquire);
+        loop {
+            let mut woken = pin!(self.wake.notified());
+            woken.as_mut().enable();
+            if let Some(slot) = self.try_reserve(avoid) {
+                return Ok(slot);
+            }
+            if let Some(failure) = self.failure.load_full()
+                && failure.0 > seen
+                && !self.shards.load().iter().any(|shard| shard.is_usable())
+            {
+                return Err(failure.1.clone());
+            }
+            if !self.open_what_is_wanted(u32::from(avoid.is_some()))
+                && let Some(slot) = self.try_reserve(None)
+            {
+                // No other connection can be had: better the same one than none.
+                return Ok(slot);
+            }
+            woken.await;
+        }
+    }
+
+    fn try_reserve(self: &Arc<Self>, avoid: Option<u32>) -> Option<Slot> {
+        let shards = self.shards.load();
+        let now_ms = self.clock.tick_ms();
+        let usable = || shards.iter().filter(|shard| shard.is_usable() && Some(shard.id) != avoid);
+        let in_flight: u32 = usable().map(|shard| shard.in_flight()).sum();
+        let target = self.slots_target();
+        let active = health::active_set(in_flight, target);
+        let taken = usable()
+            .take(active)
+            .min_by_key(|shard| shard.in_flight())
+            .filter(|shard| shard.try_take(target, now_ms))
+            // The counts moved under us, or the active ones are full: take any free slot, oldest first.
+            .or_else(|| usable().find(|shard| shard.try_take(target, now_ms)))
+            .or_else(|| {
+                let may_overfill = shards.len() >= self.connections_max();
+                usable().filter(|_| may_overfill).find(|shard| shard.try_take(self.slots_max(), now_ms))
+            })?;
+        let slot = Slot { shard: taken.clone(), pool: self.clone(), is_finished: false };
+        if health::wants_growth(in_flight + 1, shards.len(), target, self.rules.growth_threshold) {
+            self.open_what_is_wanted(1);
+        }
+        Some(slot)
+    }
+
+    /// Starts the connects the present load wants, plus `extra`. True if one is under way afterwards.
+    fn open_what_is_wanted(self: &Arc<Self>, extra: u32) -> bool {
+        let shards = self.shards.load();
+        let usable = shards.iter().filter(|shard| shard.is_usable());
+        let (count, in_flight) = usable.fold((0u32, 0u32), |(n, f), shard| (n + 1, f + shard.in_flight()));
+        let waiting = self.waiting.load(Ordering::Relaxed);
+        // Until the first connection has told the protocol, one connect at a time is enough.
+        let known = self.protocol.load().is_some();
+        let by_load = (in_flight + waiting).div_ceil(self.slots_target());
+        let wanted =
+            if known { by_load.max(count.min(in_flight.div_ceil(self.slots_target())) + extra) } else { 1 };
+        let wanted = wanted.max(1).min(u32::try_from(self.connections_max()).unwrap_or(u32::MAX));
+        loop {
+            let connecting = self.connecting.load(Ordering::Acquire);
+            if count + connecting >= wanted {
+                return connecting > 0;
+            }
+            let claimed = self.connecting.compare_exchange(
+                connecting,
+                connecting + 1,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            );
+            if claimed.is_ok() {
+                tokio::spawn(connect(self.clone()));
+            }
+        }
+    }
+
+    fn is_http1(&self) -> bool {
+        self.protocol.load().as_deref() == Some(&Protocol::Http1)
+    }
+
+    fn slots_target(&self) -> u32 {
+        if self.is_http1() { 1 } else { self.rules.streams_target }
+    }
+
+    fn slots_max(&self) -> u32 {
+        if self.is_http1() { 1 } else { self.rules.streams_max.max(self.rules.streams_target) }
+    }
+
+    fn connections_max(&self) -> usize {
+        if self.is_http1() { self.rules.http1_connections_max } else { self.rules.connections_max }
+    }
+
+    fn add(&self, shard: Arc<Shard>) {
+        self.shards.rcu(|shards| {
+            let mut shards = Vec::clone(shards);
+            shards.push(shard.clone());
+            shards
+        });
+    }
+
+    fn remove(&self, id: u32, reason: EvictionReason) {
+        let before = self
+            .shards
+            .rcu(|shards| shards.iter().filter(|shard| shard.id != id).cloned().collect::<Vec<_>>());
+        if before.iter().any(|shard| shard.id == id) {
+            self.evictions[reason.index()].fetch_add(1, Ordering::Relaxed);
+            metrics::counter!("cosmos_driver_shard_evictions").increment(1);
+            tracing::debug!(endpoint = %self.address, shard = id, ?reason, "connection evicted");
+        }
+    }
+
+    /// Applies the health verdicts; keeps the minimum open; opens the next connection before it is needed.
+    pub(super) fn sweep(self: &Arc<Self>, is_busy_machine: bool) {
+        let shards = self.shards.load_full();
+        let now_ms = self.clock.tick_ms();
+        let all: Vec<health::Stats> = shards.iter().map(|shard| shard.stats()).collect();
+        let mut kept = shards.len();
+        for (i, shard) in shards.iter().enumerate().rev() {
+            let peers: Vec<health::Stats> =
+                all.iter().enumerate().filter(|(j, _)| *j != i).map(|(_, stats)| *stats).collect();
+            match health::check(&all[i], &peers, now_ms, &self.rules, is_busy_machine) {
+                Verdict::Keep => {}
+                Verdict::Evict(EvictionReason::Idle) if kept <= self.rules.connections_min => {}
+                Verdict::Evict(reason) => {
+                    kept -= 1;
+                    shard.retire();
+                    self.remove(shard.id, reason);
+                    match reason {
+                        // What waits on a dead connection must learn it now.
+                        EvictionReason::Closed
+                        | EvictionReason::ReadHang
+                        | EvictionReason::FailuresWithHealthyPeers => shard.service.kill(),
+                        EvictionReason::Idle | EvictionReason::Abandoned => {}
+                    }
+                }
+            }
+        }
+        let in_flight: u32 = all.iter().map(|stats| stats.in_flight).sum();
+        if health::wants_growth(in_flight, kept, self.slots_target(), self.rules.growth_threshold) {
+            self.open_what_is_wanted(1);
+        } else if kept < self.rules.connections_min && !shards.is_empty() {
+            self.open_what_is_wanted(0);
+        }
+    }
+
+    pub(super) fn snapshot(&self) -> PoolSnapshot {
+        PoolSnapshot {
+            endpoint: self.address.to_string(),
+            protocol: self.protocol.load().as_deref().copied(),
+            shards: self.shards.load().iter().map(|shard| shard.snapshot()).collect(),
+            evictions: EvictionReason::ALL
+                .iter()
+                .map(|reason| (*reason, self.evictions[reason.index()].load(Ordering::Relaxed)))
+                .filter(|(_, count)| *count > 0)
+                .collect(),
+        }
+    }
+}
+
+/// Opens one connection for the pool. A task of its own: the request that asked for it may be gone by then.
+async fn connect(pool: Arc<Pool>) {
+    let _claim = Connecting(&pool);
+    let id = pool.next_id.fetch_add(1, Ordering::Relaxed);
+    let has_live = pool.shards.load().iter().any(|shard| shard.is_usable());
+    // An endpoint that lost all its connections may have been replaced by one that speaks something else.
+    let known = if has_live { pool.protocol.load().as_deref().copied() } else { None };
+    match pool.connector.connect(&pool.address, id, known).await {
+        Ok(connected) => {
+            pool.protocol.store(Some(Arc::new(connected.protocol)));
+            let capacity = pool.slots_target();
+            let now_ms = pool.clock.tick_ms();
+            pool.add(Arc::new(Shard::new(id, connected.protocol, connected.service, capacity, now_ms)));
+        }
+        Err(error) => {
+            tracing::debug!(endpoint = %pool.address, error = %error.message, "connect failed");
+            let number = pool.failures.fetch_add(1, Ordering::AcqRel) + 1;
+            pool.failure.store(Some(Arc::new((number, error))));
+        }
+    }
+}
+
+/// Counts a connect under way; ending it, either way, is news for everyone who waits.
+struct Connecting<'a>(&'a Pool);
+
+impl Drop for Connecting<'_> {
+    fn drop(&mut self) {
+        self.0.connecting.fetch_sub(1, Ordering::AcqRel);
+        self.0.wake.notify_waiters();
+    }
+}
+
+struct Waiting<'a>(&'a AtomicU32);
+
+impl<'a> Waiting<'a> {
+    fn enter(count: &'a AtomicU32) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// One slot on one connection, given back on drop whatever happened.
+struct Slot {
+    shard: Arc<Shard>,
+    pool: Arc<Pool>,
+    is_finished: bool,
+}
+
+impl Slot {
+    fn finish(&mut self, result: &Result<HttpResponse, HttpError>) {
+        match result {
+            Ok(_) => {
+                self.is_finished = true;
+                self.shard.succeeded(self.pool.clock.tick_ms());
+            }
+            Err(error) => {
+                self.shard.failed();
+                match error.kind {
+                    HttpErrorKind::Closed | HttpErrorKind::Protocol
+                        if self.shard.protocol == Protocol::Http1 => {}
+                    HttpErrorKind::Connect
+                    | HttpErrorKind::Tls
+                    | HttpErrorKind::Closed
+                    | HttpErrorKind::Refused
+                    | HttpErrorKind::Protocol => self.is_finished = true,
+                    HttpErrorKind::AttemptTimeout | HttpErrorKind::Deadline => {}
+                }
+                if self.shard.service.is_closed() {
+                    self.shard.retire();
+                    self.pool.remove(self.shard.id, EvictionReason::Closed);
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        if !self.is_finished && self.shard.protocol == Protocol::Http1 {
+            self.shard.retire();
+            self.pool.remove(self.shard.id, EvictionReason::Abandoned);
+        }
+        self.shard.give_back();
+        self.pool.wake.notify_one();
+    }
+}

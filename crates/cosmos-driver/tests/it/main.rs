@@ -1,0 +1,4 @@
+//! The driver against the emulator, over real sockets.
+
+mod account;
+mod items;

@@ -1,0 +1,224 @@
+//! Bodies of databases and containers: checked, completed with the service's defaults.
+
+use cosmos_wire::partition_key::Definition;
+use serde_json::{Map, Value, json};
+
+use crate::Failure;
+use crate::engine::index::path::Pattern;
+use crate::engine::index::policy::{self, Policy};
+use crate::engine::json as text;
+use crate::sql::source::Path;
+
+/// What a container's body says, in types.
+#[derive(Debug)]
+pub(crate) struct ContainerBody {
+    pub(crate) name: String,
+    /// The properties clients may set, completed; system properties are still missing.
+    pub(crate) fields: Map<String, Value>,
+    pub(crate) definition: Definition,
+    pub(crate) policy: Policy,
+    pub(crate) default_ttl: Option<i32>,
+    pub(crate) unique_keys: Vec<Vec<Path>>,
+}
+
+/// Parses a body that must be an object.
+pub(crate) fn object(body: &[u8]) -> Result<Map<String, Value>, Failure> {
+    match text::parse(body) {
+        Ok(Value::Object(map)) => Ok(map),
+        Ok(_) | Err(_) => Err(Failure::bad_request(INVALID)),
+    }
+}
+
+/// The body of a database or container has no usable id.
+pub(crate) fn name(body: &Map<String, Value>) -> Result<String, Failure> {
+    let Some(name) = body.get("id").and_then(Value::as_str) else {
+        return Err(Failure::bad_request(
+            "The input content is invalid because the required properties - 'id; ' - are missing",
+        ));
+    };
+    let illegal =
+        name.contains(['/', '\\', '#', '?']) || name.ends_with(' ') || name.contains(char::is_control);
+    if name.is_empty() || name.chars().count() > NAME_CHARS_MAX || illegal {
+        return Err(Failure::bad_request(format!(
+            "The input name '{name}' is invalid. Ensure to provide a unique non-empty string less than '255' \
+             characters without '/', '\\', '#' and '?', and without a space at its end."
+        )));
+    }
+    Ok(name.to_owned())
+}
+
+/// Checks and completes a container's body.
+pub(crate) fn container(body: &[u8]) -> Result<ContainerBody, Failure> {
+    let body = object(body)?;
+    let name = name(&body)?;
+    let (indexing, policy) = policy::normalise(body.get("indexingPolicy"))?;
+    let key = body.get("partitionKey").filter(|key| !key.is_null()).ok_or_else(|| {
+        Failure::bad_request("The container needs a 'partitionKey' with 'paths', for example [\"/pk\"].")
+            .with_sub_status(1013)
+    })?;
+    let definition = Definition::from_json(key).map_err(|error| Failure::bad_request(error.to_string()))?;
+    let default_ttl = default_ttl(body.get("defaultTtl"))?;
+    let unique_keys = unique_keys(body.get("uniqueKeyPolicy"))?;
+    let mut fields = Map::new();
+    fields.insert("id".into(), json!(name));
+    fields.insert("indexingPolicy".into(), indexing);
+    fields.insert("partitionKey".into(), key.clone());
+    if let Some(seconds) = default_ttl {
+        fields.insert("defaultTtl".into(), json!(seconds));
+    }
+    let unique = json!({"uniqueKeys": []});
+    fields.insert(
+        "uniqueKeyPolicy".into(),
+        body.get("uniqueKeyPolicy").filter(|p| p.is_object()).cloned().unwrap_or(unique),
+    );
+    if unique_keys.is_empty() {
+        fields.shift_remove("uniqueKeyPolicy");
+    }
+    fields.insert("conflictResolutionPolicy".into(), conflicts(body.get("conflictResolutionPolicy"))?);
+    fields.insert("geospatialConfig".into(), geospatial(body.get("geospatialConfig"))?);
+    for kept in KEPT {
+        if let Some(value) = body.get(kept).filter(|value| !value.is_null()) {
+            fields.insert(kept.into(), value.clone());
+        }
+    }
+    Ok(ContainerBody { name, fields, definition, policy, default_ttl, unique_keys })
+}
+
+fn default_ttl(value: Option<&Value>) -> Result<Option<i32>, Failure> {
+    let Some(value) = value.filter(|value| !value.is_null()) else { return Ok(None) };
+    match value.as_i64().and_then(|seconds| i32::try_from(seconds).ok()) {
+        Some(seconds) if seconds == -1 || seconds > 0 => Ok(Some(seconds)),
+        Some(_) | None => Err(Failure::bad_request(format!(
+            "The input ttl '{value}' is invalid. Ensure to provide a nonzero positive integer less than or equal to \
+             '2147483647', or '-1' which means never expire."
+        ))),
+    }
+}
+
+fn unique_keys(policy: Option<&Value>) -> Result<Vec<Vec<Path>>, Failure> {
+    let Some(policy) = policy.filter(|policy| !policy.is_null()) else { return Ok(Vec::new()) };
+    let wrong = |what: &str| Failure::bad_request(format!("The unique key policy is invalid: {what}."));
+    let keys = match policy.get("uniqueKeys") {
+        None | Some(Value::Null) => return Ok(Vec::new()),
+        Some(keys) => keys.as_array().ok_or_else(|| wrong("'uniqueKeys' must be an array"))?,
+    };
+    if keys.len() > UNIQUE_KEYS_MAX {
+        return Err(wrong("a container can have at most 10 unique keys"));
+    }
+    keys.iter()
+        .map(|key| {
+            let paths = key["paths"].as_array().ok_or_else(|| wrong("each key needs an array of 'paths'"))?;
+            if paths.is_empty() || paths.len() > UNIQUE_PATHS_MAX {
+                return Err(wrong("each key has between 1 and 16 paths"));
+            }
+            paths
+                .iter()
+                .map(|path| {
+                    let text = path.as_str().ok_or_else(|| wrong("paths are strings"))?;
+                    Pattern::parse_plain(text)
+                        .map_err(|_| wrong(&format!("'{text}' is not a path like '/a/b'")))
+                })
+                .collect::<Result<Vec<Path>, Failure>>()
+        })
+        .collect()
+}
+
+fn conflicts(given: Option<&Value>) -> Result<Value, Failure> {
+    let given = given.filter(|given| !given.is_null());
+    let mode = given.and_then(|given| given.get("mode")).and_then(Value::as_str).unwrap_or("LastWriterWins");
+    let text = |field: &str| {
+        given.and_then(|given| given.get(field)).and_then(Value::as_str).unwrap_or("").to_owned()
+    };
+    match mode.to_ascii_lowercase().as_str() {
+        "lastwriterwins" => {
+            let path = text("conflictResolutionPath");
+            let path = if path.is_empty() { "/_ts".to_owned() } else { path };
+            Ok(
+                json!({"mode": "LastWriterWins", "conflictResolutionPath": path, "conflictResolutionProcedure": ""}),
+            )
+        }
+        "custom" => Ok(json!({"mode": "Custom", "conflictResolutionPath": "",
+            "conflictResolutionProcedure": text("conflictResolutionProcedure")})),
+        _ => Err(Failure::bad_request("The conflict resolution mode must be 'LastWriterWins' or 'Custom'.")),
+    }
+}
+
+fn geospatial(given: Option<&Value>) -> Result<Value, Failure> {
+    match given.and_then(|given| given.get("type")).map(|kind| kind.as_str()) {
+        None => Ok(json!({"type": "Geography"})),
+        Some(Some(kind @ ("Geography" | "Geometry"))) => Ok(json!({"type": kind})),
+        Some(_) => {
+            Err(Failure::bad_request("The 'type' of a geospatialConfig must be 'Geography' or 'Geometry'."))
+        }
+    }
+}
+
+/// Properties that are stored and shown as they came.
+const KEPT: [&str; 7] = [
+    "computedProperties",
+    "changeFeedPolicy",
+    "vectorEmbeddingPolicy",
+    "fullTextPolicy",
+    "clientEncryptionPolicy",
+    "analyticalStorageTtl",
+    "materializedViewDefinition",
+];
+
+/// What the service says to a body it cannot read.
+pub(crate) const INVALID: &str = "The request payload is invalid. Ensure to provide a valid request payload.";
+
+const NAME_CHARS_MAX: usize = 255;
+const UNIQUE_KEYS_MAX: usize = 10;
+const UNIQUE_PATHS_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_minimal_container_gets_the_services_defaults() {
+        let body = container(br#"{"id":"c","partitionKey":{"paths":["/pk"],"kind":"Hash"}}"#).expect("valid");
+        let mut expected = json!({
+            "id": "c",
+            "indexingPolicy": {"indexingMode": "consistent", "automatic": true, "includedPaths": [{"path": "/*"}],
+                "excludedPaths": [{"path": "/\"_etag\"/?"}]},
+            "partitionKey": {"paths": ["/pk"], "kind": "Hash"},
+            "conflictResolutionPolicy": {"mode": "LastWriterWins", "conflictResolutionPath": "/_ts",
+                "conflictResolutionProcedure": ""},
+            "geospatialConfig": {"type": "Geography"}
+        });
+        assert_eq!(Value::Object(body.fields), expected.take());
+    }
+
+    #[test]
+    fn bodies_the_service_refuses_are_refused() {
+        let with = |field: &str, value: Value| {
+            let mut body = json!({"id": "c", "partitionKey": {"paths": ["/pk"], "kind": "Hash"}});
+            body[field] = value;
+            container(body.to_string().as_bytes()).map(drop).map_err(|f| f.status)
+        };
+        assert_eq!(with("id", json!("ok")), Ok(()));
+        for (field, value) in [
+            ("id", json!("")),
+            ("id", json!(1)),
+            ("id", json!("a/b")),
+            ("id", json!("a?")),
+            ("id", json!("a ")),
+            ("id", json!("x".repeat(256))),
+            ("partitionKey", json!(null)),
+            ("partitionKey", json!({"paths": []})),
+            ("partitionKey", json!({"paths": ["pk"], "kind": "Hash"})),
+            ("defaultTtl", json!(0)),
+            ("defaultTtl", json!(-2)),
+            ("defaultTtl", json!("1")),
+            ("defaultTtl", json!(2_147_483_648_u64)),
+            ("uniqueKeyPolicy", json!({"uniqueKeys": [{"paths": []}]})),
+            ("uniqueKeyPolicy", json!({"uniqueKeys": [{"paths": ["a"]}]})),
+            ("uniqueKeyPolicy", json!({"uniqueKeys": vec![json!({"paths": ["/a"]}); 11]})),
+            ("conflictResolutionPolicy", json!({"mode": "Guess"})),
+            ("geospatialConfig", json!({"type": "Flat"})),
+        ] {
+            assert_eq!(with(field, value.clone()), Err(400), "{field} {value}");
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Containers: create, read, replace, delete, and their partition-key ranges.
+
+use std::sync::Arc;
+
+use cosmos_wire::epk::EpkRange;
+use serde_json::{Map, Value, json};
+
+use super::body::{self, ContainerBody};
+use super::offer::{self, Offer};
+use super::{check_match, owner_not_found, record, taken};
+use crate::Failure;
+use crate::engine::container::{Container, Identity, IndexState, Shape};
+use crate::engine::key::Segment;
+use crate::engine::partition::{Counters, Partition};
+use crate::engine::request::{RangesReply, ResourceFeed, ResourceReply, Throughput};
+use crate::engine::{Engine, key, quota};
+use crate::storage::{Batch, Change};
+
+impl Engine {
+    /// Creates a container.
+    ///
+    /// # Errors
+    /// 400 for a body or throughput the service refuses, 404/1003 without database, 409 for a name that is taken.
+    pub fn create_container(
+        &self,
+        database: &str,
+        body: &[u8],
+        throughput: Option<Throughput>,
+    ) -> Result<ResourceReply, Failure> {
+        let body = body::container(body)?;
+        let throughput = throughput.map(offer::check).transpose()?;
+        let mut control = self.control();
+        let mut catalog = self.catalog_mut();
+        let owner = catalog.database(database).map_err(owner_not_found)?;
+        if owner.names.contains_key(&body.name) {
+            return Err(taken());
+        }
+        let mut numbers = control.clone();
+        numbers.container += 1;
+        let now = self.clock().now_seconds();
+        let rid = numbers.container_rid(owner.rid);
+        let link = format!("dbs/{}/colls/{rid}/", owner.rid);
+        let etag = numbers.next_etag(now);
+        let throughput = throughput.or(if owner.offer.is_some() { None } else { Some(offer::DEFAULT) });
+        let offer = throughput.map(|throughput| {
+            numbers.offer += 1;
+            let etag = numbers.next_etag(now);
+            let (resource, resource_rid) = (link.clone(), rid.to_string());
+            Offer { rid: numbers.offer_rid(), resource, resource_rid, throughput, etag, timestamp: now }
+        });
+        let count = self.options().partitions.unwrap_or(throughput.map_or(1, offer::partitions)).max(1);
+        let ContainerBody { name, fields, definition, policy, default_ttl, unique_keys } = body;
+        let partitions = EpkRange::equal(definition.version(), count)
+            .into_iter()
+            .zip(0..)
+            .map(|(range, id)| {
+                let segment = Segment { container: numbers.container, range: id };
+                Arc::new(Partition::new(segment, range, Vec::new(), Counters::new(id)))
+            })
+            .collect();
+        let document = complete(fields, &rid.to_string(), &link, &etag, now);
+        let shape = Shape {
+            body: document.clone(),
+            etag: etag.clone(),
+            tracked: policy.explicit.clone(),
+            policy,
+            index: IndexState::Ready,
+            default_ttl,
+            unique_keys,
+            offer,
+            partitions,
+            partitions_version: 1,
+        };
+        let changes = vec![
+            Change::Put(key::meta(), numbers.to_record().into()),
+            Change::Put(
+                key::container(numbers.container),
+                record::container_record(owner.number, &shape).into(),
+            ),
+        ];
+        let identity = Identity {
+            number: numbers.container,
+            rid,
+            database: owner.number,
+            database_rid: owner.rid,
+            name: name.clone(),
+            database_name: owner.name.clone(),
+            definition,
+        };
+        let (owner, ticket) = (owner.number, self.commit(Batch { changes })?);
+        if let Some(owner) = catalog.databases.get_mut(&owner) {
+            owner.names.insert(name, numbers.container);
+            owner.containers.insert(numbers.container, Arc::new(Container::new(identity, shape)));
+        }
+        *control = numbers;
+        Ok(reply(201, document, etag, rid.to_string(), Some(ticket)))
+    }
+
+    /// Reads a container by names or resource ids.
+    ///
+    /// # Errors
+    /// 404.
+    pub fn read_container(&self, database: &str, container: &str) -> Result<ResourceReply, Failure> {
+        let found = Arc::clone(self.catalog().database(database)?.container(container)?);
+        let shape = found.shape();
+        Ok(reply(200, shape.body.clone(), shape.etag.clone(), found.rid(), None))
+    }
+
+    /// All containers of a database, in order of creation.
+    ///
+    /// # Errors
+    /// 404/1003 without database.
+    pub fn containers(&self, database: &str) -> Result<ResourceFeed, Failure> {
+        let catalog = self.catalog();
+        let database = catalog.database(database).map_err(owner_not_found)?;
+        let resources =
+            database.containers.values().map(|container| container.shape().body.clone()).collect();
+        Ok(ResourceFeed { rid: database.rid.to_string(), resources, charge: quota::METADATA })
+    }
+
+    /// Replaces what can be changed of a container. A new indexing policy or time to live builds the index anew
+    /// before this returns.
+    ///
+    /// # Errors
+    /// 400 for what cannot be changed, 404, 412.
+    pub fn replace_container(
+        &self,
+        database: &str,
+        container: &str,
+        body: &[u8],
+        if_match: Option<&str>,
+    ) -> Result<ResourceReply, Failure> {
+        let body = body::container(body)?;
+        let mut control = self.control();
+        let found = Arc::clone(self.catalog().database(database)?.container(container)?);
+        let old = found.shape();
+        check_match(if_match, &old.etag)?;
+        check_unchanged(&found, &old, &body)?;
+        let mut numbers = control.clone();
+        let now = self.clock().now_seconds();
+        let etag = numbers.next_etag(now);
+        let link = old.body["_self"].as_str().unwrap_or_default().to_owned();
+        let document = complete(body.fields, &found.rid(), &link, &etag, now);
+        let same_policy = old.policy == body.policy;
+        let rebuild = !same_policy || old.default_ttl != body.default_ttl;
+        let shape = Shape {
+            body: document.clone(),
+            etag: etag.clone(),
+            tracked: if same_policy { old.tracked.clone() } else { body.policy.explicit.clone() },
+            policy: body.policy,
+            index: if rebuild { IndexState::Building } else { IndexState::Ready },
+            default_ttl: body.default_ttl,
+            ..(*old).clone()
+        };
+        self.commit(Batch { changes: vec![Change::Put(key::meta(), numbers.to_record().into())] })?;
+        *control = numbers;
+        let ticket = self.reshape(&found, shape)?;
+        Ok(reply(200, document, etag, found.rid(), Some(ticket)))
+    }
+
+    /// Removes a container and its items.
+    ///
+    /// # Errors
+    /// 404, 412.
+    pub fn delete_container(
+        &self,
+        database: &str,
+        container: &str,
+        if_match: Option<&str>,
+    ) -> Result<ResourceReply, Failure> {
+        let control = self.control();
+        let mut catalog = self.catalog_mut();
+        let owner = catalog.database(database)?;
+        let found = Arc::clone(owner.container(container)?);
+        check_match(if_match, &found.shape().etag)?;
+        let owner = owner.number;
+        let changes = vec![
+            Change::Delete(key::container(found.number)),
+            Change::Put(key::purge(found.number), bytes::Bytes::new()),
+        ];
+        let ticket = self.commit(Batch { changes })?;
+        if let Some(owner) = catalog.databases.get_mut(&owner) {
+            owner.containers.remove(&found.number);
+            owner.names.remove(found.name());
+        }
+        drop(catalog);
+        found.mark_deleted();
+        drop(control);
+        Ok(reply(204, Value::Null, String::new(), found.rid(), Some(ticket)))
+    }
+
+    /// The container a request is for, by names or resource ids.
+    ///
+    /// # Errors
+    /// 404/1003 when it or its database is not there.
+    pub fn container(&self, database: &str, container: &str) -> Result<Arc<Container>, Failure> {
+        let catalog = self.catalog();
+        let database = catalog.database(database).map_err(owner_not_found)?;
+        database.container(container).map(Arc::clone).map_err(owner_not_found)
+    }
+
+    /// The partition-key ranges, or 304 if `if_none_match` is the current etag.
+    ///
+    /// # Errors
+    /// 404 when the container is gone.
+    pub fn ranges(&self, container: &Container, if_none_match: Option<&str>) -> Result<RangesReply, Failure> {
+        container.check_exists()?;
+        let shape = container.shape();
+        let etag = shape.partitions_etag();
+        if if_none_match.is_some_and(|seen| crate::engine::document::etag_matches(seen, &etag)) {
+            return Ok(RangesReply { status: 304, ranges: Vec::new(), etag, charge: quota::METADATA });
+        }
+        let fraction = 1.0 / shape.partitions.len() as f64;
+        let fraction = crate::engine::json::normal_number(fraction).map_or(Value::Null, Value::Number);
+        let ranges = shape
+            .partitions
+            .iter()
+            .map(|partition| {
+                let rid = container.rid.partition_key_range(u64::from(partition.id()) + 2).to_string();
+                let container_link = shape.body["_self"].as_str().unwrap_or_default();
+                json!({
+                    "_rid": rid,
+                    "id": partition.id().to_string(),
+                    "_etag": shape.etag,
+                    "minInclusive": partition.range.min.to_hex(),
+                    "maxExclusive": partition.range.max.to_hex(),
+                    "ridPrefix": partition.id(),
+                    "_self": format!("{container_link}pkranges/{rid}/"),
+                    "throughputFraction": fraction,
+                    "status": "online",
+                    "parents": partition.parents,
+                    "ownedArchivalPKRangeIds": [],
+                    "_ts": shape.body["_ts"],
+                    "lsn": partition.lsn(),
+                })
+            })
+            .collect();
+        Ok(RangesReply { status: 200, ranges, etag, charge: quota::METADATA })
+    }
+}
+
+fn reply(
+    status: u16,
+    body: Value,
+    etag: String,
+    rid: String,
+    ticket: Option<crate::storage::Ticket>,
+) -> ResourceReply {
+    ResourceReply { status, body, etag, rid, charge: quota::METADATA, ticket }
+}
+
+fn complete(mut fields: Map<String, Value>, rid: &str, link: &str, etag: &str, now: u64) -> Value {
+    fields.insert("_rid".into(), json!(rid));
+    fields.insert("_ts".into(), json!(now));
+    fields.insert("_self".into(), json!(link));
+    fields.insert("_etag".into(), json!(etag));
+    for (name, value) in [
+        ("_docs", "docs/"),
+        ("_sprocs", "sprocs/"),
+        ("_triggers", "triggers/"),
+        ("_udfs", "udfs/"),
+        ("_conflicts", "conflicts/"),
+    ] {
+        fields.insert(name.into(), json!(value));
+    }
+    Value::Object(fields)
+}
+
+fn check_unchanged(container: &Container, old: &Shape, new: &ContainerBody) -> Result<(), Failure> {
+    if new.name != container.name() {
+        return Err(Failure::bad_request(format!(
+            "The 'id' of a container cannot be changed: the body says '{}', the address '{}'.",
+            new.name,
+            container.name()
+        )));
+    }
+    if new.definition != *container.partition_key() {
+        return Err(Failure::bad_request("Document collection partition key cannot be changed."));
+    }
+    if new.unique_keys != old.unique_keys {
+        return Err(Failure::bad_request(
+            "The unique keys of a container cannot be changed after it was created.",
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,195 @@
+//! Throughput, as the offer documents that clients read and replace.
+
+use cosmos_wire::rid::Rid;
+use serde_json::{Value, json};
+
+use crate::Failure;
+use crate::engine::request::{OfferMigration, Throughput};
+
+/// The throughput of one database or container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Offer {
+    /// Its own resource id.
+    pub(crate) rid: Rid,
+    /// `_self` of what it belongs to.
+    pub(crate) resource: String,
+    /// Resource id of what it belongs to.
+    pub(crate) resource_rid: String,
+    /// How much.
+    pub(crate) throughput: Throughput,
+    /// With its quotes.
+    pub(crate) etag: String,
+    /// Seconds since 1970.
+    pub(crate) timestamp: u64,
+}
+
+impl Offer {
+    /// The document clients see.
+    pub(crate) fn document(&self) -> Value {
+        let content = match self.throughput {
+            Throughput::Manual(throughput) => json!({
+                "offerThroughput": throughput,
+                "offerIsRUPerMinuteThroughputEnabled": false,
+                "offerMinimumThroughputParameters": {
+                    "maxThroughputEverProvisioned": throughput,
+                    "maxConsumedStorageEverInKB": 0
+                },
+                "offerLastReplaceTimestamp": self.timestamp
+            }),
+            Throughput::Autoscale(max) => json!({
+                "offerThroughput": max / 10,
+                "offerIsRUPerMinuteThroughputEnabled": false,
+                "offerMinimumThroughputParameters": {
+                    "maxThroughputEverProvisioned": max,
+                    "maxConsumedStorageEverInKB": 0
+                },
+                "offerLastReplaceTimestamp": self.timestamp,
+                "offerAutopilotSettings": {"tier": 0, "maximumTierThroughput": max, "autoUpgrade": false, "maxThroughput": max}
+            }),
+        };
+        let rid = self.rid.to_string();
+        json!({
+            "resource": self.resource,
+            "offerType": "Invalid",
+            "offerResourceId": self.resource_rid,
+            "offerVersion": "V2",
+            "content": content,
+            "id": rid,
+            "_rid": rid,
+            "_self": format!("offers/{rid}/"),
+            "_etag": self.etag,
+            "_ts": self.timestamp
+        })
+    }
+
+    /// As kept in a record.
+    pub(crate) fn to_record(&self) -> Value {
+        let (kind, amount) = match self.throughput {
+            Throughput::Manual(amount) => ("manual", amount),
+            Throughput::Autoscale(amount) => ("autoscale", amount),
+        };
+        json!({"rid": self.rid.to_string(), "resource": self.resource, "resourceRid": self.resource_rid, "kind": kind,
+               "amount": amount, "etag": self.etag, "ts": self.timestamp})
+    }
+
+    /// From a record.
+    pub(crate) fn from_record(record: &Value) -> Option<Self> {
+        let amount = record["amount"].as_u64()?;
+        Some(Self {
+            rid: record["rid"].as_str()?.parse().ok()?,
+            resource: record["resource"].as_str()?.to_owned(),
+            resource_rid: record["resourceRid"].as_str()?.to_owned(),
+            throughput: match record["kind"].as_str()? {
+                "autoscale" => Throughput::Autoscale(amount),
+                _ => Throughput::Manual(amount),
+            },
+            etag: record["etag"].as_str()?.to_owned(),
+            timestamp: record["ts"].as_u64()?,
+        })
+    }
+}
+
+/// Refuses throughput the service does not sell.
+pub(crate) fn check(throughput: Throughput) -> Result<Throughput, Failure> {
+    let (amount, least, step, what) = match throughput {
+        Throughput::Manual(amount) => (amount, MANUAL_MIN, 100, "The offer throughput"),
+        Throughput::Autoscale(amount) => (amount, AUTOSCALE_MIN, 1_000, "The autoscale max throughput"),
+    };
+    if amount < least || amount > THROUGHPUT_MAX || amount % step != 0 {
+        return Err(Failure::bad_request(format!(
+            "{what} {amount} is invalid: it must be between {least} and {THROUGHPUT_MAX} in steps of {step}."
+        )));
+    }
+    Ok(throughput)
+}
+
+/// The throughput an offer's new body asks for.
+pub(crate) fn replaced(
+    old: Throughput,
+    body: &Value,
+    migration: OfferMigration,
+) -> Result<Throughput, Failure> {
+    let content = &body["content"];
+    let manual = content["offerThroughput"].as_u64();
+    let autoscale = content["offerAutopilotSettings"]["maxThroughput"].as_u64();
+    let wanted = match (migration, old, manual, autoscale) {
+        (OfferMigration::ToAutoscale, Throughput::Manual(now), _, None) => {
+            Throughput::Autoscale((now.div_ceil(1_000) * 1_000).max(AUTOSCALE_MIN))
+        }
+        (OfferMigration::ToAutoscale, _, _, Some(max)) => Throughput::Autoscale(max),
+        (OfferMigration::ToAutoscale, same @ Throughput::Autoscale(_), _, None) => same,
+        (OfferMigration::ToManual, Throughput::Autoscale(max), _, _) => Throughput::Manual(max),
+        (OfferMigration::ToManual, same @ Throughput::Manual(_), _, _) => same,
+        (OfferMigration::None, Throughput::Autoscale(_), _, Some(max)) => Throughput::Autoscale(max),
+        (OfferMigration::None, Throughput::Manual(_), Some(amount), None) => Throughput::Manual(amount),
+        (OfferMigration::None, Throughput::Manual(_), _, Some(_)) => {
+            return Err(Failure::bad_request(
+                "The offer has manual throughput; migrate it with x-ms-cosmos-migrate-offer-to-autopilot first.",
+            ));
+        }
+        (OfferMigration::None, Throughput::Autoscale(_), _, None) => {
+            return Err(Failure::bad_request(
+                "The offer is autoscale; set content.offerAutopilotSettings.maxThroughput, or migrate it with \
+                 x-ms-cosmos-migrate-offer-to-manual-throughput first.",
+            ));
+        }
+        (OfferMigration::None, Throughput::Manual(_), None, None) => {
+            return Err(Failure::bad_request("An offer needs content.offerThroughput."));
+        }
+    };
+    check(wanted)
+}
+
+/// Physical partitions that carry this much.
+pub(crate) fn partitions(throughput: Throughput) -> u32 {
+    let (Throughput::Manual(amount) | Throughput::Autoscale(amount)) = throughput;
+    u32::try_from(amount.div_ceil(PER_PARTITION)).unwrap_or(u32::MAX).clamp(1, 100)
+}
+
+/// What a container gets when nobody says.
+pub(crate) const DEFAULT: Throughput = Throughput::Manual(MANUAL_MIN);
+
+const MANUAL_MIN: u64 = 400;
+const AUTOSCALE_MIN: u64 = 1_000;
+const THROUGHPUT_MAX: u64 = 1_000_000;
+const PER_PARTITION: u64 = 10_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn throughput_must_be_one_the_service_sells() {
+        for (throughput, ok) in [
+            (Throughput::Manual(400), true),
+            (Throughput::Manual(399), false),
+            (Throughput::Manual(450), false),
+            (Throughput::Manual(1_000_100), false),
+            (Throughput::Autoscale(1_000), true),
+            (Throughput::Autoscale(1_500), false),
+            (Throughput::Autoscale(500), false),
+        ] {
+            assert_eq!(check(throughput).is_ok(), ok, "{throughput:?}");
+        }
+        assert_eq!([400, 10_000, 10_100, 50_000].map(|n| partitions(Throughput::Manual(n))), [1, 1, 2, 5]);
+    }
+
+    #[test]
+    fn offers_are_replaced_in_kind_or_migrated() {
+        let manual = |n: u64| json!({"content": {"offerThroughput": n}});
+        let auto = |n: u64| json!({"content": {"offerAutopilotSettings": {"maxThroughput": n}}});
+        use OfferMigration as M;
+        use Throughput::{Autoscale, Manual};
+        for (old, body, migration, expected) in [
+            (Manual(400), manual(800), M::None, Some(Manual(800))),
+            (Manual(400), manual(850), M::None, None),
+            (Manual(400), auto(4_000), M::None, None),
+            (Manual(1_500), manual(0), M::ToAutoscale, Some(Autoscale(2_000))),
+            (Autoscale(4_000), auto(5_000), M::None, Some(Autoscale(5_000))),
+            (Autoscale(4_000), manual(500), M::None, None),
+            (Autoscale(4_000), manual(0), M::ToManual, Some(Manual(4_000))),
+        ] {
+            assert_eq!(replaced(old, &body, migration).ok(), expected, "{old:?} {body} {migration:?}");
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Offers: throughput read and changed.
+
+use std::sync::Arc;
+
+use cosmos_wire::rid::Rid;
+use serde_json::Value;
+
+use super::offer::{self, Offer};
+use super::{Catalog, body, not_found, record};
+use crate::Failure;
+use crate::engine::container::Container;
+use crate::engine::request::{OfferMigration, ResourceFeed, ResourceReply};
+use crate::engine::{Engine, key, quota};
+use crate::storage::{Batch, Change};
+
+enum Owner {
+    Database(u32),
+    Container(Arc<Container>),
+}
+
+impl Engine {
+    /// All offers.
+    ///
+    /// # Errors
+    /// None today.
+    pub fn offers(&self) -> Result<ResourceFeed, Failure> {
+        let resources = all(&self.catalog()).into_iter().map(|(offer, _)| offer.document()).collect();
+        Ok(ResourceFeed { rid: String::new(), resources, charge: quota::METADATA })
+    }
+
+    /// Reads an offer by its id.
+    ///
+    /// # Errors
+    /// 404.
+    pub fn read_offer(&self, offer: &str) -> Result<ResourceReply, Failure> {
+        let (offer, _) = find(&self.catalog(), offer)?;
+        Ok(reply(&offer, None))
+    }
+
+    /// Changes an offer.
+    ///
+    /// # Errors
+    /// 400 for throughput the service refuses, 404.
+    pub fn replace_offer(
+        &self,
+        offer: &str,
+        body: &[u8],
+        migration: OfferMigration,
+    ) -> Result<ResourceReply, Failure> {
+        let body = Value::Object(body::object(body)?);
+        let mut control = self.control();
+        let (old, owner) = find(&self.catalog(), offer)?;
+        let throughput = offer::replaced(old.throughput, &body, migration)?;
+        let mut numbers = control.clone();
+        let now = self.clock().now_seconds();
+        let new = Offer { throughput, etag: numbers.next_etag(now), timestamp: now, ..old };
+        let mut changes = vec![Change::Put(key::meta(), numbers.to_record().into())];
+        let ticket = match owner {
+            Owner::Database(number) => {
+                let mut catalog = self.catalog_mut();
+                let database = catalog.databases.get_mut(&number).ok_or_else(not_found)?;
+                let before = database.offer.replace(new.clone());
+                changes.push(Change::Put(key::database(number), record::database_record(database).into()));
+                match self.commit(Batch { changes }) {
+                    Ok(ticket) => ticket,
+                    Err(failure) => {
+                        database.offer = before;
+                        return Err(failure);
+                    }
+                }
+            }
+            Owner::Container(container) => {
+                let mut shape = (*container.shape()).clone();
+                shape.offer = Some(new.clone());
+                let record = record::container_record(container.database, &shape);
+                changes.push(Change::Put(key::container(container.number), record.into()));
+                let ticket = self.commit(Batch { changes })?;
+                container.set_shape(shape);
+                ticket
+            }
+        };
+        *control = numbers;
+        Ok(reply(&new, Some(ticket)))
+    }
+}
+
+fn all(catalog: &Catalog) -> Vec<(Offer, Owner)> {
+    let mut offers = Vec::new();
+    for database in catalog.databases.values() {
+        offers.extend(database.offer.clone().map(|offer| (offer, Owner::Database(database.number))));
+        for container in database.containers.values() {
+            let offer = container.shape().offer.clone();
+            offers.extend(offer.map(|offer| (offer, Owner::Container(Arc::clone(container)))));
+        }
+    }
+    offers
+}
+
+fn find(catalog: &Catalog, id: &str) -> Result<(Offer, Owner), Failure> {
+    let rid: Rid = id.parse().map_err(|_| not_found())?;
+    all(catalog).into_iter().find(|(offer, _)| offer.rid == rid).ok_or_else(not_found)
+}
+
+fn reply(offer: &Offer, ticket: Option<crate::storage::Ticket>) -> ResourceReply {
+    ResourceReply {
+        status: 200,
+        body: offer.document(),
+        etag: offer.etag.clone(),
+        rid: offer.rid.to_string(),
+        charge: quota::METADATA,
+        ticket,
+    }
+}

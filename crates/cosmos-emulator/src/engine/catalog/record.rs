@@ -1,0 +1,188 @@
+//! Databases and containers as records of the store.
+
+use std::sync::Arc;
+
+use cosmos_wire::epk::EpkRange;
+use cosmos_wire::partition_key::Definition;
+use serde_json::{Value, json};
+
+use super::offer::Offer;
+use super::{Database, Numbers};
+use crate::engine::container::{Container, Identity, IndexState, Shape};
+use crate::engine::index::path::Pattern;
+use crate::engine::index::policy;
+use crate::engine::key::{self, Segment};
+use crate::engine::partition::{Counters, Partition};
+use crate::sql::source::{Path, Step};
+use crate::storage::{Storage, StorageError};
+
+/// The format of everything the engine writes; a newer one is refused.
+const FORMAT: u64 = 1;
+
+impl Numbers {
+    /// As kept in the store.
+    pub(crate) fn to_record(&self) -> Vec<u8> {
+        json!({"format": FORMAT, "database": self.database, "container": self.container, "offer": self.offer,
+               "etag": self.etag})
+        .to_string()
+        .into_bytes()
+    }
+
+    /// From the store; an empty store begins at zero.
+    pub(crate) fn load(storage: &dyn Storage) -> Result<Self, StorageError> {
+        let Some(bytes) = storage.get(&key::meta())? else { return Ok(Self::default()) };
+        let record: Value = serde_json::from_slice(&bytes).map_err(|_| broken("the account"))?;
+        if record["format"].as_u64() != Some(FORMAT) {
+            return Err(StorageError(format!(
+                "the data is of format {}, this version reads format {FORMAT}: use the version that wrote it, or \
+                 another data folder",
+                record["format"]
+            )));
+        }
+        let number = |field: &str| record[field].as_u64().and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
+        Ok(Self {
+            database: number("database"),
+            container: number("container"),
+            offer: number("offer"),
+            etag: number("etag"),
+        })
+    }
+}
+
+/// As kept in the store.
+pub(crate) fn database_record(database: &Database) -> Vec<u8> {
+    json!({"body": database.body, "offer": database.offer.as_ref().map(Offer::to_record)})
+        .to_string()
+        .into_bytes()
+}
+
+/// From the store, without containers.
+pub(crate) fn load_database(number: u32, bytes: &[u8]) -> Result<Database, StorageError> {
+    let parse = || {
+        let mut record: Value = serde_json::from_slice(bytes).ok()?;
+        let body = record["body"].take();
+        Some(Database {
+            number,
+            name: body["id"].as_str()?.to_owned(),
+            rid: body["_rid"].as_str()?.parse().ok()?,
+            body,
+            offer: Offer::from_record(&record["offer"]),
+            containers: Default::default(),
+            names: Default::default(),
+        })
+    };
+    parse().ok_or_else(|| broken("a database"))
+}
+
+/// As kept in the store.
+pub(crate) fn container_record(database: u32, shape: &Shape) -> Vec<u8> {
+    let ranges: Vec<_> = shape
+        .partitions
+        .iter()
+        .map(|partition| {
+            json!({"id": partition.id(), "min": partition.range.min.to_hex(), "max": partition.range.max.to_hex(),
+                   "parents": partition.parents})
+        })
+        .collect();
+    let tracked: Vec<_> = shape.tracked.iter().map(|path| path_text(path)).collect();
+    json!({"database": database, "body": shape.body, "ranges": ranges, "version": shape.partitions_version,
+           "tracked": tracked, "building": shape.index == IndexState::Building,
+           "offer": shape.offer.as_ref().map(Offer::to_record)})
+    .to_string()
+    .into_bytes()
+}
+
+/// Number of the database a container's record names.
+pub(crate) fn database_of(bytes: &[u8]) -> Result<u32, StorageError> {
+    let record: Value = serde_json::from_slice(bytes).map_err(|_| broken("a container"))?;
+    record["database"].as_u64().and_then(|n| u32::try_from(n).ok()).ok_or_else(|| broken("a container"))
+}
+
+/// From the store.
+pub(crate) fn load_container(
+    number: u32,
+    bytes: &[u8],
+    database: &Database,
+    storage: &dyn Storage,
+) -> Result<Container, StorageError> {
+    let mut record: Value = serde_json::from_slice(bytes).map_err(|_| broken("a container"))?;
+    let partitions = load_partitions(number, &record["ranges"], storage)?;
+    let parse = || {
+        let body = record["body"].take();
+        let (_, policy) = policy::normalise(body.get("indexingPolicy")).ok()?;
+        let unique_keys =
+            body["uniqueKeyPolicy"]["uniqueKeys"].as_array().map_or(Some(Vec::new()), |keys| {
+                keys.iter().map(|key| paths(&key["paths"])).collect::<Option<Vec<_>>>()
+            })?;
+        let identity = Identity {
+            number,
+            rid: body["_rid"].as_str()?.parse().ok()?,
+            database: database.number,
+            database_rid: database.rid,
+            name: body["id"].as_str()?.to_owned(),
+            database_name: database.name.clone(),
+            definition: Definition::from_json(&body["partitionKey"]).ok()?,
+        };
+        let shape = Shape {
+            etag: body["_etag"].as_str()?.to_owned(),
+            default_ttl: body["defaultTtl"].as_i64().and_then(|ttl| i32::try_from(ttl).ok()),
+            policy,
+            tracked: paths(&record["tracked"])?,
+            index: if record["building"] == true { IndexState::Building } else { IndexState::Ready },
+            unique_keys,
+            offer: Offer::from_record(&record["offer"]),
+            partitions,
+            partitions_version: record["version"].as_u64()?,
+            body,
+        };
+        Some(Container::new(identity, shape))
+    };
+    parse().ok_or_else(|| broken("a container"))
+}
+
+fn load_partitions(
+    container: u32,
+    ranges: &Value,
+    storage: &dyn Storage,
+) -> Result<Vec<Arc<Partition>>, StorageError> {
+    let ranges = ranges.as_array().ok_or_else(|| broken("a container"))?;
+    ranges
+        .iter()
+        .map(|range| {
+            let id = range["id"]
+                .as_u64()
+                .and_then(|id| u32::try_from(id).ok())
+                .ok_or_else(|| broken("a range"))?;
+            let bound = |field: &str| {
+                range[field].as_str().and_then(|hex| hex.parse().ok()).ok_or_else(|| broken("a range"))
+            };
+            let parents = range["parents"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            let segment = Segment { container, range: id };
+            let counters = storage
+                .get(&key::partition(segment))?
+                .map_or(Some(Counters::new(id)), |bytes| Counters::from_bytes(&bytes))
+                .ok_or_else(|| broken("a partition"))?;
+            let range = EpkRange::new(bound("min")?, bound("max")?);
+            Ok(Arc::new(Partition::new(segment, range, parents.map(str::to_owned).collect(), counters)))
+        })
+        .collect()
+}
+
+fn paths(list: &Value) -> Option<Vec<Path>> {
+    let list = list.as_array()?;
+    list.iter().map(|path| Pattern::parse_plain(path.as_str()?).ok()).collect()
+}
+
+fn path_text(path: &[Step]) -> String {
+    path.iter()
+        .map(|step| match step {
+            Step::Property(name) => format!("/\"{name}\""),
+            Step::Index(at) => format!("/{at}"),
+            Step::Each => "/[]".to_owned(),
+        })
+        .collect()
+}
+
+fn broken(what: &str) -> StorageError {
+    StorageError(format!("the record of {what} cannot be read; restore the data folder from a copy"))
+}

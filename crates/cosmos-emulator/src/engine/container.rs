@@ -1,0 +1,213 @@
+//! A container as the data path sees it: an immutable snapshot of its shape, and its partitions.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arc_swap::ArcSwap;
+use cosmos_wire::epk::Epk;
+use cosmos_wire::partition_key::{Coverage, Definition, PartitionKey};
+use cosmos_wire::rid::Rid;
+use serde_json::Value;
+
+use super::catalog::offer::Offer;
+use super::index::policy::Policy;
+use super::key::EpkKey;
+use super::partition::Partition;
+use crate::Failure;
+use crate::sql::source::Path;
+
+/// One container. It stays usable by those who hold it after it was deleted, and answers 404 then.
+pub struct Container {
+    pub(crate) number: u32,
+    pub(crate) rid: Rid,
+    pub(crate) database: u32,
+    name: String,
+    database_name: String,
+    /// `dbs/{rid}/colls/{rid}/docs/`: what every `_self` begins with.
+    pub(crate) documents_link: String,
+    definition: Definition,
+    shape: ArcSwap<Shape>,
+    deleted: AtomicBool,
+}
+
+/// Everything about a container that can change.
+#[derive(Debug, Clone)]
+pub(crate) struct Shape {
+    /// The resource as clients see it.
+    pub(crate) body: Value,
+    /// With its quotes.
+    pub(crate) etag: String,
+    /// What is indexed.
+    pub(crate) policy: Policy,
+    /// Paths whose absence is in the index, so that ORDER BY over them finds every document.
+    pub(crate) tracked: Vec<Path>,
+    /// Whether the index is complete; otherwise queries scan.
+    pub(crate) index: IndexState,
+    /// Seconds; -1 means items live for ever unless they say otherwise; `None` means no expiry at all.
+    pub(crate) default_ttl: Option<i32>,
+    /// Properties that are unique together in a logical partition.
+    pub(crate) unique_keys: Vec<Vec<Path>>,
+    /// Its own throughput, if it has any.
+    pub(crate) offer: Option<Offer>,
+    /// In order of keys.
+    pub(crate) partitions: Vec<Arc<Partition>>,
+    /// Moves with every change of `partitions`.
+    pub(crate) partitions_version: u64,
+}
+
+/// Whether queries may use the index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IndexState {
+    /// It holds every document.
+    Ready,
+    /// It is being built.
+    Building,
+}
+
+/// Names and numbers of a container, which never change.
+pub(crate) struct Identity {
+    pub(crate) number: u32,
+    pub(crate) rid: Rid,
+    pub(crate) database: u32,
+    pub(crate) database_rid: Rid,
+    pub(crate) name: String,
+    pub(crate) database_name: String,
+    pub(crate) definition: Definition,
+}
+
+impl Container {
+    pub(crate) fn new(identity: Identity, shape: Shape) -> Self {
+        let Identity { number, rid, database, database_rid, name, database_name, definition } = identity;
+        Self {
+            number,
+            rid,
+            database,
+            name,
+            database_name,
+            documents_link: format!("dbs/{database_rid}/colls/{rid}/docs/"),
+            definition,
+            shape: ArcSwap::from_pointee(shape),
+            deleted: AtomicBool::new(false),
+        }
+    }
+
+    /// Resource id: 8 bytes in base64.
+    pub fn rid(&self) -> String {
+        self.rid.to_string()
+    }
+
+    /// The name its owner gave it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Name of its database.
+    pub fn database_name(&self) -> &str {
+        &self.database_name
+    }
+
+    /// `dbs/{db}/colls/{container}`: what `x-ms-alt-content-path` says.
+    pub fn alt_link(&self) -> String {
+        format!("dbs/{}/colls/{}", self.database_name, self.name)
+    }
+
+    /// How items find their partition.
+    pub fn partition_key(&self) -> &Definition {
+        &self.definition
+    }
+
+    /// Ids of the physical partitions, in order of their keys.
+    pub fn range_ids(&self) -> Vec<u32> {
+        self.shape().partitions.iter().map(|partition| partition.id()).collect()
+    }
+
+    /// Id of the physical partition that holds a whole partition key.
+    ///
+    /// # Errors
+    /// 400/1001 when the key is a prefix or does not fit.
+    pub fn range_id_of(&self, key: &PartitionKey) -> Result<u32, Failure> {
+        let epk = self.epk(key)?;
+        Ok(self.shape().partition_of(&epk).id())
+    }
+
+    pub(crate) fn shape(&self) -> Arc<Shape> {
+        self.shape.load_full()
+    }
+
+    pub(crate) fn set_shape(&self, shape: Shape) {
+        self.shape.store(Arc::new(shape));
+    }
+
+    pub(crate) fn mark_deleted(&self) {
+        self.deleted.store(true, Ordering::SeqCst);
+    }
+
+    /// Refuses work on a container that is gone.
+    pub(crate) fn check_exists(&self) -> Result<(), Failure> {
+        if self.deleted.load(Ordering::SeqCst) { Err(owner_missing()) } else { Ok(()) }
+    }
+
+    /// The effective partition key of a whole key.
+    pub(crate) fn epk(&self, key: &PartitionKey) -> Result<Epk, Failure> {
+        if self.definition.coverage(key) != Coverage::Full {
+            return Err(too_few_components());
+        }
+        if key.size_bytes() > self.definition.key_bytes_max() {
+            return Err(Failure::bad_request(format!(
+                "The partition key has {} bytes; this container takes at most {}.",
+                key.size_bytes(),
+                self.definition.key_bytes_max()
+            )));
+        }
+        Ok(Epk::of(key, &self.definition))
+    }
+
+    /// Whether a patch must leave a path alone: the id, the partition key, and what the service adds.
+    pub(crate) fn is_immutable(&self, path: &[String]) -> bool {
+        let is_key = |segments: &[String]| segments.starts_with(path) || path.starts_with(segments);
+        path[0] == "id"
+            || super::index::terms::is_system_property(&path[0])
+            || self.definition.paths().iter().any(|key| is_key(key.segments()))
+    }
+}
+
+impl std::fmt::Debug for Container {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Container")
+            .field("link", &self.alt_link())
+            .field("rid", &self.rid())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Shape {
+    /// The partition that holds an effective partition key.
+    pub(crate) fn partition_of(&self, epk: &Epk) -> &Arc<Partition> {
+        let at = self.partitions.partition_point(|partition| partition.range.max <= *epk);
+        &self.partitions[at.min(self.partitions.len() - 1)]
+    }
+
+    /// The etag of the partition-key ranges, with quotes.
+    pub(crate) fn partitions_etag(&self) -> String {
+        format!("\"{}\"", self.partitions_version)
+    }
+}
+
+/// The form of an effective partition key in keys.
+pub(crate) fn epk_key(epk: &Epk) -> EpkKey {
+    EpkKey::new(epk.significant_bytes())
+}
+
+/// A request for something in a container that does not exist.
+pub(crate) fn owner_missing() -> Failure {
+    Failure::new(404, super::catalog::NOT_FOUND).with_sub_status(1003)
+}
+
+/// A partition key that is missing or shorter than the container's.
+pub(crate) fn too_few_components() -> Failure {
+    Failure::bad_request(
+        "The partition key supplied in x-ms-partitionkey header has fewer components than defined in the the \
+         collection.",
+    )
+    .with_sub_status(1001)
+}

@@ -1,0 +1,213 @@
+//! Feeds: all items of a scope in order of creation, and the last change of each in order of LSN.
+
+use std::ops::Bound;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+
+use super::container::{Container, Shape};
+use super::document::Stored;
+use super::index::choice::{self, Choice, KeyScope};
+use super::index::source::invalid_continuation;
+use super::key;
+use super::partition::Partition;
+use super::request::{DocumentPage, FeedPage, FeedRequest, FeedStart, ReadFeedRequest, storage_failed};
+use super::scope::{self, Part, range_gone};
+use super::{Engine, quota};
+use crate::Failure;
+use crate::sql::source::Access;
+use crate::storage::{Order, Scan};
+
+/// The most bytes of documents on one page.
+const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+impl Engine {
+    /// One page of all items.
+    ///
+    /// # Errors
+    /// 400 for a foreign token; 404/1002 and 410/1002 as for reads.
+    pub fn read_feed(
+        &self,
+        container: &Container,
+        request: ReadFeedRequest,
+    ) -> Result<DocumentPage, Failure> {
+        container.check_exists()?;
+        let shape = container.shape();
+        let parts = scope::parts(container, &shape, &request.scope)?;
+        let mut after = request.continuation.as_deref().map(decode_token).transpose()?;
+        let begin = match &after {
+            None => 0,
+            Some((id, _)) => {
+                parts.iter().position(|p| p.partition.id() == *id).ok_or_else(invalid_continuation)?
+            }
+        };
+        let reader = self.reader(container, &shape);
+        let mut page = Filling { rows_max: request.page_size.rows_max(), ..Filling::default() };
+        let mut continuation = None;
+        let mut answered = &parts[begin];
+        for part in &parts[begin..] {
+            part.partition.check_session(request.session_token.as_deref())?;
+            answered = part;
+            let last = after.take().map(|(_, entry)| entry);
+            let (base, mut entries) = self.creation_order(&shape, part, last.as_deref());
+            let mut last_entry = last;
+            continuation = loop {
+                let Some(row) = entries.next() else { break None };
+                let (entry, place) = row.map_err(|error| storage_failed(&error))?;
+                let Some(stored) = reader.load(&entry, &place)? else { continue };
+                if !page.take(stored.body.len()) {
+                    break Some(encode_token(part.partition.id(), &last_entry.unwrap_or_default()));
+                }
+                page.documents.push(stored.body);
+                last_entry = Some(entry.get(base..).unwrap_or_default().to_vec());
+            };
+            if continuation.is_some() {
+                break;
+            }
+        }
+        Ok(DocumentPage {
+            charge: quota::feed(page.documents.len(), page.bytes),
+            documents: page.documents,
+            continuation,
+            standing: answered.partition.standing(0),
+        })
+    }
+
+    /// One page of changes.
+    ///
+    /// # Errors
+    /// 400 for a foreign etag, 410/1002 for a range that is gone or covers several partitions.
+    pub fn change_feed(&self, container: &Container, request: FeedRequest) -> Result<FeedPage, Failure> {
+        container.check_exists()?;
+        let shape = container.shape();
+        let parts = scope::parts(container, &shape, &request.scope)?;
+        let [part] = parts.as_slice() else { return Err(range_gone()) };
+        let partition = &*part.partition;
+        partition.check_session(request.session_token.as_deref())?;
+        // Taken before the scan: whatever it misses has a larger LSN.
+        let reached = partition.lsn();
+        let start = match &request.start {
+            FeedStart::Beginning => 0,
+            FeedStart::Now => reached,
+            FeedStart::After(etag) => etag.trim().trim_matches('"').parse().map_err(|_| {
+                Failure::bad_request(format!("The change feed cannot go on behind '{etag}': that is no LSN."))
+            })?,
+            FeedStart::Time(time) => self.lsn_before(container, partition, *time)?,
+        };
+        let reader = self.reader(container, &shape);
+        let mut page = Filling { rows_max: request.page_size.rows_max(), ..Filling::default() };
+        let (mut last, mut is_full) = (start, false);
+        for row in self.changes_behind(partition, start) {
+            let (entry, place) = row.map_err(|error| storage_failed(&error))?;
+            if !is_in(&part.scope, &place) {
+                continue;
+            }
+            let lsn = key::change_lsn(&entry).unwrap_or(0);
+            let Some(stored) = reader.load(&entry, &place)? else { continue };
+            if stored.lsn != lsn {
+                continue;
+            }
+            if !page.take(stored.body.len()) && lsn != last {
+                is_full = true;
+                break;
+            }
+            page.documents.push(with_lsn(&stored));
+            last = lsn;
+        }
+        let reached = if is_full { last } else { last.max(reached) };
+        Ok(FeedPage {
+            status: if page.documents.is_empty() { 304 } else { 200 },
+            charge: quota::feed(page.documents.len(), page.bytes),
+            documents: page.documents,
+            etag: format!("\"{reached}\""),
+            standing: partition.standing(0),
+        })
+    }
+
+    fn creation_order<'a>(&'a self, shape: &Shape, part: &Part, after: Option<&[u8]>) -> (usize, Scan<'a>) {
+        let access = Access::default();
+        let plan = choice::plan(Choice::Scan, &access, &shape.policy, part.partition.segment, &part.scope)
+            .expect("a scan fits every access");
+        let (lower, upper) = &plan.intervals[0];
+        let resumed = after.map(|entry| [plan.base.as_slice(), entry].concat());
+        let from = resumed.as_deref().map_or(Bound::Included(lower.as_slice()), Bound::Excluded);
+        (plan.base.len(), self.storage().scan(from, Bound::Excluded(upper), Order::Forward))
+    }
+
+    fn changes_behind<'a>(&'a self, partition: &Partition, lsn: u64) -> Scan<'a> {
+        let lower = key::change(partition.segment, lsn.saturating_add(1), 0);
+        let upper = key::beyond(key::changes(partition.segment));
+        self.storage().scan(Bound::Included(&lower), Bound::Excluded(&upper), Order::Forward)
+    }
+
+    /// The largest LSN whose change is older than a time.
+    fn lsn_before(
+        &self,
+        container: &Container,
+        partition: &Partition,
+        time: SystemTime,
+    ) -> Result<u64, Failure> {
+        let since = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let lower = key::changes(partition.segment);
+        let upper = key::beyond(lower.clone());
+        for row in self.storage().scan(Bound::Included(&lower), Bound::Excluded(&upper), Order::Reverse) {
+            let (entry, place) = row.map_err(|error| storage_failed(&error))?;
+            let item = key::item_at(container.number, &place);
+            let bytes = self.storage().get(&item).map_err(|error| storage_failed(&error))?;
+            if bytes.as_ref().and_then(Stored::from_bytes).is_some_and(|stored| stored.timestamp < since) {
+                return Ok(key::change_lsn(&entry).unwrap_or(0));
+            }
+        }
+        Ok(0)
+    }
+}
+
+fn is_in(scope: &KeyScope, place: &[u8]) -> bool {
+    match scope {
+        KeyScope::Partition => true,
+        KeyScope::Key(epk) => place.starts_with(epk.as_bytes()),
+        KeyScope::Range(low, high) => low.as_slice() <= place && place < high.as_slice(),
+    }
+}
+
+/// A page being filled.
+#[derive(Default)]
+struct Filling {
+    documents: Vec<Bytes>,
+    bytes: usize,
+    rows_max: usize,
+}
+
+impl Filling {
+    /// Whether another document of this size has room; the first always has.
+    fn take(&mut self, bytes: usize) -> bool {
+        let room = self.documents.is_empty()
+            || (self.documents.len() < self.rows_max && self.bytes + bytes <= PAGE_BYTES_MAX);
+        if room {
+            self.bytes += bytes;
+        }
+        room
+    }
+}
+
+fn with_lsn(stored: &Stored) -> Bytes {
+    let body = stored.body.strip_suffix(b"}").unwrap_or(&stored.body);
+    Bytes::from([body, format!(",\"_lsn\":{}}}", stored.lsn).as_bytes()].concat())
+}
+
+fn encode_token(range: u32, entry: &[u8]) -> String {
+    let hex: String = entry.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{range}.{hex}")
+}
+
+fn decode_token(text: &str) -> Result<(u32, Vec<u8>), Failure> {
+    let parse = || {
+        let (range, hex) = text.split_once('.')?;
+        let (pairs, rest) = hex.as_bytes().as_chunks::<2>();
+        let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+        let entry =
+            pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect::<Option<_>>()?;
+        rest.is_empty().then_some((range.parse().ok()?, entry))
+    };
+    parse().ok_or_else(invalid_continuation)
+}

@@ -1,0 +1,278 @@
+//! Which way to read the documents a query asks for, and the key intervals of that way.
+
+use std::ops::Bound;
+
+use super::encode;
+use super::path::PathId;
+use super::policy::{Composite, Policy};
+use crate::engine::key::{self, EpkKey, Segment};
+use crate::sql::source::{Access, Direction, Path, Predicate, Step};
+use crate::storage::Order;
+use serde_json::Value;
+
+/// Which keys of a physical partition are looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum KeyScope {
+    /// All of them.
+    Partition,
+    /// From the first bound up to the second, as [`key::epk_bound`] makes them.
+    Range(Vec<u8>, Vec<u8>),
+    /// One logical partition.
+    Key(EpkKey),
+}
+
+/// A way to read documents. It is part of every position, so that a later page goes on the same way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// All documents, in order of creation.
+    Scan,
+    /// Those with the values of one predicate.
+    Equality(u8),
+    /// Those in the range of one predicate.
+    Range(u8),
+    /// In the order of the one sort path.
+    Ordered,
+    /// In the order of a composite index.
+    Composite,
+}
+
+impl Choice {
+    /// As it stands in positions.
+    pub(crate) fn to_bytes(self) -> [u8; 2] {
+        match self {
+            Self::Scan => [0, 0],
+            Self::Equality(at) => [1, at],
+            Self::Range(at) => [2, at],
+            Self::Ordered => [3, 0],
+            Self::Composite => [4, 0],
+        }
+    }
+
+    /// From a position.
+    pub(crate) fn from_bytes(bytes: [u8; 2]) -> Option<Self> {
+        Some(match bytes {
+            [0, 0] => Self::Scan,
+            [1, at] => Self::Equality(at),
+            [2, at] => Self::Range(at),
+            [3, 0] => Self::Ordered,
+            [4, 0] => Self::Composite,
+            _ => return None,
+        })
+    }
+}
+
+/// Key intervals to read, in this order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// Lower bounds are inclusive, upper bounds exclusive. Sorted as they are read.
+    pub(crate) intervals: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Which end of each interval comes first.
+    pub(crate) order: Order,
+    /// Whether rows come in the order the query asked for.
+    pub(crate) is_ordered: bool,
+    /// What all keys begin with; in keys of values the value follows.
+    pub(crate) base: Vec<u8>,
+    /// A path through arrays: a document can be found by several of its values.
+    pub(crate) spread: Option<Path>,
+    /// The sort path, where cut strings must be compared again.
+    pub(crate) sorted_by: Option<(Path, Direction)>,
+    /// Entries of other logical partitions stand between: keep those from the first bound up to the second.
+    pub(crate) keep: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+/// Makes the plan of a choice; `None` if the choice does not fit the access.
+pub(crate) fn plan(
+    choice: Choice,
+    access: &Access,
+    policy: &Policy,
+    segment: Segment,
+    scope: &KeyScope,
+) -> Option<Plan> {
+    let backwards = access.order.first().is_some_and(|(_, direction)| *direction == Direction::Descending);
+    let order = if backwards { Order::Reverse } else { Order::Forward };
+    match choice {
+        Choice::Scan => Some(scan_plan(segment, scope, order, access.order.is_empty())),
+        Choice::Equality(at) | Choice::Range(at) => {
+            let predicate = access.predicates.get(usize::from(at))?;
+            let path = predicate_path(predicate);
+            let base = base(segment, scope, PathId::of(path));
+            let is_ordered = access.order.is_empty();
+            let mut intervals = intervals(&base, predicate);
+            if order == Order::Reverse {
+                intervals.reverse();
+            }
+            let spread = (!is_plain(path)).then(|| each_path(path));
+            Some(Plan { intervals, order, is_ordered, base, spread, sorted_by: None, keep: keep(scope) })
+        }
+        Choice::Ordered => {
+            let (path, direction) = access.order.first()?;
+            let base = base(segment, scope, PathId::of(path));
+            let narrowing = access.predicates.iter().find(|predicate| predicate_path(predicate) == path);
+            let mut intervals = match narrowing {
+                Some(predicate) => intervals(&base, predicate),
+                None => vec![(base.clone(), with(&base, &[encode::BEYOND]))],
+            };
+            if order == Order::Reverse {
+                intervals.reverse();
+            }
+            let sorted_by = Some((path.clone(), *direction));
+            Some(Plan {
+                intervals,
+                order,
+                is_ordered: true,
+                base,
+                spread: None,
+                sorted_by,
+                keep: keep(scope),
+            })
+        }
+        Choice::Composite => {
+            let (composite, flip) = policy.composite_for(&access.order)?;
+            let base = base(segment, scope, composite.id);
+            let lower = with(&base, &composite_prefix(composite, access));
+            let upper = key::beyond(lower.clone());
+            let order = if flip { Order::Reverse } else { Order::Forward };
+            let intervals = vec![(lower, upper)];
+            Some(Plan {
+                intervals,
+                order,
+                is_ordered: true,
+                base,
+                spread: None,
+                sorted_by: None,
+                keep: keep(scope),
+            })
+        }
+    }
+}
+
+fn scan_plan(segment: Segment, scope: &KeyScope, order: Order, is_ordered: bool) -> Plan {
+    let path = PathId::CREATION;
+    let (base, interval) = match scope {
+        KeyScope::Partition | KeyScope::Key(_) => {
+            let base = base(segment, scope, path);
+            (base.clone(), (base.clone(), key::beyond(base)))
+        }
+        KeyScope::Range(low, high) => {
+            let base = key::by_partition(segment.container, path.get());
+            let interval = (with(&base, low), with(&base, high));
+            (base, interval)
+        }
+    };
+    Plan { intervals: vec![interval], order, is_ordered, base, spread: None, sorted_by: None, keep: None }
+}
+
+/// What all entries of a path begin with, as far as the scope can say it.
+pub(crate) fn base(segment: Segment, scope: &KeyScope, path: PathId) -> Vec<u8> {
+    match scope {
+        KeyScope::Key(epk) => key::by_partition_of(segment.container, path.get(), epk),
+        KeyScope::Partition | KeyScope::Range(..) => key::by_value(segment, path.get()),
+    }
+}
+
+fn keep(scope: &KeyScope) -> Option<(Vec<u8>, Vec<u8>)> {
+    match scope {
+        KeyScope::Range(low, high) => Some((low.clone(), high.clone())),
+        KeyScope::Partition | KeyScope::Key(_) => None,
+    }
+}
+
+/// The path a predicate is about.
+pub(crate) fn predicate_path(predicate: &Predicate) -> &Path {
+    match predicate {
+        Predicate::In { path, .. } | Predicate::Range { path, .. } | Predicate::Defined { path } => path,
+    }
+}
+
+/// Key intervals of a predicate, ascending and apart from each other.
+pub(crate) fn intervals(base: &[u8], predicate: &Predicate) -> Vec<(Vec<u8>, Vec<u8>)> {
+    match predicate {
+        Predicate::In { values, .. } => {
+            let mut prefixes: Vec<_> = values.iter().map(encode::equality_prefix).collect();
+            prefixes.sort_unstable();
+            prefixes.dedup();
+            prefixes
+                .into_iter()
+                .map(|prefix| {
+                    let lower = with(base, &prefix);
+                    (lower.clone(), key::beyond(lower))
+                })
+                .collect()
+        }
+        Predicate::Range { lower, upper, .. } => vec![range_interval(base, lower, upper)],
+        Predicate::Defined { .. } => {
+            vec![(with(base, &[encode::UNDEFINED + 1]), with(base, &[encode::BEYOND]))]
+        }
+    }
+}
+
+fn range_interval(base: &[u8], lower: &Bound<Value>, upper: &Bound<Value>) -> (Vec<u8>, Vec<u8>) {
+    let sample = match (lower, upper) {
+        (Bound::Included(value) | Bound::Excluded(value), _)
+        | (_, Bound::Included(value) | Bound::Excluded(value)) => Some(value),
+        (Bound::Unbounded, Bound::Unbounded) => None,
+    };
+    let (least, beyond) =
+        sample.map_or_else(|| (vec![encode::UNDEFINED + 1], vec![encode::BEYOND]), encode::type_bounds);
+    let low = match lower {
+        Bound::Unbounded => least,
+        Bound::Included(value) => encode::equality_prefix(value),
+        Bound::Excluded(value) => {
+            let encoded = encode::encoded(Some(value));
+            if encode::is_cut(&encoded) { encoded } else { key::beyond(encoded) }
+        }
+    };
+    let high = match upper {
+        Bound::Unbounded => beyond,
+        Bound::Included(value) => key::beyond(encode::equality_prefix(value)),
+        Bound::Excluded(value) => {
+            let encoded = encode::encoded(Some(value));
+            if encode::is_cut(&encoded) { key::beyond(encoded) } else { encoded }
+        }
+    };
+    (with(base, &low), with(base, &high))
+}
+
+/// What leading equalities fix of a composite key.
+fn composite_prefix(composite: &Composite, access: &Access) -> Vec<u8> {
+    let mut prefix = Vec::new();
+    for (path, direction) in &composite.paths {
+        let fixed = access.predicates.iter().find_map(|predicate| match predicate {
+            Predicate::In { path: own, values } if own == path && values.len() == 1 => values.first(),
+            Predicate::In { .. } | Predicate::Range { .. } | Predicate::Defined { .. } => None,
+        });
+        let Some(value) = fixed else { break };
+        let encoded = encode::encoded(Some(value));
+        let exact = !encode::is_cut(&encoded) && value.as_f64().is_none_or(|number| number.abs() < EXACT_MAX);
+        let mut part = if exact { encoded } else { encode::equality_prefix(value) };
+        if *direction == Direction::Descending {
+            part.iter_mut().for_each(|byte| *byte = !*byte);
+        }
+        prefix.extend_from_slice(&part);
+        if !exact {
+            break;
+        }
+    }
+    prefix
+}
+
+/// Integers below are exact doubles.
+const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
+
+/// Whether an order by this path can come from the index.
+pub(crate) fn is_plain(path: &[Step]) -> bool {
+    !path.is_empty() && path.iter().all(|step| matches!(step, Step::Property(_)))
+}
+
+fn each_path(path: &[Step]) -> Path {
+    path.iter()
+        .map(|step| match step {
+            Step::Property(_) => step.clone(),
+            Step::Index(_) | Step::Each => Step::Each,
+        })
+        .collect()
+}
+
+fn with(base: &[u8], more: &[u8]) -> Vec<u8> {
+    [base, more].concat()
+}

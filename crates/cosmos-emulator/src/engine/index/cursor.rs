@@ -1,0 +1,229 @@
+//! Reading documents along a plan.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::ops::Bound;
+
+use bytes::Bytes;
+use cosmos_wire::value_order;
+use serde_json::Value;
+
+use super::choice::{Choice, Plan};
+use super::path::value_at;
+use super::{encode, terms};
+use crate::Failure;
+use crate::engine::document::Stored;
+use crate::engine::key;
+use crate::engine::request::storage_failed;
+use crate::sql::source::{Direction, Position, Row, Rows};
+use crate::storage::{Order, Scan, Storage};
+
+/// What all cursors of a request share.
+pub(crate) struct Reader<'a> {
+    pub(crate) storage: &'a dyn Storage,
+    pub(crate) container: u32,
+    pub(crate) default_ttl: Option<i32>,
+    /// Seconds since 1970.
+    pub(crate) now: u64,
+    /// Documents read so far, and their bytes.
+    pub(crate) visited: Cell<(u64, u64)>,
+    /// Partitions opened so far, and the last of them.
+    pub(crate) opened: Cell<(u32, Option<u32>)>,
+}
+
+impl Reader<'_> {
+    /// The document an entry points to, if it is still there.
+    pub(crate) fn load(&self, entry: &[u8], place: &[u8]) -> Result<Option<Stored>, Failure> {
+        let key = key::item_at(self.container, place);
+        let found = self.storage.get(&key).map_err(|error| storage_failed(&error))?;
+        let Some(stored) = found.as_ref().and_then(Stored::from_bytes) else { return Ok(None) };
+        let same = key::rid_at_end(entry) == Some(stored.rid);
+        if !same || stored.is_expired(self.default_ttl, self.now) {
+            return Ok(None);
+        }
+        let (documents, bytes) = self.visited.get();
+        self.visited.set((documents + 1, bytes + stored.body.len() as u64));
+        Ok(Some(stored))
+    }
+}
+
+/// Documents along a plan.
+pub(crate) struct Cursor<'a> {
+    reader: &'a Reader<'a>,
+    choice: Choice,
+    plan: Plan,
+    /// Index of the interval being read, and its rows.
+    at: usize,
+    scan: Option<Scan<'a>>,
+    /// An entry that was read to see that a group ended.
+    ahead: Option<(Bytes, Bytes)>,
+    /// A group that had to be sorted.
+    sorted: VecDeque<Row>,
+    /// Where the page before ended.
+    resume: Option<Vec<u8>>,
+}
+
+impl<'a> Cursor<'a> {
+    /// A cursor, behind the entry `resume` if given.
+    pub(crate) fn new(reader: &'a Reader<'a>, choice: Choice, plan: Plan, resume: Option<Vec<u8>>) -> Self {
+        let resume = resume.map(|rest| [plan.base.as_slice(), &rest].concat());
+        let at = match &resume {
+            None => 0,
+            Some(entry) => plan
+                .intervals
+                .iter()
+                .position(|(lower, upper)| lower <= entry && entry < upper)
+                .unwrap_or(plan.intervals.len()),
+        };
+        Self { reader, choice, plan, at, scan: None, ahead: None, sorted: VecDeque::new(), resume }
+    }
+
+    fn entry(&mut self) -> Result<Option<(Bytes, Bytes)>, Failure> {
+        if let Some(entry) = self.ahead.take() {
+            return Ok(Some(entry));
+        }
+        loop {
+            if self.scan.is_none() {
+                let Some(interval) = self.plan.intervals.get(self.at) else { return Ok(None) };
+                let (lower, upper) = interval.clone();
+                self.scan = Some(self.open(&lower, &upper));
+            }
+            let next = self.scan.as_mut().and_then(Iterator::next);
+            match next {
+                None => {
+                    self.scan = None;
+                    self.at += 1;
+                }
+                Some(Err(error)) => return Err(storage_failed(&error)),
+                Some(Ok((entry, place))) => {
+                    let kept = self.plan.keep.as_ref().is_none_or(|(low, high)| {
+                        low.as_slice() <= place.as_ref() && place.as_ref() < high.as_slice()
+                    });
+                    if kept {
+                        return Ok(Some((entry, place)));
+                    }
+                }
+            }
+        }
+    }
+
+    fn open(&mut self, lower: &[u8], upper: &[u8]) -> Scan<'a> {
+        let (low, high);
+        let (mut from, mut to) = (Bound::Included(lower), Bound::Excluded(upper));
+        if let Some(entry) = self.resume.clone() {
+            // A group that was sorted begins again; its rows are skipped up to the resumed one.
+            let value = self.value_of(&entry);
+            if self.is_cut(value) {
+                low = entry[..self.plan.base.len() + value.len()].to_vec();
+                high = key::beyond(low.clone());
+                match self.plan.order {
+                    Order::Forward => from = Bound::Included(&low),
+                    Order::Reverse => to = Bound::Excluded(&high),
+                }
+            } else {
+                self.resume = None;
+                low = entry;
+                match self.plan.order {
+                    Order::Forward => from = Bound::Excluded(&low),
+                    Order::Reverse => to = Bound::Excluded(&low),
+                }
+            }
+            return self.reader.storage.scan(from, to, self.plan.order);
+        }
+        self.reader.storage.scan(from, to, self.plan.order)
+    }
+
+    fn value_of<'e>(&self, entry: &'e [u8]) -> &'e [u8] {
+        entry.get(self.plan.base.len()..entry.len().saturating_sub(8)).unwrap_or_default()
+    }
+
+    fn is_cut(&self, value: &[u8]) -> bool {
+        self.plan.sorted_by.is_some() && encode::is_cut(value)
+    }
+
+    fn row(&self, entry: &[u8], stored: &Stored) -> Result<Row, Failure> {
+        Ok(Row { document: stored.value()?, position: self.position(entry) })
+    }
+
+    /// A place in the index, with the way that led there.
+    fn position(&self, entry: &[u8]) -> Position {
+        [&self.choice.to_bytes()[..], entry.get(self.plan.base.len()..).unwrap_or_default()].concat()
+    }
+
+    /// Whether this entry is the first of those that lead to the document.
+    fn leads(&self, entry: &[u8], document: &Value) -> bool {
+        let Some(path) = &self.plan.spread else { return true };
+        let base = self.plan.base.as_slice();
+        let found = terms::encoded_values(document, path).into_iter().filter(|value| {
+            let key = [base, value].concat();
+            self.plan.intervals.iter().any(|(lower, upper)| *lower <= key && key < *upper)
+        });
+        let first = match self.plan.order {
+            Order::Forward => found.min(),
+            Order::Reverse => found.max(),
+        };
+        first.is_none_or(|first| first == self.value_of(entry))
+    }
+
+    /// Reads all entries that share a cut value and sorts their documents by the whole value.
+    fn sort_group(&mut self, first: (Bytes, Bytes)) -> Result<(), Failure> {
+        let value = self.value_of(&first.0).to_vec();
+        let mut group = Vec::new();
+        let mut next = Some(first);
+        while let Some((entry, place)) = next {
+            if self.value_of(&entry) != value {
+                self.ahead = Some((entry, place));
+                break;
+            }
+            if let Some(stored) = self.reader.load(&entry, &place)? {
+                group.push(self.row(&entry, &stored)?);
+            }
+            next = self.entry()?;
+        }
+        if let Some((path, direction)) = &self.plan.sorted_by {
+            let compare = |a: &Row, b: &Row| {
+                let order = value_order::compare(value_at(&a.document, path), value_at(&b.document, path));
+                if *direction == Direction::Descending { order.reverse() } else { order }
+            };
+            group.sort_by(compare);
+        }
+        if let Some(resume) = self.resume.take() {
+            let last = self.position(&resume);
+            if let Some(done) = group.iter().position(|row| row.position == last) {
+                group.drain(..=done);
+            }
+        }
+        self.sorted = group.into();
+        Ok(())
+    }
+}
+
+impl Rows for Cursor<'_> {
+    fn is_ordered(&self) -> bool {
+        self.plan.is_ordered
+    }
+
+    fn next(&mut self) -> Result<Option<Row>, Failure> {
+        loop {
+            if let Some(row) = self.sorted.pop_front() {
+                return Ok(Some(row));
+            }
+            let Some((entry, place)) = self.entry()? else { return Ok(None) };
+            if self.is_cut(self.value_of(&entry)) {
+                self.sort_group((entry, place))?;
+                continue;
+            }
+            let Some(stored) = self.reader.load(&entry, &place)? else { continue };
+            let row = self.row(&entry, &stored)?;
+            if self.leads(&entry, &row.document) {
+                return Ok(Some(row));
+            }
+        }
+    }
+}
+
+/// The way and the rest of the entry of a position.
+pub(crate) fn split_position(position: &[u8]) -> Option<(Choice, Vec<u8>)> {
+    let (choice, entry) = position.split_first_chunk::<2>()?;
+    Some((Choice::from_bytes(*choice)?, entry.to_vec()))
+}

@@ -1,0 +1,280 @@
+//! Operations on items: prepared without a lock, decided and done under the partition's.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use cosmos_wire::partition_key::PartitionKey;
+use serde_json::Value;
+
+use super::container::{Container, epk_key, too_few_components};
+use super::document::{self, Draft, Stored, etag_matches};
+use super::index::path::PathId;
+use super::key::{self, EpkKey};
+use super::patch::Patch;
+use super::request::{Conditions, ItemOp, ItemReply, ItemRequest, storage_failed};
+use super::writer::{Content, Writer};
+use super::{Engine, quota};
+use crate::Failure;
+use crate::sql::Filter;
+
+/// An operation whose document is parsed and checked.
+pub(crate) enum Prepared {
+    Put { mode: PutMode, id: String, document: Value, ttl: Option<i32> },
+    Read { id: String },
+    Delete { id: String },
+    Patch { id: String, patch: Patch },
+}
+
+/// What a write of a whole document expects to find.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PutMode {
+    Create,
+    Upsert,
+    Replace,
+}
+
+/// What an operation did.
+pub(crate) struct Done {
+    pub(crate) status: u16,
+    pub(crate) body: Bytes,
+    pub(crate) etag: Option<String>,
+    pub(crate) charge: f64,
+    pub(crate) item_lsn: Option<u64>,
+}
+
+impl Engine {
+    /// One operation on one item.
+    ///
+    /// # Errors
+    /// As the service refuses: 400, 404, 409, 412, 413 with their sub-statuses.
+    pub fn item(&self, container: &Container, request: ItemRequest) -> Result<ItemReply, Failure> {
+        container.check_exists()?;
+        let key = request.partition_key.as_ref().ok_or_else(too_few_components)?;
+        let epk = container.epk(key)?;
+        let shape = container.shape();
+        let partition = Arc::clone(shape.partition_of(&epk));
+        let epk = epk_key(&epk);
+        let prepared = prepare(container, key, request.op)?;
+        let (done, lsn, ticket) = if let Prepared::Read { id } = &prepared {
+            partition.check_session(request.session_token.as_deref())?;
+            let stored = self.stored(container, &epk, id)?;
+            (read(stored.as_ref(), &request.conditions)?, 0, None)
+        } else {
+            let mut writer = Writer::begin(self, container, &partition)?;
+            let done = apply(&mut writer, &epk, prepared, &request.conditions)?;
+            let lsn = writer.lsn();
+            (done, lsn, writer.commit()?)
+        };
+        let standing = partition.standing(lsn.max(done.item_lsn.unwrap_or(0)));
+        let Done { status, body, etag, charge, item_lsn } = done;
+        Ok(ItemReply { status, body, etag, charge, item_lsn, standing, ticket })
+    }
+
+    /// The id of the item that a `docs/{rid}` link means.
+    ///
+    /// # Errors
+    /// 400 for something that is no resource id of this container, 404.
+    pub fn item_id_of_rid(
+        &self,
+        container: &Container,
+        partition_key: &PartitionKey,
+        rid: &str,
+    ) -> Result<String, Failure> {
+        let missing = || with_charge(Failure::not_found(), quota::READ_NOTHING);
+        let rid: cosmos_wire::rid::Rid =
+            rid.parse().map_err(|_| Failure::bad_request(format!("'{rid}' is not a resource id.")))?;
+        if rid.container_rid() != Some(container.rid) {
+            return Err(missing());
+        }
+        let counter = rid.counter().ok_or_else(missing)?;
+        let epk = epk_key(&container.epk(partition_key)?);
+        let entry = key::partition_entry(container.number, PathId::CREATION.get(), &epk, &[], counter);
+        let place =
+            self.storage().get(&entry).map_err(|error| storage_failed(&error))?.ok_or_else(missing)?;
+        let (_, id) = key::split_place(&place).ok_or_else(missing)?;
+        Ok(id.to_owned())
+    }
+
+    /// An item as it is stored, unless it expired.
+    pub(crate) fn stored(
+        &self,
+        container: &Container,
+        epk: &EpkKey,
+        id: &str,
+    ) -> Result<Option<Stored>, Failure> {
+        let key = key::item(container.number, epk, id);
+        let found = self.storage().get(&key).map_err(|error| storage_failed(&error))?;
+        let default_ttl = container.shape().default_ttl;
+        let stored = found.as_ref().and_then(Stored::from_bytes);
+        Ok(stored.filter(|stored| {
+            default_ttl.is_none() || !stored.is_expired(default_ttl, self.clock().now_seconds())
+        }))
+    }
+}
+
+/// Parses and checks what can be checked without looking at the store.
+pub(crate) fn prepare(container: &Container, key: &PartitionKey, op: ItemOp) -> Result<Prepared, Failure> {
+    let put = |mode: PutMode, body: &Bytes, address: Option<String>| {
+        let draft = Draft::parse(body)?;
+        let (id, ttl) = (draft.id.clone(), draft.ttl);
+        let document = draft.into_value();
+        document::check_key(container, &document, key)?;
+        if address.is_some_and(|address| address != id) {
+            return Err(Failure::bad_request(
+                "The 'id' of the document and the one in the address are not the same.",
+            ));
+        }
+        Ok(Prepared::Put { mode, id, document, ttl })
+    };
+    match op {
+        ItemOp::Create { body } => put(PutMode::Create, &body, None),
+        ItemOp::Upsert { body } => put(PutMode::Upsert, &body, None),
+        ItemOp::Replace { id, body } => put(PutMode::Replace, &body, Some(id)),
+        ItemOp::Read { id } => Ok(Prepared::Read { id }),
+        ItemOp::Delete { id } => Ok(Prepared::Delete { id }),
+        ItemOp::Patch { id, patch } => Ok(Prepared::Patch { id, patch }),
+    }
+}
+
+/// Decides and does one operation.
+pub(crate) fn apply(
+    writer: &mut Writer<'_>,
+    epk: &EpkKey,
+    prepared: Prepared,
+    conditions: &Conditions,
+) -> Result<Done, Failure> {
+    match prepared {
+        Prepared::Put { mode, id, document, ttl } => {
+            put(writer, epk, mode, &Content { id: &id, document: &document, ttl }, conditions)
+        }
+        Prepared::Read { id } => read(writer.find(epk, &id)?.as_ref(), conditions),
+        Prepared::Delete { id } => {
+            let old = existing(writer, epk, &id, conditions)?;
+            let indexed = writer.remove(epk, &id, &old)?;
+            let charge = quota::delete(old.body.len(), indexed);
+            Ok(Done { status: 204, body: Bytes::new(), etag: None, charge, item_lsn: None })
+        }
+        Prepared::Patch { id, patch } => patch_item(writer, epk, &id, &patch, conditions),
+    }
+}
+
+fn put(
+    writer: &mut Writer<'_>,
+    epk: &EpkKey,
+    mode: PutMode,
+    content: &Content<'_>,
+    conditions: &Conditions,
+) -> Result<Done, Failure> {
+    let old = match mode {
+        PutMode::Create => match writer.find(epk, content.id)? {
+            Some(_) => return Err(conflict()),
+            None => None,
+        },
+        PutMode::Upsert => {
+            let old = writer.find(epk, content.id)?;
+            if let Some(old) = &old {
+                check_conditions(old, conditions)?;
+            }
+            old
+        }
+        PutMode::Replace => Some(existing(writer, epk, content.id, conditions)?),
+    };
+    let written = writer.put(epk, old.as_ref(), content)?;
+    let size = written.stored.body.len();
+    let charge = match &old {
+        None => quota::create(size, written.indexed_properties),
+        Some(old) => quota::replace(old.body.len(), size, written.indexed_properties),
+    };
+    Ok(Done { charge, ..shown(if old.is_some() { 200 } else { 201 }, &written.stored) })
+}
+
+fn patch_item(
+    writer: &mut Writer<'_>,
+    epk: &EpkKey,
+    id: &str,
+    patch: &Patch,
+    conditions: &Conditions,
+) -> Result<Done, Failure> {
+    let old = existing(writer, epk, id, conditions)?;
+    let document = old.value()?;
+    if let Some(condition) = &patch.condition
+        && !Filter::parse(condition)?.matches(&document, writer.time)?
+    {
+        return Err(with_charge(precondition_failed().with_sub_status(1110), quota::REFUSED_WRITE));
+    }
+    let changed = patch.apply(&document, |path| writer.container.is_immutable(path))?;
+    let Value::Object(fields) = changed else { return Err(Failure::bad_request(document::INVALID_PAYLOAD)) };
+    let draft = Draft::new(fields)?;
+    let ttl = draft.ttl;
+    let document = draft.into_value();
+    let written = writer.put(epk, Some(&old), &Content { id, document: &document, ttl })?;
+    let operations = patch.operations.len();
+    let charge =
+        quota::patch(old.body.len(), written.stored.body.len(), written.indexed_properties, operations);
+    Ok(Done { charge, ..shown(200, &written.stored) })
+}
+
+fn existing(writer: &Writer<'_>, epk: &EpkKey, id: &str, conditions: &Conditions) -> Result<Stored, Failure> {
+    let old = writer.find(epk, id)?.ok_or_else(missing)?;
+    check_conditions(&old, conditions)?;
+    Ok(old)
+}
+
+fn check_conditions(old: &Stored, conditions: &Conditions) -> Result<(), Failure> {
+    let etag = old.etag();
+    let wrong = conditions.if_match.as_ref().is_some_and(|wanted| !etag_matches(wanted, &etag))
+        || conditions.if_none_match.as_ref().is_some_and(|unwanted| etag_matches(unwanted, &etag));
+    if wrong { Err(precondition_failed()) } else { Ok(()) }
+}
+
+fn read(stored: Option<&Stored>, conditions: &Conditions) -> Result<Done, Failure> {
+    let stored = stored.ok_or_else(missing)?;
+    let etag = stored.etag();
+    if conditions.if_match.as_ref().is_some_and(|wanted| !etag_matches(wanted, &etag)) {
+        return Err(precondition_failed());
+    }
+    let mut done = shown(200, stored);
+    if conditions.if_none_match.as_ref().is_some_and(|seen| etag_matches(seen, &etag)) {
+        done.status = 304;
+        done.body = Bytes::new();
+        done.charge = quota::READ_NOTHING;
+    } else {
+        done.charge = quota::read(stored.body.len());
+    }
+    Ok(done)
+}
+
+fn shown(status: u16, stored: &Stored) -> Done {
+    Done {
+        status,
+        body: stored.body.clone(),
+        etag: Some(stored.etag()),
+        charge: 0.0,
+        item_lsn: Some(stored.lsn),
+    }
+}
+
+fn missing() -> Failure {
+    with_charge(Failure::not_found(), quota::READ_NOTHING)
+}
+
+fn conflict() -> Failure {
+    with_charge(
+        Failure::new(409, "Entity with the specified id already exists in the system."),
+        quota::REFUSED_WRITE,
+    )
+}
+
+/// An etag that is no longer the item's.
+pub(crate) fn precondition_failed() -> Failure {
+    let failure = Failure::new(
+        412,
+        "Operation cannot be performed because one of the specified precondition is not met.",
+    );
+    with_charge(failure, quota::REFUSED_WRITE)
+}
+
+fn with_charge(mut failure: Failure, charge: f64) -> Failure {
+    failure.charge = charge;
+    failure
+}

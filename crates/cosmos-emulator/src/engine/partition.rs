@@ -1,0 +1,147 @@
+//! A physical partition: a range of effective partition keys with one writer at a time and its own LSN.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use cosmos_wire::epk::EpkRange;
+use cosmos_wire::session_token::{Progress, SessionToken};
+
+use super::key::{self, Segment};
+use super::request::Standing;
+use crate::Failure;
+
+/// One physical partition of one container.
+#[derive(Debug)]
+pub(crate) struct Partition {
+    /// Where its entries stand in the store.
+    pub(crate) segment: Segment,
+    /// Which keys it holds.
+    pub(crate) range: EpkRange,
+    /// The ranges it was split from, oldest first.
+    pub(crate) parents: Vec<String>,
+    writer: Mutex<Counters>,
+    /// The LSN readers may rely on.
+    lsn: AtomicU64,
+}
+
+/// What each commit of a partition moves on; kept in the store with every commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Counters {
+    /// LSN of the last commit.
+    pub(crate) lsn: u64,
+    /// Resource-id counter of the last new item.
+    pub(crate) rid: u64,
+    /// Sequence number of the last etag.
+    pub(crate) etag: u32,
+}
+
+impl Counters {
+    /// Of a new partition. Resource ids of different partitions of one container never meet: the upper bits are
+    /// the range's id.
+    pub(crate) fn new(range: u32) -> Self {
+        Self { lsn: 1, rid: u64::from(range) << RID_PREFIX_SHIFT, etag: 0 }
+    }
+
+    /// As kept in the store.
+    pub(crate) fn to_bytes(self) -> Bytes {
+        let mut out = Vec::with_capacity(20);
+        out.extend_from_slice(&self.lsn.to_be_bytes());
+        out.extend_from_slice(&self.rid.to_be_bytes());
+        out.extend_from_slice(&self.etag.to_be_bytes());
+        Bytes::from(out)
+    }
+
+    /// From the store.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        Some(Self {
+            lsn: u64::from_be_bytes(bytes.get(..8)?.try_into().ok()?),
+            rid: u64::from_be_bytes(bytes.get(8..16)?.try_into().ok()?),
+            etag: u32::from_be_bytes(bytes.get(16..20)?.try_into().ok()?),
+        })
+    }
+}
+
+/// A range's part of a resource-id counter begins here.
+const RID_PREFIX_SHIFT: u32 = 40;
+
+impl Partition {
+    /// A partition that stands where its counters say.
+    pub(crate) fn new(segment: Segment, range: EpkRange, parents: Vec<String>, counters: Counters) -> Self {
+        Self { segment, range, parents, writer: Mutex::new(counters), lsn: AtomicU64::new(counters.lsn) }
+    }
+
+    /// Its id.
+    pub(crate) fn id(&self) -> u32 {
+        self.segment.range
+    }
+
+    /// Makes the caller the only writer.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Counters> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells readers how far the partition is.
+    pub(crate) fn publish(&self, lsn: u64) {
+        self.lsn.fetch_max(lsn, Ordering::SeqCst);
+    }
+
+    /// LSN of the last commit readers can rely on.
+    pub(crate) fn lsn(&self) -> u64 {
+        self.lsn.load(Ordering::SeqCst)
+    }
+
+    /// Where it stands, if it just saw this LSN.
+    pub(crate) fn standing(&self, seen: u64) -> Standing {
+        let lsn = self.lsn().max(seen);
+        Standing { range_id: self.id(), lsn, session_token: format!("{}:-1#{lsn}", self.id()) }
+    }
+
+    /// Refuses a session that has seen more than this partition holds.
+    pub(crate) fn check_session(&self, token: Option<&str>) -> Result<(), Failure> {
+        let Some(token) = token else { return Ok(()) };
+        let token: SessionToken = token.parse().map_err(|_| {
+            Failure::bad_request(format!("The session token '{token}' provided in the request is not valid."))
+        })?;
+        let wanted = token.progress(&self.id().to_string()).map_or(0, Progress::lsn);
+        if u64::try_from(wanted).is_ok_and(|wanted| wanted > self.lsn()) {
+            return Err(Failure::new(404, "The read session is not available for the input session token.")
+                .with_sub_status(1002));
+        }
+        Ok(())
+    }
+
+    /// First key byte string of its range among escaped effective partition keys.
+    pub(crate) fn lower(&self) -> Vec<u8> {
+        key::epk_bound(self.range.min.significant_bytes())
+    }
+
+    /// First byte string beyond its range.
+    pub(crate) fn upper(&self) -> Vec<u8> {
+        key::epk_bound(self.range.max.significant_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_survive_their_bytes() {
+        let counters = Counters { lsn: 7, rid: (3 << 40) + 9, etag: 11 };
+        assert_eq!(Counters::from_bytes(&counters.to_bytes()), Some(counters));
+        assert_eq!(Counters::from_bytes(b"short"), None);
+    }
+
+    #[test]
+    fn a_session_ahead_of_the_partition_is_refused_with_1002() {
+        let segment = Segment { container: 1, range: 0 };
+        let partition =
+            Partition::new(segment, EpkRange::full(), Vec::new(), Counters { lsn: 5, rid: 0, etag: 0 });
+        assert_eq!(partition.check_session(Some("0:-1#5")), Ok(()));
+        assert_eq!(partition.check_session(Some("1:-1#9")), Ok(()));
+        let refused = partition.check_session(Some("1:-1#2,0:-1#6")).expect_err("ahead");
+        assert_eq!((refused.status, refused.sub_status), (404, 1002));
+        assert_eq!(partition.check_session(Some("nonsense")).expect_err("no token").status, 400);
+    }
+}

@@ -1,0 +1,99 @@
+//! Queries: SQL over a scope, one page at a time.
+
+use std::cell::Cell;
+
+use serde_json::{Value, json};
+
+use super::Engine;
+use super::container::{Container, Shape};
+use super::index::cursor::Reader;
+use super::index::source::{ChainSource, PartitionSource, invalid_continuation};
+use super::quota::{self, QueryWork};
+use super::request::{QueryPage, QueryRequest, Scope};
+use super::scope::{self, Part};
+use crate::Failure;
+use crate::sql::{self, PageLimits, Prepared};
+
+impl Engine {
+    /// One page of a query. Whether the gateway may serve it at all is decided before.
+    ///
+    /// # Errors
+    /// 400 for SQL, parameters, orders or tokens the service refuses; 404/1002 and 410/1002 as for reads.
+    pub fn query(&self, container: &Container, request: QueryRequest) -> Result<QueryPage, Failure> {
+        container.check_exists()?;
+        let prepared = Prepared::new(&sql::parse(&request.text)?, &request.parameters)?;
+        let shape = container.shape();
+        let parts = scope::parts(container, &shape, &request.scope)?;
+        for part in &parts {
+            part.partition.check_session(request.session_token.as_deref())?;
+        }
+        let token = request.continuation.as_deref().map(unwrap_token).transpose()?;
+        let reader = self.reader(container, &shape);
+        let source = ChainSource { parts: self.sources(container, &parts, &reader), shape };
+        let limits = PageLimits { items_max: request.page_size.rows_max(), ..PageLimits::default() };
+        let page = prepared.page(&source, &limits, token.as_deref(), self.clock().now())?;
+        let (documents, document_bytes) = reader.visited.get();
+        let (opened, last) = reader.opened.get();
+        let work = QueryWork {
+            documents,
+            document_bytes,
+            rows: page.rows.len() as u64,
+            row_bytes: page.body_bytes as u64,
+        };
+        let idle = f64::from(opened.saturating_sub(1)) * quota::query(QueryWork::default());
+        let answered = parts.iter().rfind(|part| Some(part.partition.id()) == last).unwrap_or(&parts[0]);
+        Ok(QueryPage {
+            rows: page.rows,
+            continuation: page.continuation.map(|token| wrap_token(&token, &parts, &request.scope)),
+            charge: quota::query(work) + idle,
+            documents_visited: documents,
+            standing: answered.partition.standing(0),
+        })
+    }
+
+    pub(crate) fn reader<'a>(&'a self, container: &Container, shape: &Shape) -> Reader<'a> {
+        Reader {
+            storage: &**self.storage(),
+            container: container.number,
+            default_ttl: shape.default_ttl,
+            now: self.clock().now_seconds(),
+            visited: Cell::new((0, 0)),
+            opened: Cell::new((0, None)),
+        }
+    }
+
+    fn sources<'a>(
+        &'a self,
+        container: &'a Container,
+        parts: &'a [Part],
+        reader: &'a Reader<'a>,
+    ) -> Vec<PartitionSource<'a>> {
+        parts
+            .iter()
+            .map(|part| PartitionSource {
+                engine: self,
+                container,
+                partition: &part.partition,
+                scope: part.scope.clone(),
+                reader,
+            })
+            .collect()
+    }
+}
+
+/// A token in the form the service gives it.
+fn wrap_token(token: &str, parts: &[Part], scope: &Scope) -> String {
+    let (min, max) = match (scope, parts.first(), parts.last()) {
+        (Scope::EpkRange(min, max), _, _) => (min.clone(), max.clone()),
+        (_, Some(first), Some(last)) => {
+            (first.partition.range.min.to_hex(), last.partition.range.max.to_hex())
+        }
+        (_, _, _) => (String::new(), "FF".to_owned()),
+    };
+    json!({"token": token, "range": {"min": min, "max": max}}).to_string()
+}
+
+fn unwrap_token(text: &str) -> Result<String, Failure> {
+    let value: Value = serde_json::from_str(text).map_err(|_| invalid_continuation())?;
+    value["token"].as_str().map(str::to_owned).ok_or_else(invalid_continuation)
+}

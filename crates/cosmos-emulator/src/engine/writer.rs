@@ -1,0 +1,344 @@
+//! The one writer of a physical partition: collects the changes of an operation or a batch, and commits them with one
+//! LSN. Dropping it without a commit changes nothing.
+
+use std::collections::HashMap;
+use std::sync::{Arc, MutexGuard};
+
+use bytes::Bytes;
+use serde_json::{Map, Value};
+
+use super::container::{Container, IndexState, Shape};
+use super::document::{self, Stamp, Stored};
+use super::index::encode;
+use super::index::path::{PathId, value_at};
+use super::index::policy::Mode;
+use super::index::terms::{self, Side, Terms};
+use super::key::{self, EpkKey, Segment};
+use super::partition::{Counters, Partition};
+use super::{Engine, request};
+use crate::Failure;
+use crate::storage::{Batch, Change, Ticket};
+
+/// Changes on their way into one partition.
+pub(crate) struct Writer<'a> {
+    engine: &'a Engine,
+    pub(crate) container: &'a Container,
+    pub(crate) shape: Arc<Shape>,
+    pub(crate) partition: &'a Partition,
+    held: MutexGuard<'a, Counters>,
+    next: Counters,
+    changes: Vec<Change>,
+    /// Items and unique keys as they will be, for later steps of a batch.
+    pending: HashMap<Bytes, Option<Bytes>>,
+    /// Seconds since 1970.
+    pub(crate) now: u64,
+    /// The same moment, for expressions.
+    pub(crate) time: std::time::SystemTime,
+}
+
+/// A new content for an item.
+pub(crate) struct Content<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) document: &'a Value,
+    pub(crate) ttl: Option<i32>,
+}
+
+/// What a write did.
+pub(crate) struct Written {
+    pub(crate) stored: Stored,
+    pub(crate) indexed_properties: usize,
+}
+
+impl<'a> Writer<'a> {
+    /// Waits for the writers before, then begins.
+    pub(crate) fn begin(
+        engine: &'a Engine,
+        container: &'a Container,
+        partition: &'a Partition,
+    ) -> Result<Self, Failure> {
+        let held = partition.lock();
+        container.check_exists()?;
+        let next = Counters { lsn: held.lsn + 1, ..*held };
+        let time = engine.clock().now();
+        Ok(Self {
+            engine,
+            container,
+            shape: container.shape(),
+            partition,
+            next,
+            held,
+            changes: Vec::new(),
+            pending: HashMap::new(),
+            now: engine.clock().now_seconds(),
+            time,
+        })
+    }
+
+    /// Makes the changes visible. Without changes nothing happens and the LSN stays.
+    pub(crate) fn commit(mut self) -> Result<Option<Ticket>, Failure> {
+        if self.changes.is_empty() {
+            return Ok(None);
+        }
+        self.changes.push(Change::Put(key::partition(self.partition.segment), self.next.to_bytes()));
+        let ticket = self.engine.commit(Batch { changes: self.changes })?;
+        *self.held = self.next;
+        self.partition.publish(self.next.lsn);
+        Ok(Some(ticket))
+    }
+
+    /// An item that exists now, earlier steps of this batch included.
+    pub(crate) fn find(&self, epk: &EpkKey, id: &str) -> Result<Option<Stored>, Failure> {
+        let found = self.get(&key::item(self.container.number, epk, id))?;
+        let stored = found.as_ref().and_then(Stored::from_bytes);
+        Ok(stored.filter(|stored| !stored.is_expired(self.shape.default_ttl, self.now)))
+    }
+
+    /// Stores an item that is new, or over the one that was found.
+    pub(crate) fn put(
+        &mut self,
+        epk: &EpkKey,
+        old: Option<&Stored>,
+        content: &Content<'_>,
+    ) -> Result<Written, Failure> {
+        let item_key = key::item(self.container.number, epk, content.id);
+        if old.is_none() {
+            self.remove_expired(epk, content.id)?;
+        }
+        let rid = match old {
+            Some(old) => old.rid,
+            None => {
+                self.next.rid += 1;
+                self.next.rid
+            }
+        };
+        self.next.etag = self.next.etag.wrapping_add(1);
+        let stamp = Stamp { lsn: self.next.lsn, rid, etag: self.next.etag, timestamp: self.now };
+        let empty = Map::new();
+        let fields = content.document.as_object().unwrap_or(&empty);
+        let bytes = document::stored_bytes(self.container, fields, content.ttl, stamp);
+        let Some(stored) = Stored::from_bytes(&bytes) else { return Err(document::too_large()) };
+        if stored.body.len() > document::BYTES_MAX {
+            return Err(document::too_large());
+        }
+        let old_document = match old {
+            Some(old) if self.needs_old_document() => Some(old.value()?),
+            Some(_) | None => None,
+        };
+        self.put_unique(epk, content, old_document.as_ref())?;
+        let place = key::place(epk, content.id);
+        let new_terms = self.terms(content.document, &stored);
+        let old_terms = match (old, &old_document) {
+            (Some(old), Some(document)) => self.terms(document, old),
+            _ => Terms::default(),
+        };
+        let segment = self.partition.segment;
+        if old.is_none() {
+            self.put_entry(epk, &place, PathId::CREATION, &[], rid);
+        }
+        self.put_difference(epk, &place, rid, &old_terms, &new_terms);
+        if let Some(old) = old {
+            self.delete(key::change(segment, old.lsn, rid));
+            self.delete_expiry(old);
+        }
+        self.changes.push(Change::Put(key::change(segment, stored.lsn, rid), place.clone()));
+        if let Some(deadline) = stored.deadline(self.shape.default_ttl) {
+            self.changes.push(Change::Put(key::expiry(segment, deadline, rid), place));
+        }
+        self.set(item_key, Some(bytes));
+        Ok(Written { stored, indexed_properties: new_terms.indexed_properties })
+    }
+
+    /// Removes an item that was found; returns how many indexed properties it had.
+    pub(crate) fn remove(&mut self, epk: &EpkKey, id: &str, old: &Stored) -> Result<usize, Failure> {
+        let segment = self.partition.segment;
+        let terms = if self.needs_old_document() {
+            let document = old.value()?;
+            for (at, key) in self.unique_keys(epk, &document).into_iter().enumerate() {
+                debug_assert!(at < self.shape.unique_keys.len());
+                self.set(key, None);
+            }
+            self.terms(&document, old)
+        } else {
+            Terms::default()
+        };
+        self.put_difference(epk, &Bytes::new(), old.rid, &terms, &Terms::default());
+        self.delete(key::value_entry(segment, PathId::CREATION.get(), &[], old.rid));
+        self.delete(key::partition_entry(self.container.number, PathId::CREATION.get(), epk, &[], old.rid));
+        self.delete(key::change(segment, old.lsn, old.rid));
+        self.delete_expiry(old);
+        self.set(key::item(self.container.number, epk, id), None);
+        Ok(terms.indexed_properties)
+    }
+
+    /// Removes what is still there of an item that no longer exists.
+    pub(crate) fn remove_expired(&mut self, epk: &EpkKey, id: &str) -> Result<bool, Failure> {
+        if self.shape.default_ttl.is_none() {
+            return Ok(false);
+        }
+        let found = self.get(&key::item(self.container.number, epk, id))?;
+        let stored = found.as_ref().and_then(Stored::from_bytes);
+        match stored.filter(|stored| stored.is_expired(self.shape.default_ttl, self.now)) {
+            Some(stored) => self.remove(epk, id, &stored).map(|_| true),
+            None => Ok(false),
+        }
+    }
+
+    /// How many changes are waiting.
+    pub(crate) fn changes(&self) -> usize {
+        self.changes.len()
+    }
+
+    /// The LSN this writer's commit will have.
+    pub(crate) fn lsn(&self) -> u64 {
+        if self.changes.is_empty() { self.held.lsn } else { self.next.lsn }
+    }
+
+    fn needs_old_document(&self) -> bool {
+        self.shape.policy.mode == Mode::Consistent || !self.shape.unique_keys.is_empty()
+    }
+
+    fn terms(&self, document: &Value, stored: &Stored) -> Terms {
+        terms::terms(document, stored.timestamp, stored.rid, &self.shape.policy, &self.shape.tracked)
+    }
+
+    fn put_difference(&mut self, epk: &EpkKey, place: &Bytes, rid: u64, old: &Terms, new: &Terms) {
+        debug_assert_eq!(self.shape.index, IndexState::Ready, "no writer runs while the index is built");
+        terms::difference(old, new, |side, path, value| match side {
+            Side::Added => self.put_entry(epk, place, path, value, rid),
+            Side::Removed => {
+                self.changes.push(Change::Delete(key::value_entry(
+                    self.partition.segment,
+                    path.get(),
+                    value,
+                    rid,
+                )));
+                let entry = key::partition_entry(self.container.number, path.get(), epk, value, rid);
+                self.changes.push(Change::Delete(entry));
+            }
+        });
+    }
+
+    fn put_entry(&mut self, epk: &EpkKey, place: &Bytes, path: PathId, value: &[u8], rid: u64) {
+        push_entry(&mut self.changes, self.partition.segment, epk, place, path, value, rid);
+    }
+
+    fn put_unique(
+        &mut self,
+        epk: &EpkKey,
+        content: &Content<'_>,
+        old: Option<&Value>,
+    ) -> Result<(), Failure> {
+        if self.shape.unique_keys.is_empty() {
+            return Ok(());
+        }
+        let new = self.unique_keys(epk, content.document);
+        let old = old.map_or_else(Vec::new, |old| self.unique_keys(epk, old));
+        for key in &new {
+            if old.contains(key) {
+                continue;
+            }
+            if let Some(holder) = self.get(key)? {
+                let holder = String::from_utf8_lossy(&holder).into_owned();
+                if holder != content.id && !self.remove_expired(epk, &holder)? {
+                    return Err(unique_violation());
+                }
+            }
+        }
+        for key in old {
+            if !new.contains(&key) {
+                self.set(key, None);
+            }
+        }
+        for key in new {
+            self.set(key, Some(Bytes::copy_from_slice(content.id.as_bytes())));
+        }
+        Ok(())
+    }
+
+    fn unique_keys(&self, epk: &EpkKey, document: &Value) -> Vec<Bytes> {
+        self.shape
+            .unique_keys
+            .iter()
+            .zip(0..)
+            .map(|(paths, constraint)| {
+                let values = unique_values(document, paths);
+                key::unique(self.container.number, epk, constraint, &values)
+            })
+            .collect()
+    }
+
+    fn delete_expiry(&mut self, old: &Stored) {
+        if let Some(deadline) = old.deadline(self.shape.default_ttl) {
+            self.delete(key::expiry(self.partition.segment, deadline, old.rid));
+        }
+    }
+
+    fn get(&self, key: &Bytes) -> Result<Option<Bytes>, Failure> {
+        match self.pending.get(key) {
+            Some(pending) => Ok(pending.clone()),
+            None => self.engine.storage().get(key).map_err(|error| request::storage_failed(&error)),
+        }
+    }
+
+    fn set(&mut self, key: Bytes, value: Option<Bytes>) {
+        self.changes.push(match &value {
+            Some(value) => Change::Put(key.clone(), value.clone()),
+            None => Change::Delete(key.clone()),
+        });
+        self.pending.insert(key, value);
+    }
+
+    fn delete(&mut self, key: Bytes) {
+        self.changes.push(Change::Delete(key));
+    }
+}
+
+/// Adds an index entry in both of its orders.
+pub(crate) fn push_entry(
+    changes: &mut Vec<Change>,
+    segment: Segment,
+    epk: &EpkKey,
+    place: &Bytes,
+    path: PathId,
+    value: &[u8],
+    rid: u64,
+) {
+    changes.push(Change::Put(key::value_entry(segment, path.get(), value, rid), place.clone()));
+    let entry = key::partition_entry(segment.container, path.get(), epk, value, rid);
+    changes.push(Change::Put(entry, place.clone()));
+}
+
+/// The values of a unique key, exact: long ones by a wide hash.
+fn unique_values(document: &Value, paths: &[crate::sql::source::Path]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for path in paths {
+        match value_at(document, path) {
+            Some(value @ (Value::Array(_) | Value::Object(_))) => {
+                out.extend_from_slice(value.to_string().as_bytes())
+            }
+            Some(Value::String(text)) if text.len() > encode::STRING_BYTES_MAX => {
+                out.extend_from_slice(text.as_bytes())
+            }
+            value => encode::push(&mut out, value),
+        }
+        out.push(0);
+    }
+    if out.len() > UNIQUE_BYTES_MAX {
+        let hash = out.iter().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128, |hash, byte| {
+            (hash ^ u128::from(*byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
+        });
+        out.clear();
+        out.push(0xff);
+        out.extend_from_slice(&hash.to_be_bytes());
+    }
+    out
+}
+
+const UNIQUE_BYTES_MAX: usize = 512;
+
+fn unique_violation() -> Failure {
+    let mut failure =
+        Failure::new(409, "Entity with the specified id already exists in the system.").with_sub_status(3301);
+    failure.charge = super::quota::REFUSED_WRITE;
+    failure
+}

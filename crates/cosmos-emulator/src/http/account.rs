@@ -1,0 +1,382 @@
+//! One account: the engine and everything that stands between it and a client.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use bytes::Bytes;
+use cosmos_wire::header;
+use http::Response;
+use http::request::Parts;
+
+use super::headers::Asked;
+use super::render::{Renderer, Stamp};
+use super::{Call, auth, origin, route};
+use crate::clock::Clock;
+use crate::command::{self, Reply};
+use crate::config::{Config, Gateway};
+use crate::engine::Engine;
+use crate::failure::Failure;
+use crate::fault::{Faults, Strike, Subject, Verdict};
+use crate::flusher::Flusher;
+use crate::ledger::{Entry, Ledger};
+use crate::server::{BodyError, Handler, Received, Reset};
+
+/// One account: the engine and everything that stands between it and a client.
+pub(crate) struct Account {
+    pub(crate) engine: Engine,
+    pub(crate) clock: Clock,
+    pub(crate) ledger: Ledger,
+    pub(crate) faults: Faults,
+    pub(crate) id: String,
+    pub(crate) region: String,
+    pub(crate) consistency: crate::config::Consistency,
+    pub(crate) gateway: Gateway,
+    guard: auth::Guard,
+    flusher: Flusher,
+    renderer: Renderer,
+    activity: ActivityIds,
+    broom: Broom,
+}
+
+impl fmt::Debug for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Account").field("id", &self.id).field("region", &self.region).finish_non_exhaustive()
+    }
+}
+
+/// Where long work runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// On the caller's thread.
+    Here,
+    /// On a thread that serves no sockets.
+    Aside,
+}
+
+impl Account {
+    pub(crate) fn new(
+        config: &Config,
+        engine: Engine,
+        clock: Clock,
+        flusher: Flusher,
+    ) -> Result<Self, cosmos_wire::signature::InvalidKey> {
+        Ok(Self {
+            guard: auth::Guard::new(config)?,
+            renderer: Renderer::new(&cosmos_wire::date::format(clock.now())),
+            engine,
+            clock,
+            flusher,
+            ledger: Ledger::default(),
+            faults: Faults::default(),
+            id: config.account_id.clone(),
+            region: config.region.clone(),
+            consistency: config.consistency,
+            gateway: config.gateway,
+            activity: ActivityIds::new(),
+            broom: Broom::default(),
+        })
+    }
+
+    /// Answers one request, or resets its connection where a fault rule says so.
+    pub(crate) async fn answer(
+        self: &Arc<Self>,
+        request: Received,
+        place: Place,
+    ) -> Result<Response<Bytes>, Reset> {
+        let started = Instant::now();
+        let (parts, body) = request.into_parts();
+        let activity_id = match Asked::new(&parts.headers).text(header::ACTIVITY_ID) {
+            Some(sent) => sent.to_owned(),
+            None => self.activity.next(),
+        };
+        let location = origin(&parts).map(|origin| format!("{origin}{}", parts.uri.path()));
+        let outcome = match self.admit(parts, body) {
+            Err(BodyOrFailure::Gone) => return Err(Reset),
+            Err(BodyOrFailure::Refused(failure)) => Err(failure),
+            Ok(call) => self.serve(call, place).await?,
+        };
+        let stamp = Stamp { activity_id: &activity_id, elapsed: started.elapsed(), location };
+        Ok(match outcome {
+            Ok(reply) => self.renderer.reply(reply, &stamp),
+            Err(failure) => self.renderer.failure(&failure, &stamp),
+        })
+    }
+
+    /// Parses a request and checks who sent it.
+    fn admit(&self, parts: Parts, body: Result<Bytes, BodyError>) -> Result<Call, BodyOrFailure> {
+        let route = route::route(parts.uri.path())?;
+        let asked = Asked::new(&parts.headers);
+        let operation = route::operation(&parts.method, &route.target, &asked)?;
+        check_version(&asked)?;
+        self.guard.check(&parts.method, &route, operation, &asked, self.clock.now())?;
+        let body = match body {
+            Ok(body) => body,
+            Err(BodyError::TooLarge) => return Err(Failure::new(413, "Request size is too large").into()),
+            Err(BodyError::TooSlow) => {
+                return Err(Failure::new(408, "The body of the request did not arrive in time.").into());
+            }
+            Err(BodyError::Truncated) => return Err(BodyOrFailure::Gone),
+        };
+        self.check_consistency(&asked)?;
+        Ok(Call { operation, route, parts, body })
+    }
+
+    /// A read may ask for less than the account promises, not for more.
+    fn check_consistency(&self, asked: &Asked<'_>) -> Result<(), Failure> {
+        let Some(text) = asked.text(header::CONSISTENCY_LEVEL) else { return Ok(()) };
+        let Some(level) = crate::config::Consistency::parse(text) else {
+            return Err(Failure::bad_request(format!(
+                "Value '{text}' specified for the header 'x-ms-consistency-level' is invalid."
+            )));
+        };
+        if level > self.consistency {
+            return Err(Failure::bad_request(format!(
+                "ConsistencyLevel {} specified in the request is invalid when service is configured with consistency \
+                 level {}. Ensure the request consistency level is not stronger than the service consistency level.",
+                level.name(),
+                self.consistency.name()
+            )));
+        }
+        Ok(())
+    }
+
+    /// Serves an admitted request, under the fault rules.
+    async fn serve(self: &Arc<Self>, call: Call, place: Place) -> Result<Result<Reply, Failure>, Reset> {
+        let strike = self.faults.judge(&Subject {
+            operation: call.operation,
+            container: call.route.container.as_deref(),
+            partition_key: call.asked().utf8(header::PARTITION_KEY),
+            region: &self.region,
+        });
+        let after = match strike {
+            None => After::Answer,
+            Some(strike) => match self.suffer(strike).await {
+                Ok(after) => after,
+                Err(Suffered::Answered(failure)) => {
+                    self.note(&call, &Err(failure.clone()));
+                    return Ok(Err(failure));
+                }
+                Err(Suffered::Reset) => {
+                    self.note_reset(&call);
+                    return Err(Reset);
+                }
+            },
+        };
+        let (call, outcome) = self.run(call, place).await?;
+        if place == Place::Aside && self.broom.is_due(self.clock.now_millis()) {
+            let account = self.clone();
+            tokio::task::spawn_blocking(move || account.sweep());
+        }
+        let outcome = match outcome {
+            Ok(reply) => self.settle(reply).await,
+            Err(failure) => Err(failure),
+        };
+        match after {
+            After::Answer => {
+                self.note(&call, &outcome);
+                Ok(outcome)
+            }
+            After::Reset => {
+                self.note_reset(&call);
+                Err(Reset)
+            }
+        }
+    }
+
+    /// What a fault does before the engine acts.
+    async fn suffer(&self, mut strike: Strike) -> Result<After, Suffered> {
+        match strike.verdict.clone() {
+            Verdict::Status { code, sub_status, retry_after } => {
+                let message = "This answer was made by a fault rule.".to_owned();
+                let failure =
+                    Failure { retry_after, ..Failure::new(code, message).with_sub_status(sub_status) };
+                Err(Suffered::Answered(failure))
+            }
+            Verdict::Delay { duration } => {
+                tokio::time::sleep(duration).await;
+                Ok(After::Answer)
+            }
+            Verdict::Hang => {
+                strike.removed().await;
+                Ok(After::Answer)
+            }
+            Verdict::ResetBefore => Err(Suffered::Reset),
+            Verdict::ResetAfterCommit => Ok(After::Reset),
+        }
+    }
+
+    /// Runs the command of a call. Nothing a request says may end the process: a panic becomes a 500.
+    async fn run(
+        self: &Arc<Self>,
+        call: Call,
+        place: Place,
+    ) -> Result<(Call, Result<Reply, Failure>), Reset> {
+        if place == Place::Here || !call.operation.is_heavy() {
+            let outcome = self.run_here(&call);
+            return Ok((call, outcome));
+        }
+        let account = self.clone();
+        let task = tokio::task::spawn_blocking(move || {
+            let outcome = account.run_here(&call);
+            (call, outcome)
+        });
+        // The task never panics; it is only lost when the whole server stops.
+        task.await.map_err(|_| Reset)
+    }
+
+    fn run_here(&self, call: &Call) -> Result<Reply, Failure> {
+        catch_unwind(AssertUnwindSafe(|| command::run(self, call))).unwrap_or_else(|_| {
+            tracing::error!(
+                operation = call.operation.name(),
+                "a request made the server panic; this is a bug"
+            );
+            Err(broken())
+        })
+    }
+
+    /// Removes what has expired and what deleted containers left behind.
+    fn sweep(&self) {
+        match catch_unwind(AssertUnwindSafe(|| self.engine.sweep(SWEEP_MAX))) {
+            Ok(Ok(removed)) => tracing::debug!(removed, "swept"),
+            Ok(Err(failure)) => tracing::warn!(message = failure.message, "cannot remove what has expired"),
+            Err(_) => tracing::error!("removing what has expired made the server panic; this is a bug"),
+        }
+    }
+
+    /// Waits until what a reply acknowledges is on disk.
+    async fn settle(&self, reply: Reply) -> Result<Reply, Failure> {
+        if let Some(ticket) = reply.ticket {
+            self.flusher.wait(ticket).await.map_err(|error| {
+                Failure::new(
+                    500,
+                    format!(
+                        "The write could not be made durable: {error}. Check the data folder and its disk."
+                    ),
+                )
+            })?;
+        }
+        Ok(reply)
+    }
+
+    fn note(&self, call: &Call, outcome: &Result<Reply, Failure>) {
+        let (status, sub_status, charge, documents_visited) = match outcome {
+            Ok(reply) => (reply.status, 0, reply.charge, reply.documents_visited),
+            Err(failure) => (failure.status, failure.sub_status, failure.charge, 0),
+        };
+        self.record(call, status, sub_status, charge, documents_visited);
+    }
+
+    fn note_reset(&self, call: &Call) {
+        self.record(call, 0, 0, 0.0, 0);
+    }
+
+    fn record(&self, call: &Call, status: u16, sub_status: u32, charge: f64, documents_visited: u64) {
+        self.ledger.record(&Entry {
+            operation: call.operation,
+            container: call.route.container.as_deref(),
+            path: call.parts.uri.path(),
+            partition_key: call.asked().utf8(header::PARTITION_KEY),
+            status,
+            sub_status,
+            charge,
+            documents_visited,
+        });
+    }
+}
+
+impl Handler for Arc<Account> {
+    async fn handle(&self, request: Received) -> Result<Response<Bytes>, Reset> {
+        self.answer(request, Place::Aside).await
+    }
+}
+
+/// What remains of a fault once the engine has acted.
+enum After {
+    Answer,
+    Reset,
+}
+
+/// What a fault did instead of the engine.
+enum Suffered {
+    Answered(Failure),
+    Reset,
+}
+
+/// Why a request goes no further.
+enum BodyOrFailure {
+    Refused(Failure),
+    /// The client went away while it sent the body.
+    Gone,
+}
+
+impl From<Failure> for BodyOrFailure {
+    fn from(failure: Failure) -> Self {
+        Self::Refused(failure)
+    }
+}
+
+fn check_version(asked: &Asked<'_>) -> Result<(), Failure> {
+    match asked.text(header::VERSION) {
+        Some(version) if is_date(version.trim()) => Ok(()),
+        Some(_) | None => Err(Failure::bad_request(
+            "Invalid API version. Ensure a valid x-ms-version header value is passed. Please update to the latest \
+             version of Azure Cosmos DB SDK.",
+        )),
+    }
+}
+
+/// Whether a text looks like `2020-07-15`.
+fn is_date(text: &str) -> bool {
+    let shape = |(index, byte): (usize, u8)| {
+        if matches!(index, 4 | 7) { byte == b'-' } else { byte.is_ascii_digit() }
+    };
+    text.len() == 10 && text.bytes().enumerate().all(shape)
+}
+
+fn broken() -> Failure {
+    Failure::new(500, "The server failed on this request; its log says where. Please report it.")
+}
+
+/// Work of one sweep.
+const SWEEP_MAX: usize = 10_000;
+/// Time between sweeps. They ride on requests, so an idle server sleeps.
+const SWEEP_EVERY_MILLIS: u64 = 30_000;
+
+/// When the last sweep was.
+#[derive(Debug, Default)]
+struct Broom {
+    last_millis: AtomicU64,
+}
+
+impl Broom {
+    /// True for one caller each time a sweep is due.
+    fn is_due(&self, now_millis: u64) -> bool {
+        let last = self.last_millis.load(Ordering::Relaxed);
+        now_millis.saturating_sub(last) >= SWEEP_EVERY_MILLIS
+            && self
+                .last_millis
+                .compare_exchange(last, now_millis, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+    }
+}
+
+/// Ids for operations whose client sent none: a random start and a counter.
+#[derive(Debug)]
+struct ActivityIds {
+    start: u128,
+    count: AtomicU64,
+}
+
+impl ActivityIds {
+    fn new() -> Self {
+        Self { start: uuid::Uuid::new_v4().as_u128(), count: AtomicU64::new(0) }
+    }
+
+    fn next(&self) -> String {
+        let count = u128::from(self.count.fetch_add(1, Ordering::Relaxed));
+        uuid::Uuid::from_u128(self.start ^ (count << 80)).to_string()
+    }
+}

@@ -1,0 +1,392 @@
+//! Expressions to values. The rules for undefined and null live here and nowhere else.
+//!
+//! `None` is undefined: a missing property, a comparison across types, an operation on the wrong types. Logic has
+//! three values; anything that is not a boolean counts as undefined in it.
+
+use std::borrow::Cow;
+use std::cell::{Cell, RefCell};
+use std::cmp::Ordering;
+use std::time::SystemTime;
+
+use regex::Regex;
+use serde_json::{Map, Value};
+
+use super::ast::{BinaryOp, Callee, Expr, Kind, Polarity, SubqueryKind, UnaryOp};
+use super::exec::subquery;
+use super::{like, value};
+use crate::Failure;
+
+/// The result of an expression; `None` is undefined.
+pub(crate) type Computed<'a> = Option<Cow<'a, Value>>;
+
+/// What is the same for all rows of a page.
+pub(crate) struct Context {
+    /// The time of the request.
+    pub(crate) now: SystemTime,
+    /// Tuples that inner loops have built so far.
+    work: Cell<u64>,
+    random: Cell<u64>,
+    patterns: RefCell<Vec<(String, Option<Regex>)>>,
+}
+
+/// Most tuples that the inner loops of one page may build. A join over large arrays multiplies; this bounds it.
+const WORK_MAX: u64 = 20_000_000;
+/// Compiled regular expressions kept at a time.
+const PATTERNS_MAX: usize = 16;
+
+impl Context {
+    pub(crate) fn new(now: SystemTime) -> Self {
+        let nanos = now.duration_since(SystemTime::UNIX_EPOCH).map_or(1, |since| since.subsec_nanos());
+        Self {
+            now,
+            work: Cell::new(0),
+            random: Cell::new(0x9E37_79B9_7F4A_7C15 ^ (u64::from(nanos) << 20)),
+            patterns: RefCell::default(),
+        }
+    }
+
+    /// Counts work of an inner loop and refuses more than a page may do.
+    pub(crate) fn spend(&self, amount: u64) -> Result<(), Failure> {
+        self.work.set(self.work.get().saturating_add(amount));
+        if self.work.get() > WORK_MAX {
+            return Err(Failure::bad_request(
+                "The query multiplies too many array elements for one page. Filter inside a subquery before joining.",
+            ));
+        }
+        Ok(())
+    }
+
+    /// A number in [0, 1).
+    pub(crate) fn random(&self) -> f64 {
+        let mut state = self.random.get();
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        self.random.set(state);
+        #[expect(clippy::cast_precision_loss, reason = "53 bits fit into a double")]
+        let fraction = (state >> 11) as f64 / (1_u64 << 53) as f64;
+        fraction
+    }
+
+    /// Whether `text` matches a regular expression; `None` if the expression is none.
+    pub(crate) fn matches(&self, pattern: &str, text: &str) -> Option<bool> {
+        let mut patterns = self.patterns.borrow_mut();
+        if let Some((_, regex)) = patterns.iter().find(|(known, _)| known == pattern) {
+            return regex.as_ref().map(|regex| regex.is_match(text));
+        }
+        let regex = regex::RegexBuilder::new(pattern).size_limit(1 << 20).nest_limit(100).build().ok();
+        let result = regex.as_ref().map(|regex| regex.is_match(text));
+        if patterns.len() >= PATTERNS_MAX {
+            patterns.remove(0);
+        }
+        patterns.push((pattern.to_owned(), regex));
+        result
+    }
+}
+
+/// A name and what it stands for; inner scopes point to outer ones.
+#[derive(Clone, Copy)]
+pub(crate) struct Scope<'a> {
+    pub(crate) parent: Option<&'a Scope<'a>>,
+    pub(crate) name: &'a str,
+    pub(crate) value: &'a Value,
+}
+
+/// Everything an expression can see.
+#[derive(Clone, Copy)]
+pub(crate) struct Env<'a> {
+    pub(crate) context: &'a Context,
+    pub(crate) scope: Option<&'a Scope<'a>>,
+    /// Results of the aggregates of a group, by their number in the query.
+    pub(crate) aggregates: &'a [(u32, Option<Value>)],
+    /// Values of the expressions of GROUP BY.
+    pub(crate) groups: &'a [Option<Value>],
+}
+
+impl<'a> Env<'a> {
+    pub(crate) fn new(context: &'a Context) -> Self {
+        Self { context, scope: None, aggregates: &[], groups: &[] }
+    }
+
+    /// The same with one more name.
+    pub(crate) fn within(self, scope: &'a Scope<'a>) -> Self {
+        Self { scope: Some(scope), ..self }
+    }
+
+    fn lookup(self, name: &str) -> Option<&'a Value> {
+        let mut scope = self.scope;
+        while let Some(found) = scope {
+            if found.name == name {
+                return Some(found.value);
+            }
+            scope = found.parent;
+        }
+        None
+    }
+}
+
+/// Whether the expression is true; false and undefined are both no.
+pub(crate) fn is_true(expr: &Expr, env: Env<'_>) -> Result<bool, Failure> {
+    Ok(matches!(eval(expr, env)?.as_deref(), Some(Value::Bool(true))))
+}
+
+/// The value of an expression.
+pub(crate) fn eval<'a>(expr: &'a Expr, env: Env<'a>) -> Result<Computed<'a>, Failure> {
+    Ok(match &expr.kind {
+        Kind::Undefined | Kind::Parameter(_) | Kind::FilterPlaceholder => None,
+        Kind::Literal(value) => Some(Cow::Borrowed(value)),
+        Kind::Name(name) => env.lookup(name).map(Cow::Borrowed),
+        Kind::Property(base, name) => eval(base, env)?.and_then(|base| property(base, name)),
+        Kind::Index(base, index) => match (eval(base, env)?, eval(index, env)?) {
+            (Some(base), Some(index)) => element(base, &index),
+            _ => None,
+        },
+        Kind::Array(items) => {
+            let mut array = Vec::with_capacity(items.len());
+            for item in items {
+                array.push(eval(item, env)?.map_or(Value::Null, Cow::into_owned));
+            }
+            owned(Value::Array(array))
+        }
+        Kind::Object(entries) => {
+            let mut map = Map::new();
+            for (name, item) in entries {
+                if let Some(item) = eval(item, env)? {
+                    map.insert(name.clone(), item.into_owned());
+                }
+            }
+            owned(Value::Object(map))
+        }
+        Kind::Unary(op, operand) => unary(*op, eval(operand, env)?),
+        Kind::Binary(op, left, right) => binary(*op, eval(left, env)?, eval(right, env)?)?,
+        Kind::And(operands) => junction(operands, env, false)?,
+        Kind::Or(operands) => junction(operands, env, true)?,
+        Kind::Between(polarity, three) => {
+            let [value, low, high] = &**three;
+            let value = eval(value, env)?;
+            let low = relation(value.as_deref(), eval(low, env)?.as_deref()).map(Ordering::is_ge);
+            let high = relation(value.as_deref(), eval(high, env)?.as_deref()).map(Ordering::is_le);
+            let inside = match (low, high) {
+                (Some(false), _) | (_, Some(false)) => Some(false),
+                (Some(true), Some(true)) => Some(true),
+                _ => None,
+            };
+            truth(inside, *polarity)
+        }
+        Kind::In(polarity, needle, items, lookup) => {
+            let found = match eval(needle, env)? {
+                None => None,
+                Some(needle) => match lookup {
+                    Some(lookup) => Some(lookup.contains(&value::key_of(Some(&needle)))),
+                    None => Some(is_in(&needle, items, env)?),
+                },
+            };
+            truth(found, *polarity)
+        }
+        Kind::Like(polarity, two, escape) => {
+            let (text, pattern) = (eval(&two[0], env)?, eval(&two[1], env)?);
+            let found = match (text.as_deref(), pattern.as_deref()) {
+                (Some(Value::String(text)), Some(Value::String(pattern))) => {
+                    Some(like::is_match(text, pattern, *escape)?)
+                }
+                _ => None,
+            };
+            truth(found, *polarity)
+        }
+        Kind::Conditional(three) => {
+            let branch = if is_true(&three[0], env)? { &three[1] } else { &three[2] };
+            eval(branch, env)?
+        }
+        Kind::Coalesce(two) => match eval(&two[0], env)? {
+            Some(value) => Some(value),
+            None => eval(&two[1], env)?,
+        },
+        Kind::Call(callee, _, arguments) => call(callee, arguments, env)?,
+        Kind::Aggregate(_, id, _) => {
+            let result = env.aggregates.iter().find(|(known, _)| known == id);
+            result.and_then(|(_, value)| value.as_ref()).map(Cow::Borrowed)
+        }
+        Kind::Group(at) => env.groups.get(*at).and_then(Option::as_ref).map(Cow::Borrowed),
+        Kind::Subquery(kind, query) => from_subquery(*kind, query, env)?,
+    })
+}
+
+fn owned<'a>(value: impl Into<Value>) -> Computed<'a> {
+    Some(Cow::Owned(value.into()))
+}
+
+fn truth<'a>(value: Option<bool>, polarity: Polarity) -> Computed<'a> {
+    value.map(|flag| Cow::Owned(Value::Bool(flag == (polarity == Polarity::Plain))))
+}
+
+fn property<'a>(base: Cow<'a, Value>, name: &str) -> Computed<'a> {
+    match base {
+        Cow::Borrowed(Value::Object(map)) => map.get(name).map(Cow::Borrowed),
+        Cow::Owned(Value::Object(mut map)) => map.swap_remove(name).map(Cow::Owned),
+        _ => None,
+    }
+}
+
+fn element<'a>(base: Cow<'a, Value>, index: &Value) -> Computed<'a> {
+    match index {
+        Value::String(name) => property(base, name),
+        Value::Number(number) => {
+            let at = usize::try_from(value::to_integer(number)?).ok()?;
+            match base {
+                Cow::Borrowed(Value::Array(items)) => items.get(at).map(Cow::Borrowed),
+                Cow::Owned(Value::Array(mut items)) if at < items.len() => {
+                    Some(Cow::Owned(items.swap_remove(at)))
+                }
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+fn is_in(needle: &Value, items: &[Expr], env: Env<'_>) -> Result<bool, Failure> {
+    for item in items {
+        if eval(item, env)?.is_some_and(|item| value::equals(needle, &item)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// AND (which `false` decides) and OR (which `true` decides).
+fn junction<'a>(operands: &[Expr], env: Env<'_>, decisive: bool) -> Result<Computed<'a>, Failure> {
+    let mut is_known = true;
+    for operand in operands {
+        match eval(operand, env)?.as_deref() {
+            Some(Value::Bool(flag)) if *flag == decisive => return Ok(owned(decisive)),
+            Some(Value::Bool(_)) => {}
+            _ => is_known = false,
+        }
+    }
+    Ok(is_known.then(|| Cow::Owned(Value::Bool(!decisive))))
+}
+
+fn unary<'a>(op: UnaryOp, operand: Computed<'a>) -> Computed<'a> {
+    match (op, operand.as_deref()?) {
+        (UnaryOp::Not, Value::Bool(flag)) => owned(!flag),
+        (UnaryOp::Plus, Value::Number(_)) => operand,
+        (UnaryOp::Minus, Value::Number(number)) => match number.as_i64().and_then(i64::checked_neg) {
+            Some(integer) => owned(integer),
+            None => value::number(-value::to_double(number)).map(Cow::Owned),
+        },
+        (UnaryOp::BitNot, Value::Number(number)) => owned(!value::to_integer(number)?),
+        _ => None,
+    }
+}
+
+/// How two values of one type stand to each other; nothing across types.
+fn relation(left: Option<&Value>, right: Option<&Value>) -> Option<Ordering> {
+    let (left, right) = (left?, right?);
+    let is_ordered = !matches!(left, Value::Array(_) | Value::Object(_));
+    (is_ordered && value::is_same_type(left, right)).then(|| value::compare(Some(left), Some(right)))
+}
+
+fn binary<'a>(op: BinaryOp, left: Computed<'a>, right: Computed<'a>) -> Result<Computed<'a>, Failure> {
+    let (Some(left), Some(right)) = (left.as_deref(), right.as_deref()) else { return Ok(None) };
+    let relation = |test: fn(Ordering) -> bool| {
+        relation(Some(left), Some(right)).map(|order| Cow::Owned(Value::Bool(test(order))))
+    };
+    Ok(match op {
+        BinaryOp::Equal => owned(value::equals(left, right)),
+        BinaryOp::NotEqual => owned(!value::equals(left, right)),
+        BinaryOp::Less => relation(Ordering::is_lt),
+        BinaryOp::LessOrEqual => relation(Ordering::is_le),
+        BinaryOp::Greater => relation(Ordering::is_gt),
+        BinaryOp::GreaterOrEqual => relation(Ordering::is_ge),
+        BinaryOp::Concat => match (left, right) {
+            (Value::String(left), Value::String(right)) => owned(format!("{left}{right}")),
+            _ => None,
+        },
+        BinaryOp::Add | BinaryOp::Subtract | BinaryOp::Multiply | BinaryOp::Divide | BinaryOp::Modulo => {
+            arithmetic(op, left, right)?.map(Cow::Owned)
+        }
+        BinaryOp::BitAnd
+        | BinaryOp::BitOr
+        | BinaryOp::BitXor
+        | BinaryOp::ShiftLeft
+        | BinaryOp::ShiftRight
+        | BinaryOp::ShiftRightZero => bits(op, left, right).map(Cow::Owned),
+    })
+}
+
+/// Exact on 64-bit integers where the result is one; doubles otherwise.
+fn arithmetic(op: BinaryOp, left: &Value, right: &Value) -> Result<Option<Value>, Failure> {
+    let (Value::Number(left), Value::Number(right)) = (left, right) else { return Ok(None) };
+    let (a, b) = (value::to_double(left), value::to_double(right));
+    if b == 0.0 && matches!(op, BinaryOp::Divide | BinaryOp::Modulo) {
+        return Err(Failure::bad_request("Encountered a division by zero.").with_sub_status(4001));
+    }
+    let exact = match (left.as_i64(), right.as_i64()) {
+        (Some(a), Some(b)) => match op {
+            BinaryOp::Add => a.checked_add(b),
+            BinaryOp::Subtract => a.checked_sub(b),
+            BinaryOp::Multiply => a.checked_mul(b),
+            BinaryOp::Divide => a.checked_rem(b).filter(|rest| *rest == 0).and_then(|_| a.checked_div(b)),
+            BinaryOp::Modulo => a.checked_rem(b),
+            _ => None,
+        },
+        _ => None,
+    };
+    if let Some(exact) = exact {
+        return Ok(Some(exact.into()));
+    }
+    Ok(value::number(match op {
+        BinaryOp::Add => a + b,
+        BinaryOp::Subtract => a - b,
+        BinaryOp::Multiply => a * b,
+        BinaryOp::Divide => a / b,
+        _ => a % b,
+    }))
+}
+
+fn bits(op: BinaryOp, left: &Value, right: &Value) -> Option<Value> {
+    let (Value::Number(left), Value::Number(right)) = (left, right) else { return None };
+    let (a, b) = (value::to_integer(left)?, value::to_integer(right)?);
+    let shift = u32::try_from(b & 63).ok()?;
+    Some(Value::from(match op {
+        BinaryOp::BitAnd => a & b,
+        BinaryOp::BitOr => a | b,
+        BinaryOp::BitXor => a ^ b,
+        BinaryOp::ShiftLeft => a.wrapping_shl(shift),
+        BinaryOp::ShiftRight => a.wrapping_shr(shift),
+        _ => a.cast_unsigned().wrapping_shr(shift).cast_signed(),
+    }))
+}
+
+fn call<'a>(callee: &Callee, arguments: &'a [Expr], env: Env<'a>) -> Result<Computed<'a>, Failure> {
+    let Callee::Builtin(function) = callee else { return Ok(None) };
+    let mut values = Vec::with_capacity(arguments.len());
+    for argument in arguments {
+        values.push(eval(argument, env)?);
+    }
+    Ok(function.call(&values, env.context)?.map(Cow::Owned))
+}
+
+fn from_subquery<'a>(
+    kind: SubqueryKind,
+    query: &super::ast::Query,
+    env: Env<'a>,
+) -> Result<Computed<'a>, Failure> {
+    let rows_max = match kind {
+        SubqueryKind::Exists | SubqueryKind::First => Some(1),
+        SubqueryKind::Scalar => Some(2),
+        SubqueryKind::Array | SubqueryKind::All | SubqueryKind::Last => None,
+    };
+    let mut rows = subquery::run(query, env, rows_max)?;
+    Ok(match kind {
+        SubqueryKind::Scalar if rows.len() > 1 => {
+            return Err(Failure::bad_request(
+                "The cardinality of a scalar subquery result set cannot be greater than one.",
+            ));
+        }
+        SubqueryKind::Scalar | SubqueryKind::First | SubqueryKind::Last => rows.pop().map(Cow::Owned),
+        SubqueryKind::Array => owned(Value::Array(rows)),
+        SubqueryKind::Exists => owned(!rows.is_empty()),
+        SubqueryKind::All => owned(rows.iter().all(|row| row == &Value::Bool(true))),
+    })
+}

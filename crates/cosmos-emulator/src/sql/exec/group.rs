@@ -1,0 +1,244 @@
+//! GROUP BY and aggregates.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::super::ast::{Aggregate, Expr, Kind, Query, Select};
+use super::super::eval::{Context, Env, eval};
+use super::super::value::{compare, key_of, number, to_double, write_key};
+use super::project::project;
+use crate::Failure;
+
+/// The groups of a query in the order in which they first came. Without GROUP BY there is exactly one, also over no
+/// rows.
+pub(crate) struct Groups<'q> {
+    query: &'q Query,
+    aggregates: Vec<(Aggregate, u32, &'q Expr)>,
+    groups: Vec<Group>,
+    index: BTreeMap<String, usize>,
+}
+
+struct Group {
+    keys: Vec<Option<Value>>,
+    accumulators: Vec<Accumulator>,
+}
+
+impl<'q> Groups<'q> {
+    pub(crate) fn new(query: &'q Query) -> Self {
+        let mut aggregates = Vec::new();
+        match &query.select {
+            Select::Star(_) => {}
+            Select::Value(expr) => collect(expr, &mut aggregates),
+            Select::List(items) => items.iter().for_each(|item| collect(&item.expr, &mut aggregates)),
+        }
+        let mut groups = Self { query, aggregates, groups: Vec::new(), index: BTreeMap::new() };
+        if query.group_by.is_empty() {
+            groups.open(Vec::new());
+        }
+        groups
+    }
+
+    /// Goes on where [`Self::states`] was taken; only without GROUP BY. Nothing if they do not belong together.
+    pub(crate) fn resume(query: &'q Query, states: Vec<Accumulator>) -> Option<Self> {
+        let mut groups = Self::new(query);
+        let fresh = &groups.groups.first()?.accumulators;
+        let fits = fresh.len() == states.len()
+            && fresh.iter().zip(&states).all(|(a, b)| std::mem::discriminant(a) == std::mem::discriminant(b));
+        groups.groups[0].accumulators = fits.then_some(states)?;
+        Some(groups)
+    }
+
+    /// The state of the only group, if it is small enough to travel.
+    pub(crate) fn states(&self) -> Option<&[Accumulator]> {
+        let states = &self.groups.first()?.accumulators;
+        let is_small = |state: &Accumulator| !matches!(state, Accumulator::List(_) | Accumulator::Set(..));
+        (self.query.group_by.is_empty() && states.iter().all(is_small)).then_some(states)
+    }
+
+    fn open(&mut self, keys: Vec<Option<Value>>) -> usize {
+        let accumulators =
+            self.aggregates.iter().map(|(aggregate, ..)| Accumulator::new(*aggregate)).collect();
+        self.groups.push(Group { keys, accumulators });
+        self.groups.len() - 1
+    }
+
+    /// Takes what is bound into its group.
+    pub(crate) fn add(&mut self, env: Env<'_>) -> Result<(), Failure> {
+        let mut at = 0;
+        if !self.query.group_by.is_empty() {
+            let (mut key, mut keys) = (String::new(), Vec::with_capacity(self.query.group_by.len()));
+            for expr in &self.query.group_by {
+                let value = eval(expr, env)?.map(Cow::into_owned);
+                write_key(value.as_ref(), &mut key);
+                keys.push(value);
+            }
+            at = match self.index.get(&key) {
+                Some(at) => *at,
+                None => {
+                    let at = self.open(keys);
+                    self.index.insert(key, at);
+                    at
+                }
+            };
+        }
+        for (accumulator, (_, _, argument)) in self.groups[at].accumulators.iter_mut().zip(&self.aggregates) {
+            if let Some(value) = eval(argument, env)? {
+                accumulator.add(&value);
+            }
+        }
+        Ok(())
+    }
+
+    /// One row per group. `outer` is what a query inside another still sees.
+    pub(crate) fn into_rows(self, outer: Env<'_>) -> Result<Vec<Value>, Failure> {
+        let mut rows = Vec::with_capacity(self.groups.len());
+        for group in &self.groups {
+            let results: Vec<(u32, Option<Value>)> = group
+                .accumulators
+                .iter()
+                .zip(&self.aggregates)
+                .map(|(accumulator, (_, id, _))| (*id, accumulator.result()))
+                .collect();
+            let env = Env { aggregates: &results, groups: &group.keys, ..outer };
+            rows.extend(project(self.query, env)?);
+        }
+        Ok(rows)
+    }
+
+    /// [`Self::into_rows`] at the top.
+    pub(crate) fn into_top_rows(self, context: &Context) -> Result<Vec<Value>, Failure> {
+        self.into_rows(Env::new(context))
+    }
+}
+
+fn collect<'q>(expr: &'q Expr, aggregates: &mut Vec<(Aggregate, u32, &'q Expr)>) {
+    if let Kind::Aggregate(aggregate, id, argument) = &expr.kind {
+        aggregates.push((*aggregate, *id, argument));
+        return;
+    }
+    expr.each_child(&mut |child| collect(child, aggregates));
+}
+
+/// What an aggregate knows so far. Undefined values never reach it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Accumulator {
+    /// Defined values.
+    Count(u64),
+    /// Values that are true.
+    CountIf(u64),
+    /// The sum; nothing once something other than a number came.
+    Sum(Option<Total>),
+    /// The sum and the number of summands.
+    Avg(Option<Total>, u64),
+    /// The least so far, and whether something without an order came.
+    Min(Option<Value>, bool),
+    /// The greatest so far, and whether something without an order came.
+    Max(Option<Value>, bool),
+    /// All of them.
+    List(Vec<Value>),
+    /// All different ones, and their keys.
+    Set(Vec<Value>, BTreeSet<String>),
+}
+
+/// A sum: exact as long as integers are enough.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Total {
+    /// Integers only, so far.
+    Exact(i64),
+    /// Doubles.
+    Double(f64),
+}
+
+impl Total {
+    fn add(self, value: &serde_json::Number) -> Self {
+        if let (Total::Exact(total), Some(value)) = (self, value.as_i64())
+            && let Some(sum) = total.checked_add(value)
+        {
+            return Total::Exact(sum);
+        }
+        Total::Double(self.double() + to_double(value))
+    }
+
+    fn double(self) -> f64 {
+        match self {
+            #[expect(clippy::cast_precision_loss, reason = "the service's doubles lose it too")]
+            Total::Exact(total) => total as f64,
+            Total::Double(total) => total,
+        }
+    }
+
+    fn value(self) -> Option<Value> {
+        match self {
+            Total::Exact(total) => Some(total.into()),
+            Total::Double(total) => number(total),
+        }
+    }
+}
+
+impl Accumulator {
+    fn new(aggregate: Aggregate) -> Self {
+        match aggregate {
+            Aggregate::Count => Accumulator::Count(0),
+            Aggregate::CountIf => Accumulator::CountIf(0),
+            Aggregate::Sum => Accumulator::Sum(Some(Total::Exact(0))),
+            Aggregate::Avg => Accumulator::Avg(Some(Total::Exact(0)), 0),
+            Aggregate::Min => Accumulator::Min(None, false),
+            Aggregate::Max => Accumulator::Max(None, false),
+            Aggregate::MakeList => Accumulator::List(Vec::new()),
+            Aggregate::MakeSet => Accumulator::Set(Vec::new(), BTreeSet::new()),
+        }
+    }
+
+    fn add(&mut self, value: &Value) {
+        match self {
+            Accumulator::Count(count) => *count += 1,
+            Accumulator::CountIf(count) => *count += u64::from(value == &Value::Bool(true)),
+            Accumulator::Sum(total) => *total = plus(*total, value),
+            Accumulator::Avg(total, count) => {
+                *total = plus(*total, value);
+                *count += 1;
+            }
+            Accumulator::Min(best, mixed) => keep(best, mixed, value, Ordering::Less),
+            Accumulator::Max(best, mixed) => keep(best, mixed, value, Ordering::Greater),
+            Accumulator::List(values) => values.push(value.clone()),
+            Accumulator::Set(values, keys) => {
+                if keys.insert(key_of(Some(value))) {
+                    values.push(value.clone());
+                }
+            }
+        }
+    }
+
+    fn result(&self) -> Option<Value> {
+        match self {
+            Accumulator::Count(count) | Accumulator::CountIf(count) => Some((*count).into()),
+            Accumulator::Sum(total) => (*total)?.value(),
+            #[expect(clippy::cast_precision_loss, reason = "nobody counts beyond 2^53")]
+            Accumulator::Avg(total, count) => number((*total)?.double() / *count as f64),
+            Accumulator::Min(best, mixed) | Accumulator::Max(best, mixed) => best.clone().filter(|_| !mixed),
+            Accumulator::List(values) | Accumulator::Set(values, _) => Some(values.clone().into()),
+        }
+    }
+}
+
+fn plus(total: Option<Total>, value: &Value) -> Option<Total> {
+    match value {
+        Value::Number(number) => Some(total?.add(number)),
+        _ => None,
+    }
+}
+
+fn keep(best: &mut Option<Value>, mixed: &mut bool, value: &Value, wanted: Ordering) {
+    *mixed |= value.is_array() || value.is_object();
+    let is_better = match best {
+        Some(best) => compare(Some(value), Some(best)) == wanted,
+        None => true,
+    };
+    if is_better && !*mixed {
+        *best = Some(value.clone());
+    }
+}

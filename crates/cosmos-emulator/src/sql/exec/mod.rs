@@ -1,0 +1,367 @@
+//! Execution: operators pull documents from a [`Source`] and hand on tuples, rows and at last a page.
+//!
+//! A query streams if it can: documents come one by one, are joined, filtered and projected, and the page ends when
+//! it is full, with its place in the access path as continuation. DISTINCT, GROUP BY and an ORDER BY that no index
+//! serves must see all documents; their pages start over and skip what was handed out.
+
+mod continuation;
+mod distinct;
+mod group;
+mod join;
+mod order;
+mod page;
+mod project;
+pub(crate) mod subquery;
+mod window;
+
+use std::ops::ControlFlow;
+use std::time::SystemTime;
+
+use serde_json::Value;
+
+pub use self::page::{Page, PageLimits};
+
+use self::continuation::{Place, checksum};
+use self::distinct::Distinct;
+use self::group::Groups;
+use self::join::{Visit, each_tuple};
+use self::order::Sorter;
+use self::project::project;
+use self::window::Window;
+use super::access::{access_of, order_of};
+use super::ast::{Collection, Expr, InputMode, Kind, Query, Select};
+use super::bind::{Parameters, ROOT, bind};
+use super::eval::{Context, Env, Scope, is_true};
+use super::lexer::Span;
+use super::list::List;
+use super::source::{Access, Rows, Source};
+use crate::Failure;
+
+/// Most tuples a page builds from joins before it ends early.
+const TUPLES_MAX: u64 = 2_000_000;
+
+/// A query with its parameters, ready to run any number of times.
+#[derive(Debug, Clone)]
+pub struct Prepared {
+    query: Query,
+    /// The query in FROM, whose rows take the place of documents.
+    derived: Option<Box<Prepared>>,
+    access: Access,
+    hash: u64,
+}
+
+impl Prepared {
+    /// Puts the parameters in (names with their `@`). Parameters the query does not name are ignored; names without
+    /// a parameter are undefined.
+    pub fn new(query: &Query, parameters: &Parameters) -> Result<Self, Failure> {
+        Self::of_bound(bind(query, parameters)?)
+    }
+
+    fn of_bound(mut query: Query) -> Result<Self, Failure> {
+        let mut derived = None;
+        if let Some(first) = query.from.first_mut()
+            && matches!(first.collection, Collection::Subquery(_))
+        {
+            let root = Expr::new(Kind::Name(ROOT.to_owned()), Span::default());
+            let inner = std::mem::replace(&mut first.collection, Collection::Path(root));
+            if let Collection::Subquery(inner) = inner {
+                derived = Some(Box::new(Self::of_bound(*inner)?));
+            }
+        }
+        let is_reduced = !query.group_by.is_empty() || query.has_aggregate();
+        if !is_reduced && derived.is_none() && !query.from.is_empty() && order_of(&query).is_none() {
+            let is_vector = |expr: &Expr| expr.to_string().starts_with("VectorDistance(");
+            if !query.order_by.iter().all(|key| is_vector(&key.expr)) {
+                return Err(Failure::bad_request(
+                    "Unsupported ORDER BY clause. ORDER BY item expression could not be mapped to a document path.",
+                ));
+            }
+        }
+        let access = access_of(&query);
+        let hash = checksum(format!("{query}{derived:?}").as_bytes());
+        Ok(Self { query, derived, access, hash })
+    }
+
+    /// What the query asks from its source.
+    pub fn access(&self) -> &Access {
+        &self.access
+    }
+
+    /// One page of results, from the start or behind a continuation of this same query.
+    pub fn page(
+        &self,
+        source: &dyn Source,
+        limits: &PageLimits,
+        continuation: Option<&str>,
+        now: SystemTime,
+    ) -> Result<Page, Failure> {
+        let place = continuation.map(|text| Place::decode(text, self.hash)).transpose()?;
+        let list;
+        let mut visited = 0;
+        let mut source = source;
+        if let Some(derived) = &self.derived {
+            let inner = derived.all(source, now)?;
+            visited = inner.visited;
+            list = List::new(inner.rows);
+            source = &list;
+        }
+        let mut run = Run {
+            prepared: self,
+            limits,
+            context: Context::new(now),
+            page: Page { visited, ..Page::default() },
+        };
+        let next = run.fill(source, place)?;
+        run.page.continuation = next.map(|place| place.encode(self.hash));
+        Ok(run.page)
+    }
+
+    /// All results at once: the input of an outer query.
+    fn all(&self, source: &dyn Source, now: SystemTime) -> Result<Page, Failure> {
+        let limits = PageLimits { items_max: usize::MAX, bytes_max: usize::MAX, rows_visited_max: u64::MAX };
+        self.page(source, &limits, None, now)
+    }
+
+    /// Whether results are the documents themselves.
+    fn is_identity(&self) -> bool {
+        let [input] = self.query.from.as_slice() else { return false };
+        let is_whole = match &input.collection {
+            Collection::Path(expr) => matches!(expr.kind, Kind::Name(_)),
+            Collection::Subquery(_) => false,
+        };
+        let is_star = match &self.query.select {
+            Select::Star(_) => true,
+            Select::Value(expr) => {
+                matches!(&expr.kind, Kind::Name(name) if Some(name.as_str()) == input.name())
+            }
+            Select::List(_) => false,
+        };
+        is_whole && is_star && input.mode == InputMode::Whole
+    }
+}
+
+/// One page in the making.
+struct Run<'r> {
+    prepared: &'r Prepared,
+    limits: &'r PageLimits,
+    context: Context,
+    page: Page,
+}
+
+impl Run<'_> {
+    /// Fills the page and says where the next one begins.
+    fn fill(&mut self, source: &dyn Source, place: Option<Place>) -> Result<Option<Place>, Failure> {
+        let query = &self.prepared.query;
+        let access = &self.prepared.access;
+        if query.from.is_empty() {
+            let rows = subquery::run(query, Env::new(&self.context), None)?;
+            return Ok(self.hand_out(rows, place));
+        }
+        if !access.order.is_empty() {
+            source.check_order(&access.order)?;
+        }
+        let is_reduced = !query.group_by.is_empty() || query.has_aggregate();
+        if is_reduced {
+            return self.reduce(source, place);
+        }
+        let resume = match &place {
+            Some(Place::Stream { after, .. }) => after.as_ref(),
+            _ => None,
+        };
+        let mut rows = source.open(access, resume)?;
+        if !query.order_by.is_empty() && (access.order.is_empty() || !rows.is_ordered()) {
+            return self.sort(&mut *rows, place);
+        }
+        match (query.distinct, place) {
+            (Some(_), place) => self.distinct(&mut *rows, place),
+            (None, Some(place @ Place::Stream { .. })) => self.stream(&mut *rows, place),
+            (None, Some(_)) => Err(Failure::bad_request("Invalid Continuation Token")),
+            (None, None) => {
+                self.stream(&mut *rows, Place::Stream { after: None, tuples: 0, skipped: 0, taken: 0 })
+            }
+        }
+    }
+
+    fn stream(&mut self, rows: &mut dyn Rows, place: Place) -> Result<Option<Place>, Failure> {
+        let Place::Stream { mut after, tuples: mut done, mut skipped, mut taken } = place else {
+            return Ok(None);
+        };
+        let query = &self.prepared.query;
+        let window = Window::of(query);
+        let (offset, limit) = (window.offset as u64, window.limit.map_or(u64::MAX, |limit| limit as u64));
+        let is_identity = self.prepared.is_identity();
+        let mut built = 0;
+        let visited_max = self.page.visited.saturating_add(self.limits.rows_visited_max.max(1));
+        loop {
+            if taken >= limit {
+                return Ok(None);
+            }
+            let is_spent = self.page.visited >= visited_max || built >= TUPLES_MAX;
+            let Some(row) = rows.next()? else { return Ok(None) };
+            if is_spent || !self.page.has_room(self.limits, 0) {
+                return Ok(Some(Place::Stream { after, tuples: 0, skipped, taken }));
+            }
+            self.page.visited += 1;
+            let root = Scope { parent: None, name: ROOT, value: &row.document };
+            let env = Env::new(&self.context).within(&root);
+            let (mut tuple, mut is_full, mut whole) = (0, false, false);
+            let page = &mut self.page;
+            let limits = self.limits;
+            let _ = each_tuple(&query.from, env, &mut |env| {
+                tuple += 1;
+                built += 1;
+                if tuple <= done {
+                    return Ok(ControlFlow::Continue(()));
+                }
+                if !passes(query, env)? {
+                    let is_enough = built >= TUPLES_MAX;
+                    is_full |= is_enough;
+                    return Ok(if is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) });
+                }
+                if is_identity {
+                    whole = true;
+                    return Ok(ControlFlow::Break(()));
+                }
+                let Some(result) = project(query, env)? else { return Ok(ControlFlow::Continue(())) };
+                if skipped < offset {
+                    skipped += 1;
+                } else if page.offer(result, limits).is_ok() {
+                    taken += 1;
+                } else {
+                    tuple -= 1;
+                    is_full = true;
+                }
+                Ok(if is_full || taken >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+            })?;
+            if whole && skipped < offset {
+                skipped += 1;
+            } else if whole {
+                if self.page.offer(row.document, self.limits).is_err() {
+                    return Ok(Some(Place::Stream { after, tuples: 0, skipped, taken }));
+                }
+                taken += 1;
+            }
+            if is_full {
+                return Ok(Some(Place::Stream { after, tuples: tuple, skipped, taken }));
+            }
+            after = Some(row.position);
+            done = 0;
+        }
+    }
+
+    /// Visits what passes the filter in all rows.
+    fn each_match(&mut self, rows: &mut dyn Rows, visit: &mut Visit<'_>) -> Result<(), Failure> {
+        while let Some(row) = rows.next()? {
+            self.page.visited += 1;
+            if visit_matches(&self.prepared.query, &self.context, &row.document, visit)?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn distinct(&mut self, rows: &mut dyn Rows, place: Option<Place>) -> Result<Option<Place>, Failure> {
+        let prepared = self.prepared;
+        let wanted = self.wanted(place.as_ref());
+        let (mut distinct, mut results) = (Distinct::default(), Vec::new());
+        self.each_match(rows, &mut |env| {
+            if let Some(row) = project(&prepared.query, env)?
+                && distinct.insert(&row)
+            {
+                results.push(row);
+            }
+            Ok(if results.len() >= wanted { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
+        let results = Window::of(&prepared.query).cut(results, usize::MAX);
+        Ok(self.hand_out(results, place))
+    }
+
+    fn sort(&mut self, rows: &mut dyn Rows, place: Option<Place>) -> Result<Option<Place>, Failure> {
+        let query = &self.prepared.query;
+        let wanted = if query.distinct.is_some() { usize::MAX } else { self.wanted(place.as_ref()) };
+        let mut sorter = Sorter::new(query, wanted);
+        self.each_match(rows, &mut |env| sorter.add(env).map(ControlFlow::Continue))?;
+        let mut results = sorter.into_rows();
+        if query.distinct.is_some() {
+            let mut distinct = Distinct::default();
+            results.retain(|row| distinct.insert(row));
+        }
+        let results = Window::of(query).cut(results, usize::MAX);
+        Ok(self.hand_out(results, place))
+    }
+
+    /// How many rows from the start this page can need at most, and one to know whether there are more.
+    fn wanted(&self, place: Option<&Place>) -> usize {
+        let window = Window::of(&self.prepared.query);
+        let page = self.limits.items_max.max(1).saturating_add(taken(place)).saturating_add(1);
+        window.end().min(window.offset.saturating_add(page))
+    }
+
+    fn reduce(&mut self, source: &dyn Source, place: Option<Place>) -> Result<Option<Place>, Failure> {
+        let prepared = self.prepared;
+        let query = &prepared.query;
+        let mut groups = Groups::new(query);
+        let mut resume = None;
+        if let Some(Place::Aggregate { after, states }) = &place {
+            groups = Groups::resume(query, states.clone())
+                .ok_or_else(|| Failure::bad_request("Invalid Continuation Token"))?;
+            resume = Some(after.clone());
+        }
+        let mut rows = source.open(&prepared.access, resume.as_ref())?;
+        let visited_max = self.page.visited.saturating_add(self.limits.rows_visited_max.max(1));
+        let mut after = None;
+        while let Some(row) = rows.next()? {
+            if self.page.visited >= visited_max
+                && let (Some(after), Some(states)) = (after.take(), groups.states())
+            {
+                return Ok(Some(Place::Aggregate { after, states: states.to_vec() }));
+            }
+            self.page.visited += 1;
+            let visit = &mut |env: Env<'_>| groups.add(env).map(ControlFlow::Continue);
+            let _ = visit_matches(query, &self.context, &row.document, visit)?;
+            after = Some(row.position);
+        }
+        let mut results = groups.into_top_rows(&self.context)?;
+        if query.distinct.is_some() {
+            let mut distinct = Distinct::default();
+            results.retain(|row| distinct.insert(row));
+        }
+        let results = Window::of(query).cut(results, usize::MAX);
+        Ok(self.hand_out(results, place))
+    }
+
+    /// Puts finished rows on the page, behind those handed out before.
+    fn hand_out(&mut self, rows: Vec<Value>, place: Option<Place>) -> Option<Place> {
+        let mut taken = taken(place.as_ref());
+        for row in rows.into_iter().skip(taken) {
+            if self.page.offer(row, self.limits).is_err() {
+                return Some(Place::Replay { taken: taken as u64 });
+            }
+            taken += 1;
+        }
+        None
+    }
+}
+
+fn taken(place: Option<&Place>) -> usize {
+    match place {
+        Some(Place::Replay { taken }) => usize::try_from(*taken).unwrap_or(usize::MAX),
+        Some(Place::Stream { .. } | Place::Aggregate { .. }) | None => 0,
+    }
+}
+
+fn passes(query: &Query, env: Env<'_>) -> Result<bool, Failure> {
+    query.filter.as_ref().map_or(Ok(true), |filter| is_true(filter, env))
+}
+
+fn visit_matches(
+    query: &Query,
+    context: &Context,
+    document: &Value,
+    visit: &mut Visit<'_>,
+) -> Result<ControlFlow<()>, Failure> {
+    let root = Scope { parent: None, name: ROOT, value: document };
+    each_tuple(&query.from, Env::new(context).within(&root), &mut |env| {
+        if passes(query, env)? { visit(env) } else { Ok(ControlFlow::Continue(())) }
+    })
+}

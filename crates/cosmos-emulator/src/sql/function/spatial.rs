@@ -1,0 +1,5 @@
+//! ST_* functions.
+
+use super::Function;
+
+pub(super) const FUNCTIONS: &[Function] = &[];

@@ -1,0 +1,128 @@
+//! String functions. Positions count characters.
+
+use serde_json::Value;
+
+use super::{Arguments, Function, MANY};
+use crate::sql::eval::Context;
+
+/// Longest string a function builds; larger results are undefined.
+const TEXT_BYTES_MAX: usize = 4 << 20;
+/// Most repetitions REPLICATE makes.
+const REPLICATE_MAX: i64 = 10_000;
+
+pub(super) const FUNCTIONS: &[Function] = &[
+    Function::pure("CONCAT", 2, MANY, |a| {
+        let mut text = String::new();
+        for at in 0..a.len() {
+            text.push_str(a.text(at)?);
+        }
+        Some(text.into())
+    }),
+    Function::pure("CONTAINS", 2, 3, |a| test(a, |text, part| text.contains(part))),
+    Function::pure("STARTSWITH", 2, 3, |a| test(a, |text, part| text.starts_with(part))),
+    Function::pure("ENDSWITH", 2, 3, |a| test(a, |text, part| text.ends_with(part))),
+    Function::pure("STRINGEQUALS", 2, 3, |a| test(a, |text, part| text == part)),
+    Function::pure("INDEX_OF", 2, 3, index_of),
+    Function::pure("LEFT", 2, 2, |a| Some(substring(a.text(0)?, 0, a.integer(1)?).into())),
+    Function::pure("RIGHT", 2, 2, |a| {
+        let (text, count) = (a.text(0)?, a.integer(1)?.max(0));
+        let length = i64::try_from(text.chars().count()).ok()?;
+        Some(substring(text, (length - count).max(0), count).into())
+    }),
+    Function::pure("LENGTH", 1, 1, |a| Some(a.text(0)?.chars().count().into())),
+    Function::pure("LOWER", 1, 2, |a| Some(a.text(0)?.to_lowercase().into())),
+    Function::pure("UPPER", 1, 2, |a| Some(a.text(0)?.to_uppercase().into())),
+    Function::pure("LTRIM", 1, 2, |a| trim(a, |text, cut| text.trim_start_matches(cut))),
+    Function::pure("RTRIM", 1, 2, |a| trim(a, |text, cut| text.trim_end_matches(cut))),
+    Function::pure("TRIM", 1, 2, |a| trim(a, |text, cut| text.trim_start_matches(cut).trim_end_matches(cut))),
+    Function::pure("REPLACE", 3, 3, replace),
+    Function::pure("REPLICATE", 2, 2, |a| {
+        let (text, count) = (a.text(0)?, a.integer(1)?);
+        let count = usize::try_from(count).ok().filter(|_| count <= REPLICATE_MAX)?;
+        (text.len().checked_mul(count)? <= TEXT_BYTES_MAX).then(|| text.repeat(count).into())
+    }),
+    Function::pure("REVERSE", 1, 1, |a| Some(a.text(0)?.chars().rev().collect::<String>().into())),
+    Function::pure("SUBSTRING", 3, 3, |a| Some(substring(a.text(0)?, a.integer(1)?, a.integer(2)?).into())),
+    Function::pure("StringJoin", 2, 2, |a| {
+        let parts: Vec<&str> = a.array(0)?.iter().map(Value::as_str).collect::<Option<_>>()?;
+        Some(parts.join(a.text(1)?).into())
+    }),
+    Function::pure("StringSplit", 2, 2, |a| {
+        let (text, separator) = (a.text(0)?, a.text(1)?);
+        if separator.is_empty() {
+            return Some(vec![Value::from(text)].into());
+        }
+        Some(text.split(separator).map(Value::from).collect())
+    }),
+    Function::pure("StringToArray", 1, 1, |a| parsed(a).filter(Value::is_array)),
+    Function::pure("StringToBoolean", 1, 1, |a| parsed(a).filter(Value::is_boolean)),
+    Function::pure("StringToNull", 1, 1, |a| parsed(a).filter(Value::is_null)),
+    Function::pure("StringToNumber", 1, 1, |a| match parsed(a)? {
+        Value::Number(number) if number.is_i64() => Some(number.into()),
+        Value::Number(number) => crate::sql::value::number(number.as_f64()?),
+        _ => None,
+    }),
+    Function::pure("StringToObject", 1, 1, |a| parsed(a).filter(Value::is_object)),
+    Function::pure("ToString", 1, 1, |a| match a.value(0)? {
+        Value::String(text) => Some(text.clone().into()),
+        other => Some(other.to_string().into()),
+    }),
+    Function::contextual("RegexMatch", 2, 3, regex_match),
+];
+
+fn test(arguments: &Arguments<'_>, test: fn(&str, &str) -> bool) -> Option<Value> {
+    let (text, part) = (arguments.text(0)?, arguments.text(1)?);
+    let ignore_case = arguments.optional(2, false, Arguments::flag)?;
+    let found = if ignore_case { test(&text.to_lowercase(), &part.to_lowercase()) } else { test(text, part) };
+    Some(found.into())
+}
+
+fn index_of(arguments: &Arguments<'_>) -> Option<Value> {
+    let (text, part) = (arguments.text(0)?, arguments.text(1)?);
+    let start = usize::try_from(arguments.optional(2, 0, Arguments::integer)?).ok()?;
+    let from = text.char_indices().nth(start).map_or(text.len(), |(at, _)| at);
+    let found = text[from..].find(part).map(|at| text[..from + at].chars().count());
+    Some(found.map_or(Value::from(-1), Value::from))
+}
+
+/// Out-of-range bounds are cut, not refused.
+fn substring(text: &str, start: i64, count: i64) -> String {
+    let start = usize::try_from(start.max(0)).unwrap_or(usize::MAX);
+    let count = usize::try_from(count.max(0)).unwrap_or(usize::MAX);
+    text.chars().skip(start).take(count).collect()
+}
+
+fn trim(
+    arguments: &Arguments<'_>,
+    trim: for<'t> fn(&'t str, &dyn Fn(char) -> bool) -> &'t str,
+) -> Option<Value> {
+    let text = arguments.text(0)?;
+    if arguments.len() == 1 {
+        return Some(trim(text, &char::is_whitespace).into());
+    }
+    let cut = arguments.text(1)?;
+    Some(trim(text, &|c| cut.contains(c)).into())
+}
+
+fn replace(arguments: &Arguments<'_>) -> Option<Value> {
+    let (text, from, to) = (arguments.text(0)?, arguments.text(1)?, arguments.text(2)?);
+    if from.is_empty() {
+        return Some(text.into());
+    }
+    let growth = text.matches(from).count().checked_mul(to.len())?;
+    (text.len().checked_add(growth)? <= TEXT_BYTES_MAX).then(|| text.replace(from, to).into())
+}
+
+fn parsed(arguments: &Arguments<'_>) -> Option<Value> {
+    serde_json::from_str(arguments.text(0)?.trim()).ok()
+}
+
+fn regex_match(arguments: &Arguments<'_>, context: &Context) -> Option<Value> {
+    let (text, pattern) = (arguments.text(0)?, arguments.text(1)?);
+    let flags = arguments.optional(2, "", |a, at| a.0.get(at)?.as_ref()?.as_str())?;
+    if flags.chars().any(|flag| !"imsx".contains(flag)) {
+        return None;
+    }
+    let full = if flags.is_empty() { pattern.to_owned() } else { format!("(?{flags}){pattern}") };
+    context.matches(&full, text).map(Value::from)
+}

@@ -1,0 +1,6 @@
+//! The language as a whole: by golden scripts, by pages, by hostile input.
+
+mod hostile;
+mod page;
+mod plan;
+pub(crate) mod script;
