@@ -1,1 +1,43 @@
-//! The Cosmos DB storage provider of duroxide.
+//! The Cosmos DB storage provider of [duroxide](https://crates.io/crates/duroxide).
+//!
+//! Durable orchestrations with Azure Cosmos DB as the only infrastructure: every rule of duroxide's storage contract,
+//! each turn committed in exactly one transactional batch, and every unanswered request settled before a call returns.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), duroxide::providers::ProviderError> {
+//! let provider = duroxide_cdb::CosmosDBProvider::new("https://account.documents.azure.com", "key", "flows").await?;
+//! # drop(provider);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! What it is not: a queue or a database of its own. It needs one container with the partition key `/instanceId`,
+//! which it creates, or checks, when it is opened. Containers written by the public crate up to 0.1.10 are opened and
+//! their running orchestrations are carried on.
+
+mod admin;
+mod bootstrap;
+mod cache;
+mod clock;
+mod config;
+mod core;
+mod documents;
+mod error;
+mod finder;
+mod history;
+mod orchestration;
+mod outbox;
+mod provider;
+mod queries;
+mod queue;
+mod session;
+mod slots;
+mod status;
+mod store;
+mod token;
+mod work;
+
+pub use config::CosmosDBProviderConfig;
+pub use outbox::{DeadLetterInfo, OutboxFaultInjector};
+pub use provider::CosmosDBProvider;
+pub use slots::{InMemoryLeaseProvider, LeaseProvider};

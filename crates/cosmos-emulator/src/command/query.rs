@@ -5,9 +5,13 @@ use cosmos_wire::number::Style;
 use serde_json::Value;
 
 use super::{Envelope, Reply, container, decoded, invalid_payload, page_size, scope, session_token, text};
-use crate::engine::QueryRequest;
+use crate::config::Gateway;
+use crate::engine::{Container, QueryRequest, Scope};
 use crate::failure::Failure;
+use crate::http::headers::Asked;
 use crate::http::{Account, Call};
+use crate::sql;
+use crate::sql::plan::{Features, GatewayRequest, Verdict, gateway_verdict};
 
 /// A query as its body spells it.
 pub(super) struct Question {
@@ -20,7 +24,10 @@ pub(crate) fn run(account: &Account, call: &Call) -> Result<Reply, Failure> {
     let asked = call.asked();
     let container = container(account, call)?;
     let question = question(call)?;
-    let scope = scope(&asked)?;
+    let scope = match scope(&asked)? {
+        Scope::All if account.gateway == Gateway::AsService => gate(&asked, &container, &question)?,
+        named => named,
+    };
     let page = account.engine.query(
         &container,
         QueryRequest {
@@ -42,9 +49,37 @@ pub(crate) fn run(account: &Account, call: &Call) -> Result<Reply, Failure> {
     })
 }
 
-/// The plan of a query.
-pub(crate) fn plan(_account: &Account, _call: &Call) -> Result<Reply, Failure> {
-    Err(invalid_payload())
+/// What the gateway does with a query that names no partition: refuses it, or says where to look.
+fn gate(asked: &Asked<'_>, container: &Container, question: &Question) -> Result<Scope, Failure> {
+    let query = sql::parse(&question.text)?;
+    let plan = sql::plan::plan(&query, &question.parameters, container.partition_key(), &Features::all())?;
+    let request = GatewayRequest {
+        cross_partition_enabled: asked.allows_cross_partition(),
+        parallelize: asked.wants_parallel_query(),
+        continuation_expected: asked.expects_continuation(),
+    };
+    match gateway_verdict(&plan, request) {
+        Verdict::Refuse(failure) => Err(failure),
+        // One value of the key: there is no need to look anywhere else.
+        Verdict::Serve => Ok(match plan.query_ranges.as_slice() {
+            [range] if range.is_single_value() => {
+                Scope::EpkRange(range.min.clone(), format!("{}FF", range.max))
+            }
+            _ => Scope::All,
+        }),
+    }
+}
+
+/// The plan of a query, for a client that fans out by itself.
+pub(crate) fn plan(account: &Account, call: &Call) -> Result<Reply, Failure> {
+    let asked = call.asked();
+    let container = container(account, call)?;
+    let question = question(call)?;
+    let features = Features::parse(asked.text(header::SUPPORTED_QUERY_FEATURES));
+    let query = sql::parse(&question.text)?;
+    let plan = sql::plan::plan(&query, &question.parameters, container.partition_key(), &features)?;
+    let body = serde_json::to_value(&plan).map_err(|_| Failure::new(500, "The plan cannot be written."))?;
+    Ok(Reply { charge: 1.0, ..Reply::json(200, &body) })
 }
 
 /// Reads the query of a request: JSON with parameters, or bare SQL.

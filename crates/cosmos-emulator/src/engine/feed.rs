@@ -12,7 +12,7 @@ use super::index::source::invalid_continuation;
 use super::key;
 use super::partition::Partition;
 use super::request::{DocumentPage, FeedPage, FeedRequest, FeedStart, ReadFeedRequest, storage_failed};
-use super::scope::{self, Part, range_gone};
+use super::scope::{Part, parts, range_gone};
 use super::{Engine, quota};
 use crate::Failure;
 use crate::sql::source::Access;
@@ -31,10 +31,11 @@ impl Engine {
         container: &Container,
         request: ReadFeedRequest,
     ) -> Result<DocumentPage, Failure> {
+        let ReadFeedRequest { scope, page_size, continuation, session_token } = request;
         container.check_exists()?;
         let shape = container.shape();
-        let parts = scope::parts(container, &shape, &request.scope)?;
-        let mut after = request.continuation.as_deref().map(decode_token).transpose()?;
+        let parts = parts(container, &shape, &scope)?;
+        let mut after = continuation.as_deref().map(decode_token).transpose()?;
         let begin = match &after {
             None => 0,
             Some((id, _)) => {
@@ -42,11 +43,11 @@ impl Engine {
             }
         };
         let reader = self.reader(container, &shape);
-        let mut page = Filling { rows_max: request.page_size.rows_max(), ..Filling::default() };
+        let mut page = Filling { rows_max: page_size.rows_max(), ..Filling::default() };
         let mut continuation = None;
         let mut answered = &parts[begin];
         for part in &parts[begin..] {
-            part.partition.check_session(request.session_token.as_deref())?;
+            part.partition.check_session(session_token.as_deref())?;
             answered = part;
             let last = after.take().map(|(_, entry)| entry);
             let (base, mut entries) = self.creation_order(&shape, part, last.as_deref());
@@ -78,24 +79,25 @@ impl Engine {
     /// # Errors
     /// 400 for a foreign etag, 410/1002 for a range that is gone or covers several partitions.
     pub fn change_feed(&self, container: &Container, request: FeedRequest) -> Result<FeedPage, Failure> {
+        let FeedRequest { scope, start, page_size, session_token } = request;
         container.check_exists()?;
         let shape = container.shape();
-        let parts = scope::parts(container, &shape, &request.scope)?;
+        let parts = parts(container, &shape, &scope)?;
         let [part] = parts.as_slice() else { return Err(range_gone()) };
         let partition = &*part.partition;
-        partition.check_session(request.session_token.as_deref())?;
+        partition.check_session(session_token.as_deref())?;
         // Taken before the scan: whatever it misses has a larger LSN.
         let reached = partition.lsn();
-        let start = match &request.start {
+        let start = match start {
             FeedStart::Beginning => 0,
             FeedStart::Now => reached,
             FeedStart::After(etag) => etag.trim().trim_matches('"').parse().map_err(|_| {
                 Failure::bad_request(format!("The change feed cannot go on behind '{etag}': that is no LSN."))
             })?,
-            FeedStart::Time(time) => self.lsn_before(container, partition, *time)?,
+            FeedStart::Time(time) => self.lsn_before(container, partition, time)?,
         };
         let reader = self.reader(container, &shape);
-        let mut page = Filling { rows_max: request.page_size.rows_max(), ..Filling::default() };
+        let mut page = Filling { rows_max: page_size.rows_max(), ..Filling::default() };
         let (mut last, mut is_full) = (start, false);
         for row in self.changes_behind(partition, start) {
             let (entry, place) = row.map_err(|error| storage_failed(&error))?;

@@ -171,9 +171,6 @@ pub(crate) fn value_entry(segment: Segment, path: u64, value: &[u8], rid: u64) -
     )
 }
 
-/// Length of what stands before the value in a key of [`value_entry`].
-pub(crate) const VALUE_ENTRY_HEAD: usize = 1 + 4 + 4 + 8;
-
 /// All entries of one path in the index by logical partition.
 pub(crate) fn by_partition(container: u32, path: u64) -> Vec<u8> {
     [&[BY_PARTITION][..], &container.to_be_bytes(), &path.to_be_bytes()].concat()
@@ -188,9 +185,6 @@ pub(crate) fn by_partition_of(container: u32, path: u64, epk: &EpkKey) -> Vec<u8
 pub(crate) fn partition_entry(container: u32, path: u64, epk: &EpkKey, value: &[u8], rid: u64) -> Bytes {
     join(BY_PARTITION, &[&container.to_be_bytes(), &path.to_be_bytes(), &epk.0, value, &rid.to_be_bytes()])
 }
-
-/// Length of what stands before the epk in a key of [`partition_entry`].
-pub(crate) const PARTITION_ENTRY_HEAD: usize = 1 + 4 + 8;
 
 /// All changes of a physical partition.
 pub(crate) fn changes(segment: Segment) -> Vec<u8> {

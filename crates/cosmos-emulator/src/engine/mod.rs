@@ -78,9 +78,7 @@ impl Engine {
         for container in containers {
             let shape = container.shape();
             if shape.index == IndexState::Building {
-                engine
-                    .reshape(&container, (*shape).clone())
-                    .map_err(|failure| StorageError(failure.message))?;
+                engine.reshape(&container, &shape).map_err(|failure| StorageError(failure.message))?;
             }
         }
         Ok(engine)

@@ -10,7 +10,7 @@ use super::index::cursor::Reader;
 use super::index::source::{ChainSource, PartitionSource, invalid_continuation};
 use super::quota::{self, QueryWork};
 use super::request::{QueryPage, QueryRequest, Scope};
-use super::scope::{self, Part};
+use super::scope::{Part, parts};
 use crate::Failure;
 use crate::sql::{self, PageLimits, Prepared};
 
@@ -20,17 +20,18 @@ impl Engine {
     /// # Errors
     /// 400 for SQL, parameters, orders or tokens the service refuses; 404/1002 and 410/1002 as for reads.
     pub fn query(&self, container: &Container, request: QueryRequest) -> Result<QueryPage, Failure> {
+        let QueryRequest { text, parameters, scope, page_size, continuation, session_token } = request;
         container.check_exists()?;
-        let prepared = Prepared::new(&sql::parse(&request.text)?, &request.parameters)?;
+        let prepared = Prepared::new(&sql::parse(&text)?, &parameters)?;
         let shape = container.shape();
-        let parts = scope::parts(container, &shape, &request.scope)?;
+        let parts = parts(container, &shape, &scope)?;
         for part in &parts {
-            part.partition.check_session(request.session_token.as_deref())?;
+            part.partition.check_session(session_token.as_deref())?;
         }
-        let token = request.continuation.as_deref().map(unwrap_token).transpose()?;
+        let token = continuation.as_deref().map(unwrap_token).transpose()?;
         let reader = self.reader(container, &shape);
         let source = ChainSource { parts: self.sources(container, &parts, &reader), shape };
-        let limits = PageLimits { items_max: request.page_size.rows_max(), ..PageLimits::default() };
+        let limits = PageLimits { items_max: page_size.rows_max(), ..PageLimits::default() };
         let page = prepared.page(&source, &limits, token.as_deref(), self.clock().now())?;
         let (documents, document_bytes) = reader.visited.get();
         let (opened, last) = reader.opened.get();
@@ -44,7 +45,7 @@ impl Engine {
         let answered = parts.iter().rfind(|part| Some(part.partition.id()) == last).unwrap_or(&parts[0]);
         Ok(QueryPage {
             rows: page.rows,
-            continuation: page.continuation.map(|token| wrap_token(&token, &parts, &request.scope)),
+            continuation: page.continuation.map(|token| wrap_token(&token, &parts, &scope)),
             charge: quota::query(work) + idle,
             documents_visited: documents,
             standing: answered.partition.standing(0),

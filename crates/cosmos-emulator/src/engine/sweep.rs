@@ -89,7 +89,7 @@ impl Engine {
         for purge in waiting {
             let Some(number) = key::purged_container(&purge) else { continue };
             for prefix in key::container_data(number) {
-                removed += self.delete_prefix(prefix, entries_max - removed)?;
+                removed += self.delete_prefix(&prefix, entries_max - removed)?;
                 if removed >= entries_max {
                     return Ok(removed);
                 }
@@ -100,9 +100,9 @@ impl Engine {
     }
 
     /// Removes up to `entries_max` keys with a prefix; returns how many.
-    fn delete_prefix(&self, prefix: Vec<u8>, entries_max: usize) -> Result<usize, Failure> {
-        let upper = key::beyond(prefix.clone());
-        self.delete_range(&prefix, &upper, entries_max)
+    fn delete_prefix(&self, prefix: &[u8], entries_max: usize) -> Result<usize, Failure> {
+        let upper = key::beyond(prefix.to_vec());
+        self.delete_range(prefix, &upper, entries_max)
     }
 
     /// Removes up to `entries_max` keys of a range; returns how many.

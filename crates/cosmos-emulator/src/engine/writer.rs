@@ -183,11 +183,6 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// How many changes are waiting.
-    pub(crate) fn changes(&self) -> usize {
-        self.changes.len()
-    }
-
     /// The LSN this writer's commit will have.
     pub(crate) fn lsn(&self) -> u64 {
         if self.changes.is_empty() { self.held.lsn } else { self.next.lsn }
@@ -314,10 +309,10 @@ fn unique_values(document: &Value, paths: &[crate::sql::source::Path]) -> Vec<u8
     for path in paths {
         match value_at(document, path) {
             Some(value @ (Value::Array(_) | Value::Object(_))) => {
-                out.extend_from_slice(value.to_string().as_bytes())
+                out.extend_from_slice(value.to_string().as_bytes());
             }
             Some(Value::String(text)) if text.len() > encode::STRING_BYTES_MAX => {
-                out.extend_from_slice(text.as_bytes())
+                out.extend_from_slice(text.as_bytes());
             }
             value => encode::push(&mut out, value),
         }

@@ -95,6 +95,10 @@ impl<'a> Asked<'a> {
         self.flag(header::QUERY_PARALLELIZE_CROSS_PARTITION)
     }
 
+    pub(crate) fn expects_continuation(&self) -> bool {
+        self.flag(header::QUERY_IS_CONTINUATION_EXPECTED)
+    }
+
     /// The page size asked for.
     pub(crate) fn page_size(&self) -> Result<PageSize, Failure> {
         match self.text(header::MAX_ITEM_COUNT).map(|text| text.trim().parse::<i64>()) {

@@ -116,7 +116,7 @@ fn any_of(operands: &[Expr], aliases: &Aliases<'_>) -> Option<Predicate> {
         match &mut all {
             None => all = Some((path, values)),
             Some((known, list)) if *known == path && list.len() + values.len() <= VALUES_MAX => {
-                list.extend(values)
+                list.extend(values);
             }
             Some(_) => return None,
         }

@@ -31,7 +31,7 @@ pub(crate) enum Count {
     /// Written out.
     Number(u64),
     /// Given as a parameter.
-    Parameter(String, Span),
+    Parameter(String),
 }
 
 /// What a SELECT yields.
@@ -206,11 +206,6 @@ pub(crate) enum SubqueryKind {
 }
 
 impl Query {
-    /// The alias of the first input.
-    pub(crate) fn root_alias(&self) -> Option<&str> {
-        self.from.first().and_then(Input::name)
-    }
-
     /// Calls `visit` with every expression that stands directly in this query, outermost first.
     pub(crate) fn each_expr<'q>(&'q self, visit: &mut dyn FnMut(&'q Expr)) {
         match &self.select {

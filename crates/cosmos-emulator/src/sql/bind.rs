@@ -87,7 +87,7 @@ impl Checker {
     fn input(&mut self, input: &Input, is_container: bool, outer: usize) {
         match &input.collection {
             Collection::Subquery(query) => {
-                self.query(query, if is_container { Level::Top } else { Level::Inner })
+                self.query(query, if is_container { Level::Top } else { Level::Inner });
             }
             Collection::Path(expr) if !is_container => self.expr(expr),
             Collection::Path(_) => {}
@@ -325,7 +325,7 @@ fn use_groups(expr: &mut Expr, groups: &[String]) {
 pub(crate) fn count_of(count: &Count, clause: &str, parameters: &Parameters) -> Result<u64, Failure> {
     match count {
         Count::Number(number) => Ok(*number),
-        Count::Parameter(name, _) => parameters
+        Count::Parameter(name) => parameters
             .iter()
             .find(|(known, _)| known == name)
             .and_then(|(_, value)| value.as_u64())

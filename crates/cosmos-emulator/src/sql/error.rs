@@ -46,8 +46,6 @@ pub(crate) enum Code {
     TooDeep,
     /// SC3031: too many joins.
     TooManyJoins,
-    /// SC3040: a part of the language that is not there.
-    Unsupported,
 }
 
 impl Code {
@@ -72,7 +70,6 @@ impl Code {
             Code::MisplacedAggregate => "SC2104",
             Code::TooDeep => "SC3030",
             Code::TooManyJoins => "SC3031",
-            Code::Unsupported => "SC3040",
         }
     }
 }

@@ -23,14 +23,16 @@ pub(crate) type Computed<'a> = Option<Cow<'a, Value>>;
 pub(crate) struct Context {
     /// The time of the request.
     pub(crate) now: SystemTime,
-    /// Tuples that inner loops have built so far.
+    /// Tuples that inner loops may still build.
     work: Cell<u64>,
     random: Cell<u64>,
     patterns: RefCell<Vec<(String, Option<Regex>)>>,
 }
 
-/// Most tuples that the inner loops of one page may build. A join over large arrays multiplies; this bounds it.
-const WORK_MAX: u64 = 20_000_000;
+/// Tuples that the inner loops of a page may build, and as many more for each document it reads. A join over large
+/// arrays multiplies; this bounds it.
+const WORK_PER_PAGE: u64 = 5_000_000;
+const WORK_PER_ROW: u64 = 1_000;
 /// Compiled regular expressions kept at a time.
 const PATTERNS_MAX: usize = 16;
 
@@ -39,7 +41,7 @@ impl Context {
         let nanos = now.duration_since(SystemTime::UNIX_EPOCH).map_or(1, |since| since.subsec_nanos());
         Self {
             now,
-            work: Cell::new(0),
+            work: Cell::new(WORK_PER_PAGE),
             random: Cell::new(0x9E37_79B9_7F4A_7C15 ^ (u64::from(nanos) << 20)),
             patterns: RefCell::default(),
         }
@@ -47,13 +49,18 @@ impl Context {
 
     /// Counts work of an inner loop and refuses more than a page may do.
     pub(crate) fn spend(&self, amount: u64) -> Result<(), Failure> {
-        self.work.set(self.work.get().saturating_add(amount));
-        if self.work.get() > WORK_MAX {
+        let Some(rest) = self.work.get().checked_sub(amount) else {
             return Err(Failure::bad_request(
                 "The query multiplies too many array elements for one page. Filter inside a subquery before joining.",
             ));
-        }
+        };
+        self.work.set(rest);
         Ok(())
+    }
+
+    /// Grants the work of one more document.
+    pub(crate) fn grant_row(&self) {
+        self.work.set(self.work.get().saturating_add(WORK_PER_ROW));
     }
 
     /// A number in [0, 1).
@@ -158,7 +165,7 @@ pub(crate) fn eval<'a>(expr: &'a Expr, env: Env<'a>) -> Result<Computed<'a>, Fai
             owned(Value::Object(map))
         }
         Kind::Unary(op, operand) => unary(*op, eval(operand, env)?),
-        Kind::Binary(op, left, right) => binary(*op, eval(left, env)?, eval(right, env)?)?,
+        Kind::Binary(op, left, right) => binary(*op, &eval(left, env)?, &eval(right, env)?)?,
         Kind::And(operands) => junction(operands, env, false)?,
         Kind::Or(operands) => junction(operands, env, true)?,
         Kind::Between(polarity, three) => {
@@ -286,7 +293,7 @@ fn relation(left: Option<&Value>, right: Option<&Value>) -> Option<Ordering> {
     (is_ordered && value::is_same_type(left, right)).then(|| value::compare(Some(left), Some(right)))
 }
 
-fn binary<'a>(op: BinaryOp, left: Computed<'a>, right: Computed<'a>) -> Result<Computed<'a>, Failure> {
+fn binary<'a>(op: BinaryOp, left: &Computed<'_>, right: &Computed<'_>) -> Result<Computed<'a>, Failure> {
     let (Some(left), Some(right)) = (left.as_deref(), right.as_deref()) else { return Ok(None) };
     let relation = |test: fn(Ordering) -> bool| {
         relation(Some(left), Some(right)).map(|order| Cow::Owned(Value::Bool(test(order))))

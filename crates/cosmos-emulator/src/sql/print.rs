@@ -73,7 +73,7 @@ impl Display for Count {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Count::Number(number) => write!(f, "{number}"),
-            Count::Parameter(name, _) => f.write_str(name),
+            Count::Parameter(name) => f.write_str(name),
         }
     }
 }

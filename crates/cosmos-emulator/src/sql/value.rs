@@ -44,7 +44,7 @@ pub(crate) fn to_integer(number: &Number) -> Option<i64> {
     }
     let double = number.as_f64()?;
     #[expect(clippy::cast_possible_truncation, reason = "the guard keeps it inside the range of i64")]
-    (double.fract() == 0.0 && double >= -9_223_372_036_854_775_808.0 && double < 9_223_372_036_854_775_808.0)
+    (double.fract() == 0.0 && (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&double))
         .then_some(double as i64)
 }
 

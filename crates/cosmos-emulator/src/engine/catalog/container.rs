@@ -154,7 +154,7 @@ impl Engine {
         };
         self.commit(Batch { changes: vec![Change::Put(key::meta(), numbers.to_record().into())] })?;
         *control = numbers;
-        let ticket = self.reshape(&found, shape)?;
+        let ticket = self.reshape(&found, &shape)?;
         Ok(reply(200, document, etag, found.rid(), Some(ticket)))
     }
 

@@ -78,12 +78,12 @@ impl Catalog {
     /// Reads all records of a store.
     pub(crate) fn load(storage: &dyn Storage) -> Result<Self, StorageError> {
         let mut catalog = Self::default();
-        for (number, bytes) in numbered(storage, key::databases())? {
+        for (number, bytes) in numbered(storage, &key::databases())? {
             let database = record::load_database(number, &bytes)?;
             catalog.names.insert(database.name.clone(), number);
             catalog.databases.insert(number, database);
         }
-        for (number, bytes) in numbered(storage, key::containers())? {
+        for (number, bytes) in numbered(storage, &key::containers())? {
             let owner = record::database_of(&bytes)?;
             let Some(database) = catalog.databases.get_mut(&owner) else { continue };
             let container = record::load_container(number, &bytes, database, storage)?;
@@ -121,10 +121,10 @@ fn is_rid(text: &str, rid: Rid) -> bool {
     text.parse::<Rid>().is_ok_and(|given| given == rid)
 }
 
-fn numbered(storage: &dyn Storage, prefix: Vec<u8>) -> Result<Vec<(u32, bytes::Bytes)>, StorageError> {
-    let upper = key::beyond(prefix.clone());
+fn numbered(storage: &dyn Storage, prefix: &[u8]) -> Result<Vec<(u32, bytes::Bytes)>, StorageError> {
+    let upper = key::beyond(prefix.to_vec());
     storage
-        .scan(Bound::Included(&prefix), Bound::Excluded(&upper), Order::Forward)
+        .scan(Bound::Included(prefix), Bound::Excluded(&upper), Order::Forward)
         .map(|row| {
             let (key, value) = row?;
             let number = key.get(1..5).and_then(|n| n.try_into().ok()).map_or(0, u32::from_be_bytes);

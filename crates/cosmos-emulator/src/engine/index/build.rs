@@ -25,20 +25,20 @@ const TRACKED_MAX: usize = 64;
 impl Engine {
     /// Gives a container a new shape, and builds its index if the shape says so. The caller holds the catalog.
     /// Writers wait; queries scan meanwhile. A crash in between is made good when the store is opened again.
-    pub(crate) fn reshape(&self, container: &Container, shape: Shape) -> Result<Ticket, Failure> {
+    pub(crate) fn reshape(&self, container: &Container, shape: &Shape) -> Result<Ticket, Failure> {
         let record = |shape: &Shape| {
             let bytes = record::container_record(container.database, shape);
             Batch { changes: vec![Change::Put(key::container(container.number), bytes.into())] }
         };
         let locks: Vec<_> = shape.partitions.iter().map(|partition| partition.lock()).collect();
-        let mut ticket = self.commit(record(&shape))?;
+        let mut ticket = self.commit(record(shape))?;
         container.set_shape(shape.clone());
         if shape.index == IndexState::Building {
             for prefix in key::container_indexes(container.number) {
-                self.clear_index(container, &shape, &prefix)?;
+                self.clear_index(container, shape, &prefix)?;
             }
             for partition in &shape.partitions {
-                self.build(container, &shape, partition)?;
+                self.build(container, shape, partition)?;
             }
             let ready = Shape { index: IndexState::Ready, ..shape.clone() };
             ticket = self.commit(record(&ready))?;

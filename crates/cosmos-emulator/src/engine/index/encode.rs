@@ -71,25 +71,6 @@ pub(crate) fn equality_prefix(value: &Value) -> Vec<u8> {
     out
 }
 
-/// Length of the encoding at the start of `bytes`.
-pub(crate) fn length(bytes: &[u8]) -> Option<usize> {
-    match *bytes.first()? {
-        NUMBER => Some(11),
-        STRING => {
-            let mut at = 1;
-            loop {
-                let zero = at + bytes.get(at..)?.iter().position(|b| *b == 0)?;
-                if *bytes.get(zero + 1)? == 0xff {
-                    at = zero + 2;
-                } else {
-                    return Some(zero + 2);
-                }
-            }
-        }
-        _ => Some(1),
-    }
-}
-
 fn push_number(out: &mut Vec<u8>, number: &Number) {
     out.push(NUMBER);
     let float = number.as_f64().unwrap_or(f64::NAN);
@@ -177,9 +158,6 @@ mod tests {
         for (pair, values) in keys.windows(2).zip(&ascending) {
             assert!(pair[0] < pair[1], "before {values}");
             assert!(pair[0][0] < BEYOND && pair[1][0] < BEYOND);
-        }
-        for key in &keys {
-            assert_eq!(length(&[key.as_slice(), b"rest"].concat()), Some(key.len()));
         }
         assert!(is_cut(&encoded(Some(&long("a")))) && !is_cut(&encoded(Some(&long("")))));
     }

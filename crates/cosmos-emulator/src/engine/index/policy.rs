@@ -308,8 +308,8 @@ const COMPOSITE_PATHS_MAX: usize = 8;
 mod tests {
     use super::*;
 
-    fn policy(value: Value) -> Policy {
-        normalise(Some(&value)).expect("valid policy").1
+    fn policy(value: &Value) -> Policy {
+        normalise(Some(value)).expect("valid policy").1
     }
 
     fn path(text: &str) -> Path {
@@ -335,7 +335,7 @@ mod tests {
 
     #[test]
     fn the_longer_path_decides() {
-        let policy = policy(json!({
+        let policy = policy(&json!({
             "includedPaths": [{"path": "/*"}, {"path": "/a/b/?"}, {"path": "/l/[]/x/?"}],
             "excludedPaths": [{"path": "/a/*"}, {"path": "/s/?"}, {"path": "/l/*"}]
         }));
@@ -357,18 +357,18 @@ mod tests {
 
     #[test]
     fn id_and_ts_are_indexed_unless_nothing_is() {
-        let sparse = policy(json!({"excludedPaths": [{"path": "/*"}]}));
+        let sparse = policy(&json!({"excludedPaths": [{"path": "/*"}]}));
         assert!(
             sparse.includes(&path("id")) && sparse.includes(&path("_ts")) && !sparse.includes(&path("a"))
         );
-        let none = policy(json!({"indexingMode": "none"}));
+        let none = policy(&json!({"indexingMode": "none"}));
         assert!(!none.includes(&path("id")));
     }
 
     #[test]
     fn composite_indexes_serve_their_order_and_its_opposite() {
         let policy =
-            policy(json!({"compositeIndexes": [[{"path": "/a"}, {"path": "/b", "order": "descending"}]]}));
+            policy(&json!({"compositeIndexes": [[{"path": "/a"}, {"path": "/b", "order": "descending"}]]}));
         let order = |a, b| vec![(path("a"), a), (path("b"), b)];
         use Direction::{Ascending, Descending};
         let flip = |order: &[(Path, Direction)]| policy.composite_for(order).map(|(_, flip)| flip);

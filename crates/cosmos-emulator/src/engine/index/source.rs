@@ -39,19 +39,32 @@ impl PartitionSource<'_> {
             return Ok(Choice::Scan);
         }
         let equality = self.fewest(access, &shape, |predicate| matches!(predicate, Predicate::In { .. }))?;
+        // What narrows the sort path narrows the ordered way just as well.
+        let is_sorted_by = |at: u8| {
+            access.order.len() == 1
+                && *choice::predicate_path(&access.predicates[usize::from(at)]) == access.order[0].0
+        };
         if let Some((at, count)) = equality
-            && (count <= FEW || access.order.is_empty())
+            && count <= FEW
+            && !is_sorted_by(at)
         {
             return Ok(Choice::Equality(at));
+        }
+        let range = self.fewest(access, &shape, |predicate| !matches!(predicate, Predicate::In { .. }))?;
+        if let Some((at, count)) = range
+            && count <= FEW
+            && !is_sorted_by(at)
+        {
+            return Ok(Choice::Range(at));
         }
         if let Some(ordered) = self.ordered(access, &shape)? {
             return Ok(ordered);
         }
-        if let Some((at, _)) = equality {
-            return Ok(Choice::Equality(at));
-        }
-        let range = self.fewest(access, &shape, |predicate| !matches!(predicate, Predicate::In { .. }))?;
-        Ok(range.map_or(Choice::Scan, |(at, _)| Choice::Range(at)))
+        Ok(match (equality, range) {
+            (Some((at, _)), _) => Choice::Equality(at),
+            (None, Some((at, _))) => Choice::Range(at),
+            (None, None) => Choice::Scan,
+        })
     }
 
     /// The indexed predicate of a kind with the fewest entries.

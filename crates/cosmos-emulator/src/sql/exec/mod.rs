@@ -38,7 +38,7 @@ use super::source::{Access, Rows, Source};
 use crate::Failure;
 
 /// Most tuples a page builds from joins before it ends early.
-const TUPLES_MAX: u64 = 2_000_000;
+const TUPLES_MAX: u64 = 1_000_000;
 
 /// A query with its parameters, ready to run any number of times.
 #[derive(Debug, Clone)]
@@ -155,14 +155,14 @@ impl Run<'_> {
         let access = &self.prepared.access;
         if query.from.is_empty() {
             let rows = subquery::run(query, Env::new(&self.context), None)?;
-            return Ok(self.hand_out(rows, place));
+            return Ok(self.hand_out(rows, place.as_ref()));
         }
         if !access.order.is_empty() {
             source.check_order(&access.order)?;
         }
         let is_reduced = !query.group_by.is_empty() || query.has_aggregate();
         if is_reduced {
-            return self.reduce(source, place);
+            return self.reduce(source, place.as_ref());
         }
         let resume = match &place {
             Some(Place::Stream { after, .. }) => after.as_ref(),
@@ -170,10 +170,10 @@ impl Run<'_> {
         };
         let mut rows = source.open(access, resume)?;
         if !query.order_by.is_empty() && (access.order.is_empty() || !rows.is_ordered()) {
-            return self.sort(&mut *rows, place);
+            return self.sort(&mut *rows, place.as_ref());
         }
         match (query.distinct, place) {
-            (Some(_), place) => self.distinct(&mut *rows, place),
+            (Some(_), place) => self.distinct(&mut *rows, place.as_ref()),
             (None, Some(place @ Place::Stream { .. })) => self.stream(&mut *rows, place),
             (None, Some(_)) => Err(Failure::bad_request("Invalid Continuation Token")),
             (None, None) => {
@@ -202,6 +202,7 @@ impl Run<'_> {
                 return Ok(Some(Place::Stream { after, tuples: 0, skipped, taken }));
             }
             self.page.visited += 1;
+            self.context.grant_row();
             let root = Scope { parent: None, name: ROOT, value: &row.document };
             let env = Env::new(&self.context).within(&root);
             let (mut tuple, mut is_full, mut whole) = (0, false, false);
@@ -260,9 +261,9 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn distinct(&mut self, rows: &mut dyn Rows, place: Option<Place>) -> Result<Option<Place>, Failure> {
+    fn distinct(&mut self, rows: &mut dyn Rows, place: Option<&Place>) -> Result<Option<Place>, Failure> {
         let prepared = self.prepared;
-        let wanted = self.wanted(place.as_ref());
+        let wanted = self.wanted(place);
         let (mut distinct, mut results) = (Distinct::default(), Vec::new());
         self.each_match(rows, &mut |env| {
             if let Some(row) = project(&prepared.query, env)?
@@ -276,9 +277,9 @@ impl Run<'_> {
         Ok(self.hand_out(results, place))
     }
 
-    fn sort(&mut self, rows: &mut dyn Rows, place: Option<Place>) -> Result<Option<Place>, Failure> {
+    fn sort(&mut self, rows: &mut dyn Rows, place: Option<&Place>) -> Result<Option<Place>, Failure> {
         let query = &self.prepared.query;
-        let wanted = if query.distinct.is_some() { usize::MAX } else { self.wanted(place.as_ref()) };
+        let wanted = if query.distinct.is_some() { usize::MAX } else { self.wanted(place) };
         let mut sorter = Sorter::new(query, wanted);
         self.each_match(rows, &mut |env| sorter.add(env).map(ControlFlow::Continue))?;
         let mut results = sorter.into_rows();
@@ -297,12 +298,12 @@ impl Run<'_> {
         window.end().min(window.offset.saturating_add(page))
     }
 
-    fn reduce(&mut self, source: &dyn Source, place: Option<Place>) -> Result<Option<Place>, Failure> {
+    fn reduce(&mut self, source: &dyn Source, place: Option<&Place>) -> Result<Option<Place>, Failure> {
         let prepared = self.prepared;
         let query = &prepared.query;
         let mut groups = Groups::new(query);
         let mut resume = None;
-        if let Some(Place::Aggregate { after, states }) = &place {
+        if let Some(Place::Aggregate { after, states }) = place {
             groups = Groups::resume(query, states.clone())
                 .ok_or_else(|| Failure::bad_request("Invalid Continuation Token"))?;
             resume = Some(after.clone());
@@ -331,13 +332,12 @@ impl Run<'_> {
     }
 
     /// Puts finished rows on the page, behind those handed out before.
-    fn hand_out(&mut self, rows: Vec<Value>, place: Option<Place>) -> Option<Place> {
-        let mut taken = taken(place.as_ref());
-        for row in rows.into_iter().skip(taken) {
+    fn hand_out(&mut self, rows: Vec<Value>, place: Option<&Place>) -> Option<Place> {
+        let handed_out = taken(place);
+        for (taken, row) in rows.into_iter().enumerate().skip(handed_out) {
             if self.page.offer(row, self.limits).is_err() {
                 return Some(Place::Replay { taken: taken as u64 });
             }
-            taken += 1;
         }
         None
     }
@@ -360,6 +360,7 @@ fn visit_matches(
     document: &Value,
     visit: &mut Visit<'_>,
 ) -> Result<ControlFlow<()>, Failure> {
+    context.grant_row();
     let root = Scope { parent: None, name: ROOT, value: document };
     each_tuple(&query.from, Env::new(context).within(&root), &mut |env| {
         if passes(query, env)? { visit(env) } else { Ok(ControlFlow::Continue(())) }

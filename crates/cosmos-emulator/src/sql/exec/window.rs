@@ -17,7 +17,7 @@ impl Window {
     pub(crate) fn of(query: &Query) -> Self {
         let number = |count: &Count| match count {
             Count::Number(number) => usize::try_from(*number).unwrap_or(usize::MAX),
-            Count::Parameter(..) => 0,
+            Count::Parameter(_) => 0,
         };
         let top = query.top.as_ref().map(number);
         match &query.offset_limit {

@@ -82,7 +82,7 @@ impl Parser<'_> {
             Token::Parameter(name) => {
                 let name = name.clone();
                 self.advance();
-                Ok(Count::Parameter(name, span))
+                Ok(Count::Parameter(name))
             }
             Token::Number(number) => {
                 let count = number.as_u64().filter(|count| *count < COUNT_MAX);

@@ -166,7 +166,7 @@ fn describe(query: &Query, parameters: &Parameters) -> Result<QueryInfo, Failure
     if let rewrite::Shape::Reduced(outputs) = &shape {
         match outputs {
             rewrite::Outputs::Value(aggregate, _) => {
-                info.aggregates.extend(aggregate.map(Aggregate::plan_name))
+                info.aggregates.extend(aggregate.map(Aggregate::plan_name));
             }
             rewrite::Outputs::List(items) => {
                 for (alias, aggregate, _) in items {

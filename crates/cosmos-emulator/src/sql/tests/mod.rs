@@ -1,6 +1,7 @@
 //! The language as a whole: by golden scripts, by pages, by hostile input.
 
 mod hostile;
+mod index;
 mod page;
 mod plan;
 pub(crate) mod script;

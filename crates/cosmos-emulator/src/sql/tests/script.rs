@@ -60,6 +60,7 @@ const SCRIPTS: &[(&str, &str)] = scripts![
     "order",
     "projection",
     "rewritten",
+    "spatial",
     "string",
     "subquery",
     "undefined",

@@ -1,0 +1,312 @@
+//! Deleting instances, several at once, all or none.
+//!
+//! Every head of the set is fenced first: its type changes, its lock goes, an in-flight ack fails. If one cannot be
+//! fenced, the others are given back and nothing is deleted. Then the set is recorded; from there on there is no way
+//! back, and whoever finds the record, or a fenced head of it, finishes the deletion.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use duroxide::providers::{DeleteInstanceResult, InstanceFilter, ProviderError};
+use futures::future::BoxFuture;
+use serde::Deserialize;
+
+use crate::core::{Core, decode, in_parallel};
+use crate::documents::{Deletion, Head, Status, Tagged, ids, kind};
+use crate::error::{Fault, Trouble};
+use crate::history::finish_commits;
+use crate::outbox;
+use crate::queries::{self, Query};
+use crate::store::{Call, Op};
+
+use super::info::not_found;
+use super::list;
+
+const OPERATION: &str = "delete_instances_atomic";
+
+/// Deletes a set of instances that is closed under children.
+pub(crate) async fn instances(
+    core: &Arc<Core>,
+    ids: &[String],
+    force: bool,
+) -> Result<DeleteInstanceResult, ProviderError> {
+    let call = core.call(OPERATION);
+    let mut set: Vec<String> = Vec::new();
+    for id in ids {
+        if !set.contains(id) {
+            set.push(id.clone());
+        }
+    }
+    if set.is_empty() {
+        return Ok(DeleteInstanceResult::default());
+    }
+    let deletion = format!("deletion:{}", uuid::Uuid::new_v4().simple());
+    let mut fenced: Vec<Tagged<Head>> = Vec::new();
+    let verdict = fence_all(core, call, &set, force, &deletion, &mut fenced).await;
+    let fenced = match verdict {
+        Ok(()) => fenced,
+        Err(error) => {
+            for head in fenced {
+                if let Err(fault) = unfence(core, call, head).await {
+                    tracing::warn!(%fault, "a fence is left behind; the reconciler will take it down");
+                }
+            }
+            return Err(error);
+        }
+    };
+    let surface = |fault: Fault| fault.surface(OPERATION, &set[0]);
+    let record = Deletion::new(&deletion, &set, core.clock.now_ms() + core.settings.age_threshold_ms);
+    let op = Op::create(&record).map_err(|error| surface(Fault::refused(error.to_string())))?;
+    core.create_own(call, ids::DELETIONS, &op).await.map_err(surface)?;
+    let mut result = DeleteInstanceResult::default();
+    for head in &fenced {
+        let counts = remove(core, call, &head.document.instance_id, &set).await.map_err(surface)?;
+        result.instances_deleted += u64::from(head.document.is_listed());
+        result.executions_deleted += head.document.execution_count.max(1);
+        result.events_deleted += counts.events;
+        result.queue_messages_deleted += counts.queued;
+    }
+    core.delete(call, ids::DELETIONS, &deletion).await.map_err(surface)?;
+    Ok(result)
+}
+
+/// Fences every head, then makes sure that no child is left out.
+async fn fence_all(
+    core: &Core,
+    call: Call,
+    set: &[String],
+    force: bool,
+    deletion: &str,
+    fenced: &mut Vec<Tagged<Head>>,
+) -> Result<(), ProviderError> {
+    for id in set {
+        let head = fence(core, call, id, force, deletion).await?;
+        fenced.extend(head);
+    }
+    if fenced.is_empty() {
+        return Err(not_found(OPERATION, &set[0]));
+    }
+    let children =
+        list::children(core, call, set).await.map_err(|fault| fault.surface(OPERATION, &set[0]))?;
+    let members: HashSet<&String> = set.iter().collect();
+    match children.iter().find(|child| !members.contains(child)) {
+        Some(orphan) => Err(ProviderError::permanent(
+            OPERATION,
+            format!(
+                "The child {orphan} would be an orphan: it is not in the set to delete. Read the tree again and retry."
+            ),
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Fences one head. `None` if there is no such instance.
+async fn fence(
+    core: &Core,
+    call: Call,
+    id: &str,
+    force: bool,
+    deletion: &str,
+) -> Result<Option<Tagged<Head>>, ProviderError> {
+    let surface = |fault: Fault| fault.surface(OPERATION, id);
+    loop {
+        let Some(found) = core.head(call, id).await.map_err(surface)? else { return Ok(None) };
+        if found.document.deletion.as_deref() == Some(deletion) {
+            return Ok(Some(found));
+        }
+        if found.document.kind == kind::DELETING {
+            return Err(ProviderError::retryable(
+                OPERATION,
+                format!("Instance {id} is being deleted already."),
+            ));
+        }
+        if !force && found.document.is_visible() && !Status::ends_instance(&found.document.status) {
+            return Err(ProviderError::permanent(
+                OPERATION,
+                format!("Instance {id} is still running. Cancel it first, or delete it with force."),
+            ));
+        }
+        let mut head = found.document;
+        head.kind = kind::DELETING.to_owned();
+        head.deletion = Some(deletion.to_owned());
+        head.sweep_at = Some(core.clock.now_ms() + core.settings.age_threshold_ms.max(FENCE_MS));
+        head.clear_lock();
+        let op = Op::replace(&head.id, &head, Some(&found.etag))
+            .map_err(|error| surface(Fault::refused(error.to_string())))?;
+        match core.patiently(call, || core.store.write(call, id, &op)).await {
+            Ok(etag) => return Ok(Some(Tagged { document: head, etag })),
+            Err(fault) if matches!(fault.trouble, Trouble::Changed | Trouble::Missing) => {}
+            Err(fault) => return Err(surface(fault)),
+        }
+    }
+}
+
+async fn unfence(core: &Core, call: Call, fenced: Tagged<Head>) -> Result<(), Fault> {
+    let mut head = fenced.document;
+    head.kind = kind::INSTANCE.to_owned();
+    head.deletion = None;
+    head.sweep_at = None;
+    let op = Op::replace(&head.id, &head, Some(&fenced.etag))
+        .map_err(|error| Fault::refused(error.to_string()))?;
+    match core.patiently(call, || core.store.write(call, &head.instance_id, &op)).await {
+        Err(fault) if !matches!(fault.trouble, Trouble::Changed | Trouble::Missing) => Err(fault),
+        _ => Ok(()),
+    }
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    events: u64,
+    queued: u64,
+}
+
+/// Empties the partition of a fenced instance. What it still has to send is sent first, except to the set itself.
+async fn remove(core: &Core, call: Call, instance: &str, set: &[String]) -> Result<Counts, Fault> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Row {
+        id: String,
+        #[serde(rename = "type")]
+        kind: String,
+        #[serde(default)]
+        event_count: Option<u64>,
+    }
+    finish_commits(core, call, instance).await?;
+    outbox::deliver_pending(core, call, instance, set).await?;
+    let mut counts = Counts::default();
+    let query = Query::new(queries::CONTENTS);
+    loop {
+        let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
+        let rows: Vec<Row> =
+            rows.iter().map(|row| decode(row.get().as_bytes())).collect::<Result<_, Fault>>()?;
+        if rows.is_empty() {
+            break;
+        }
+        for row in &rows {
+            match row.kind.as_str() {
+                kind::HISTORY => counts.events += row.event_count.unwrap_or(1),
+                kind::MESSAGE | kind::WORK => counts.queued += 1,
+                _ => {}
+            }
+        }
+        let groups: Vec<Vec<String>> =
+            rows.chunks(100).map(|group| group.iter().map(|row| row.id.clone()).collect()).collect();
+        let removals = groups.into_iter().map(|group| -> BoxFuture<'_, Result<(), Fault>> {
+            Box::pin(async move { remove_group(core, call, instance, &group).await })
+        });
+        in_parallel(4, removals).await.into_iter().collect::<Result<(), Fault>>()?;
+    }
+    core.delete(call, instance, &ids::head(instance)).await?;
+    core.cache.forget(instance);
+    core.turns.forget(instance);
+    core.works.forget(instance);
+    Ok(counts)
+}
+
+/// Deletes documents, whether or not they are still there.
+pub(crate) async fn remove_group(
+    core: &Core,
+    call: Call,
+    instance: &str,
+    group: &[String],
+) -> Result<(), Fault> {
+    let ops: Vec<Op> = group.iter().map(|id| Op::delete(id, None)).collect();
+    match core.patiently(call, || core.store.batch(call, instance, &ops)).await {
+        Ok(_) => Ok(()),
+        Err(fault) if fault.trouble == Trouble::Missing => {
+            for id in group {
+                core.delete(call, instance, id).await?;
+            }
+            Ok(())
+        }
+        Err(fault) => Err(fault),
+    }
+}
+
+/// Finishes a recorded deletion.
+pub(crate) async fn resume(core: &Arc<Core>, call: Call, deletion: &Deletion) -> Result<(), Fault> {
+    for instance in &deletion.instances {
+        let head = core.head(call, instance).await?;
+        if head.is_some_and(|head| head.document.deletion.as_deref() == Some(deletion.id.as_str())) {
+            remove(core, call, instance, &deletion.instances).await?;
+        }
+    }
+    core.delete(call, ids::DELETIONS, &deletion.id).await
+}
+
+/// Finishes or takes back the deletion of a head that was left fenced.
+pub(crate) async fn resume_head(core: &Arc<Core>, call: Call, head: Tagged<Head>) -> Result<(), Fault> {
+    let id = head.document.deletion.clone().unwrap_or_default();
+    match core.read_as::<Deletion>(call, ids::DELETIONS, &id).await? {
+        Some(deletion) => resume(core, call, &deletion.document).await,
+        // It never passed the point of no return.
+        None => unfence(core, call, head).await,
+    }
+}
+
+/// Deletes finished root instances and their descendants.
+pub(crate) async fn bulk(
+    core: &Arc<Core>,
+    filter: &InstanceFilter,
+) -> Result<DeleteInstanceResult, ProviderError> {
+    let call = core.call("delete_instance_bulk");
+    let surface = |fault: Fault| fault.surface(call.operation, "");
+    let mut total = DeleteInstanceResult::default();
+    let chosen = choose(core, call, filter, |facts| {
+        Status::ends_instance(&facts.status) && facts.parent_instance_id.is_none()
+    });
+    for root in chosen.await.map_err(surface)? {
+        let tree = list::tree(core, core.call("delete_instance_bulk"), &root).await.map_err(surface)?;
+        let result = instances(core, &tree, true).await?;
+        total.instances_deleted += result.instances_deleted;
+        total.executions_deleted += result.executions_deleted;
+        total.events_deleted += result.events_deleted;
+        total.queue_messages_deleted += result.queue_messages_deleted;
+    }
+    Ok(total)
+}
+
+/// The instances a filter selects, up to its limit.
+pub(crate) async fn choose(
+    core: &Core,
+    call: Call,
+    filter: &InstanceFilter,
+    fits: impl Fn(&list::Facts) -> bool,
+) -> Result<Vec<String>, Fault> {
+    if filter.instance_ids.as_ref().is_some_and(Vec::is_empty) {
+        return Ok(Vec::new());
+    }
+    let mut rows = match &filter.instance_ids {
+        Some(ids) => {
+            let mut rows = Vec::new();
+            for id in ids {
+                if let Some(head) = core.head(call, id).await?.filter(|head| head.document.is_visible()) {
+                    let head = head.document;
+                    rows.push(list::Facts {
+                        instance_id: head.instance_id,
+                        created_at: head.created_at,
+                        status: head.status,
+                        completed_at: head.completed_at,
+                        updated_at: head.updated_at,
+                        parent_instance_id: head.parent_instance_id,
+                    });
+                }
+            }
+            rows
+        }
+        None => list::facts(core, call, &Query::new(queries::INSTANCE_FACTS)).await?,
+    };
+    rows.reverse();
+    rows.retain(|facts| {
+        let completed =
+            facts.completed_at.or_else(|| Status::ends_execution(&facts.status).then_some(facts.updated_at));
+        let early = filter.completed_before.is_none_or(|limit| completed.is_some_and(|at| at < limit));
+        early && fits(facts)
+    });
+    let limit = usize::try_from(filter.limit.unwrap_or(BULK_LIMIT)).unwrap_or(usize::MAX);
+    Ok(rows.into_iter().take(limit).map(|facts| facts.instance_id).collect())
+}
+
+const BULK_LIMIT: u32 = 1000;
+/// How long a fence without a record is left alone.
+const FENCE_MS: u64 = 60_000;

@@ -1,0 +1,72 @@
+//! Lists: ids only, all ranges in parallel, the newest first.
+
+use duroxide::providers::ProviderError;
+use serde::Deserialize;
+
+use crate::core::{Core, decode};
+use crate::error::Fault;
+use crate::queries::{self, Query};
+use crate::store::Call;
+
+/// What bulk operations and trees choose by.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Facts {
+    pub(crate) instance_id: String,
+    #[serde(default)]
+    pub(crate) created_at: u64,
+    #[serde(default)]
+    pub(crate) status: String,
+    #[serde(default)]
+    pub(crate) completed_at: Option<u64>,
+    #[serde(default)]
+    pub(crate) updated_at: u64,
+    #[serde(default)]
+    pub(crate) parent_instance_id: Option<String>,
+}
+
+/// All instances, or those of one status.
+pub(crate) async fn instances(core: &Core, status: Option<&str>) -> Result<Vec<String>, ProviderError> {
+    let operation = if status.is_some() { "list_instances_by_status" } else { "list_instances" };
+    let query = match status {
+        Some(status) => Query::new(queries::INSTANCES_BY_STATUS).with("@status", status),
+        None => Query::new(queries::INSTANCES),
+    };
+    let rows =
+        facts(core, core.call(operation), &query).await.map_err(|fault| fault.surface(operation, ""))?;
+    Ok(rows.into_iter().map(|row| row.instance_id).collect())
+}
+
+/// Facts about the instances a query names, the newest first.
+pub(crate) async fn facts(core: &Core, call: Call, query: &Query) -> Result<Vec<Facts>, Fault> {
+    let rows = core.store.query_all(call, query).await?;
+    let mut facts: Vec<Facts> =
+        rows.iter().map(|row| decode(row.get().as_bytes())).collect::<Result<_, _>>()?;
+    facts.sort_by(|a, b| (b.created_at, &b.instance_id).cmp(&(a.created_at, &a.instance_id)));
+    Ok(facts)
+}
+
+/// The direct children of some instances.
+pub(crate) async fn children(core: &Core, call: Call, parents: &[String]) -> Result<Vec<String>, Fault> {
+    let mut children = Vec::new();
+    for parents in parents.chunks(PARENTS_PER_QUERY) {
+        let query = Query::new(queries::CHILDREN).with("@parents", parents.to_vec());
+        children.extend(facts(core, call, &query).await?.into_iter().map(|row| row.instance_id));
+    }
+    Ok(children)
+}
+
+/// An instance and all its descendants, parents before children, with one query per level.
+pub(crate) async fn tree(core: &Core, call: Call, root: &str) -> Result<Vec<String>, Fault> {
+    let mut all = vec![root.to_owned()];
+    let mut seen: std::collections::HashSet<String> = all.iter().cloned().collect();
+    let mut level = all.clone();
+    while !level.is_empty() {
+        level = children(core, call, &level).await?;
+        level.retain(|child| seen.insert(child.clone()));
+        all.extend(level.iter().cloned());
+    }
+    Ok(all)
+}
+
+const PARENTS_PER_QUERY: usize = 200;

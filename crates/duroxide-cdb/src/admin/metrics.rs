@@ -1,0 +1,60 @@
+//! Counts over all instances.
+
+use duroxide::providers::{ProviderError, QueueDepths, SystemMetrics};
+use serde::Deserialize;
+
+use crate::core::{Core, decode};
+use crate::documents::Status;
+use crate::error::Fault;
+use crate::queries::{self, Query};
+use crate::store::Call;
+
+/// Totals by status, and of executions and events.
+pub(crate) async fn system(core: &Core) -> Result<SystemMetrics, ProviderError> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Row {
+        status: String,
+        #[serde(default)]
+        execution_count: Option<u64>,
+        #[serde(default)]
+        total_event_count: Option<u64>,
+    }
+    const OPERATION: &str = "get_system_metrics";
+    let call = core.call(OPERATION);
+    let surface = |fault: Fault| fault.surface(OPERATION, "");
+    let rows = core.store.query_all(call, &Query::new(queries::INSTANCE_COUNTS)).await.map_err(surface)?;
+    let mut metrics = SystemMetrics::default();
+    for row in rows {
+        let row: Row = decode(row.get().as_bytes()).map_err(surface)?;
+        metrics.total_instances += 1;
+        metrics.total_executions += row.execution_count.unwrap_or(1);
+        metrics.total_events += row.total_event_count.unwrap_or(0);
+        match row.status.as_str() {
+            Status::RUNNING => metrics.running_instances += 1,
+            Status::COMPLETED => metrics.completed_instances += 1,
+            Status::FAILED => metrics.failed_instances += 1,
+            _ => {}
+        }
+    }
+    Ok(metrics)
+}
+
+/// How many messages and work items wait unlocked.
+pub(crate) async fn queue_depths(core: &Core) -> Result<QueueDepths, ProviderError> {
+    const OPERATION: &str = "get_queue_depths";
+    let call = core.call(OPERATION);
+    let surface = |fault: Fault| fault.surface(OPERATION, "");
+    let (messages, held, work) = futures::try_join!(
+        sum(core, call, queries::COUNT_MESSAGES),
+        sum(core, call, queries::HELD_MESSAGES),
+        sum(core, call, queries::COUNT_WORK),
+    )
+    .map_err(surface)?;
+    Ok(QueueDepths { orchestrator_queue: messages.saturating_sub(held), worker_queue: work, timer_queue: 0 })
+}
+
+async fn sum(core: &Core, call: Call, text: &'static str) -> Result<usize, Fault> {
+    let rows = core.store.query_all(call, &Query::new(text)).await?;
+    rows.iter().map(|row| decode::<usize>(row.get().as_bytes())).sum()
+}

@@ -1,0 +1,7 @@
+//! Operations for people: look at instances, count them, remove them.
+
+pub(crate) mod delete;
+pub(crate) mod info;
+pub(crate) mod list;
+pub(crate) mod metrics;
+pub(crate) mod prune;

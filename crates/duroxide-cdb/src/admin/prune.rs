@@ -1,0 +1,177 @@
+//! Removing old executions. Never the current one, never a running one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use duroxide::providers::{InstanceFilter, ProviderError, PruneOptions, PruneResult};
+use serde::Deserialize;
+
+use crate::core::{Core, decode};
+use crate::documents::{ChunkRef, Status, kind};
+use crate::error::{Fault, Trouble};
+use crate::queries::{self, Query};
+use crate::store::{Call, Op};
+
+use super::delete::{choose, remove_group};
+use super::info::{existing, outlines};
+
+const OPERATION: &str = "prune_executions";
+
+/// Prunes one instance.
+pub(crate) async fn executions(
+    core: &Core,
+    instance: &str,
+    options: &PruneOptions,
+) -> Result<PruneResult, ProviderError> {
+    let call = core.call(OPERATION);
+    let surface = |fault: Fault| fault.surface(OPERATION, instance);
+    let head = existing(core, call, instance).await?;
+    let outlines = outlines(core, call, instance).await.map_err(surface)?;
+    let mut executions: BTreeMap<u64, Past> = BTreeMap::new();
+    for outline in outlines {
+        let past = executions.entry(outline.execution_id).or_default();
+        if outline.kind == kind::EXECUTION {
+            past.status = outline.status;
+            past.completed_at = outline.completed_at;
+        }
+    }
+    executions.entry(head.current_execution_id).or_default();
+    let mut result = PruneResult { instances_processed: 1, ..PruneResult::default() };
+    for number in victims(&executions, head.current_execution_id, options) {
+        result.events_deleted += remove(core, call, instance, number).await.map_err(surface)?;
+        result.executions_deleted += 1;
+    }
+    if result.executions_deleted > 0 {
+        recount(core, call, instance, &result).await.map_err(surface)?;
+    }
+    Ok(result)
+}
+
+/// What is known of an execution that may be pruned.
+#[derive(Debug, Clone, Default)]
+struct Past {
+    status: Option<String>,
+    completed_at: Option<u64>,
+}
+
+/// Which executions go: outside the last few AND completed early enough.
+fn victims(executions: &BTreeMap<u64, Past>, current: u64, options: &PruneOptions) -> Vec<u64> {
+    let keep = usize::try_from(options.keep_last.unwrap_or(0)).unwrap_or(usize::MAX);
+    let kept: BTreeSet<u64> = executions.keys().rev().take(keep).copied().collect();
+    executions
+        .iter()
+        .filter(|(number, past)| {
+            // Only a record says that an execution runs; one without a record was followed by another.
+            let running = past.status.as_deref() == Some(Status::RUNNING);
+            let early =
+                options.completed_before.is_none_or(|limit| past.completed_at.is_some_and(|at| at < limit));
+            **number != current && !running && !kept.contains(number) && early
+        })
+        .map(|(number, _)| *number)
+        .collect()
+}
+
+/// Removes the documents of one execution, its record last. Returns how many events went.
+async fn remove(core: &Core, call: Call, instance: &str, number: u64) -> Result<u64, Fault> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Row {
+        id: String,
+        #[serde(rename = "type")]
+        kind: String,
+        #[serde(default)]
+        event_count: Option<u64>,
+        #[serde(default)]
+        chunks: Option<ChunkRef>,
+    }
+    let query = Query::new(queries::EXECUTION_DOCUMENTS).with("@exec", number);
+    let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
+    let mut rows: Vec<Row> =
+        rows.iter().map(|row| decode(row.get().as_bytes())).collect::<Result<_, Fault>>()?;
+    rows.sort_by_key(|row| row.kind == kind::EXECUTION);
+    let history = rows.iter().filter(|row| row.kind == kind::HISTORY);
+    let events = history.map(|row| row.event_count.unwrap_or(1)).sum();
+    let pieces =
+        rows.iter().filter_map(|row| row.chunks.as_ref()).flat_map(|chunks| chunks.ids().collect::<Vec<_>>());
+    let ids: Vec<String> = pieces.chain(rows.iter().map(|row| row.id.clone())).collect();
+    for group in ids.chunks(100) {
+        remove_group(core, call, instance, group).await?;
+    }
+    Ok(events)
+}
+
+/// Takes what was pruned off the head's totals.
+async fn recount(core: &Core, call: Call, instance: &str, pruned: &PruneResult) -> Result<(), Fault> {
+    loop {
+        let Some(found) = core.head(call, instance).await? else { return Ok(()) };
+        let mut head = found.document;
+        if head.is_legacy() {
+            return Ok(());
+        }
+        head.execution_count = head.execution_count.saturating_sub(pruned.executions_deleted).max(1);
+        head.total_event_count = head.total_event_count.saturating_sub(pruned.events_deleted);
+        let op = Op::replace(&head.id, &head, Some(&found.etag))
+            .map_err(|error| Fault::refused(error.to_string()))?;
+        match core.patiently(call, || core.store.write(call, instance, &op)).await {
+            Ok(etag) => {
+                core.cache.relock(instance, &head, &etag);
+                return Ok(());
+            }
+            Err(fault) if fault.trouble == Trouble::Changed => {}
+            Err(fault) if fault.trouble == Trouble::Missing => return Ok(()),
+            Err(fault) => return Err(fault),
+        }
+    }
+}
+
+/// Prunes every instance a filter selects, running ones too.
+pub(crate) async fn bulk(
+    core: &Arc<Core>,
+    filter: &InstanceFilter,
+    options: &PruneOptions,
+) -> Result<PruneResult, ProviderError> {
+    let call = core.call("prune_executions_bulk");
+    let chosen =
+        choose(core, call, filter, |_| true).await.map_err(|fault| fault.surface(call.operation, ""))?;
+    let mut total = PruneResult::default();
+    for instance in chosen {
+        let result = executions(core, &instance, options).await?;
+        total.instances_processed += result.instances_processed;
+        total.executions_deleted += result.executions_deleted;
+        total.events_deleted += result.events_deleted;
+    }
+    Ok(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn history() -> BTreeMap<u64, Past> {
+        let past = |status: &str, at: Option<u64>| Past { status: Some(status.to_owned()), completed_at: at };
+        BTreeMap::from([
+            (1, past("ContinuedAsNew", Some(10))),
+            (2, past("ContinuedAsNew", Some(20))),
+            (3, past("Running", None)),
+            (4, past("ContinuedAsNew", Some(40))),
+            (5, Past::default()),
+        ])
+    }
+
+    #[test]
+    fn both_conditions_must_hold_and_the_current_and_running_ones_stay() {
+        let cases: [(Option<u32>, Option<u64>, &[u64]); 7] = [
+            (None, None, &[1, 2, 4]),
+            (Some(0), None, &[1, 2, 4]),
+            (Some(1), None, &[1, 2, 4]),
+            (Some(2), None, &[1, 2]),
+            (None, Some(0), &[]),
+            (None, Some(20), &[1]),
+            (Some(4), Some(1000), &[1]),
+        ];
+        for (keep_last, completed_before, expected) in cases {
+            let options = PruneOptions { keep_last, completed_before };
+            assert_eq!(victims(&history(), 5, &options), expected, "{options:?}");
+        }
+    }
+}

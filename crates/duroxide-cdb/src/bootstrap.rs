@@ -1,0 +1,219 @@
+//! Opening the container: create it or check it, and make sure that its layout is one we can read.
+
+use cosmos_driver::ContainerProperties;
+use duroxide::providers::ProviderError;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::config::CosmosDBProviderConfig;
+use crate::core::{Backoff, decode};
+use crate::documents::{Document, FORMAT_VERSION, ids};
+use crate::error::{Fault, Trouble};
+use crate::store::{Call, Op, Read, Store};
+
+const OPERATION: &str = "new";
+
+/// Connects, and creates or checks database, container and layout.
+pub(crate) async fn open(config: &CosmosDBProviderConfig) -> Result<Store, ProviderError> {
+    let call =
+        Call { operation: OPERATION, deadline: tokio::time::Instant::now() + config.operation_timeout };
+    let explain = |fault: Fault| explain(config, &fault);
+    let store = Store::connect(&config.endpoint, &config.key, &config.database, &config.container).await;
+    let store = store.map_err(explain)?;
+    let mut backoff = Backoff::default();
+    loop {
+        match prepare(&store, call, config).await {
+            Ok(()) => return Ok(store),
+            // Many processes start at once: metadata requests are scarce, and others create what we want to create.
+            Err(Obstacle::Fault(fault)) if fault.is_transient() && backoff.wait(call, &fault).await => {}
+            Err(Obstacle::Fault(fault)) => return Err(explain(fault)),
+            Err(Obstacle::Refused(sentence)) => return Err(ProviderError::permanent(OPERATION, sentence)),
+        }
+    }
+}
+
+enum Obstacle {
+    Fault(Fault),
+    Refused(String),
+}
+
+impl From<Fault> for Obstacle {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+fn explain(config: &CosmosDBProviderConfig, fault: &Fault) -> ProviderError {
+    let sentence = format!("The account at {} could not be opened: {fault}.", config.endpoint);
+    if fault.is_transient() {
+        ProviderError::retryable(OPERATION, sentence)
+    } else {
+        ProviderError::permanent(OPERATION, sentence)
+    }
+}
+
+async fn prepare(store: &Store, call: Call, config: &CosmosDBProviderConfig) -> Result<(), Obstacle> {
+    let definition = match store.definition(call).await? {
+        Some(definition) => definition,
+        None => {
+            existing_is_fine(store.create_database(call).await)?;
+            existing_is_fine(store.create_container(call, &wanted(&config.container)).await)?;
+            let created = store.definition(call).await?;
+            created.ok_or_else(|| Fault::transient("the container is not there yet after it was created"))?
+        }
+    };
+    check_key(&definition)?;
+    if let Some(better) = improved(&definition) {
+        store.replace_definition(call, &better).await?;
+    }
+    check_format(store, call).await
+}
+
+fn existing_is_fine(outcome: Result<(), Fault>) -> Result<(), Fault> {
+    match outcome {
+        Err(fault) if fault.trouble == Trouble::Exists => Ok(()),
+        outcome => outcome,
+    }
+}
+
+/// The container as this crate creates it.
+fn wanted(name: &str) -> ContainerProperties {
+    ContainerProperties::new(name, &[KEY_PATH])
+        .with_indexing_policy(indexing_policy())
+        .with_default_ttl(ITEMS_SAY)
+}
+
+/// Only what a query filters or sorts by is indexed: every indexed term is paid for with every write.
+fn indexing_policy() -> Value {
+    let included: Vec<Value> = INDEXED.iter().map(|path| json!({ "path": format!("/{path}/?") })).collect();
+    json!({
+        "indexingMode": "consistent",
+        "automatic": true,
+        "includedPaths": included,
+        "excludedPaths": [{ "path": "/*" }],
+    })
+}
+
+fn check_key(definition: &ContainerProperties) -> Result<(), Obstacle> {
+    let paths = &definition.partition_key.paths;
+    if paths.len() == 1 && paths[0] == KEY_PATH {
+        return Ok(());
+    }
+    Err(Obstacle::Refused(format!(
+        "The container {} has the partition key {}, not {KEY_PATH}: name another container.",
+        definition.id,
+        paths.join(", ")
+    )))
+}
+
+/// The definition with what it lacks: expiry of tombstones, and indexes for the queries.
+fn improved(definition: &ContainerProperties) -> Option<ContainerProperties> {
+    let mut better = definition.clone();
+    if better.default_ttl.is_none() {
+        better.default_ttl = Some(ITEMS_SAY);
+    }
+    let covers = |policy: &Value| {
+        let included: Vec<&str> = policy["includedPaths"]
+            .as_array()
+            .map(|paths| paths.iter().filter_map(|path| path["path"].as_str()).collect())
+            .unwrap_or_default();
+        included.contains(&"/*")
+            || INDEXED.iter().all(|path| included.contains(&format!("/{path}/?").as_str()))
+    };
+    if !better.indexing_policy.as_ref().is_none_or(covers) {
+        better.indexing_policy = Some(indexing_policy());
+    }
+    (better != *definition).then_some(better)
+}
+
+/// The layout's stamp.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Format {
+    id: String,
+    instance_id: String,
+    #[serde(rename = "type")]
+    kind: String,
+    format_version: u32,
+}
+
+impl Document for Format {
+    fn id(&self) -> &str {
+        &self.id
+    }
+}
+
+async fn check_format(store: &Store, call: Call) -> Result<(), Obstacle> {
+    let stamp = Format {
+        id: ids::FORMAT.to_owned(),
+        instance_id: ids::META.to_owned(),
+        kind: ids::FORMAT.to_owned(),
+        format_version: FORMAT_VERSION,
+    };
+    match store.read(call, ids::META, ids::FORMAT, None).await? {
+        Read::Found { body, .. } => {
+            let found: Format = decode(&body)?;
+            if found.format_version > FORMAT_VERSION {
+                return Err(Obstacle::Refused(format!(
+                    "The container has layout {}, this version of duroxide-cdb knows up to {FORMAT_VERSION}: upgrade it.",
+                    found.format_version
+                )));
+            }
+            Ok(())
+        }
+        Read::NotModified | Read::Missing => {
+            let op = Op::create(&stamp).map_err(|error| Fault::refused(error.to_string()))?;
+            existing_is_fine(store.write(call, ids::META, &op).await.map(drop))?;
+            Ok(())
+        }
+    }
+}
+
+const KEY_PATH: &str = "/instanceId";
+/// Items expire only when they say so themselves.
+const ITEMS_SAY: i32 = -1;
+const INDEXED: [&str; 16] = [
+    "type",
+    "instanceId",
+    "visibleAt",
+    "enqueuedAt",
+    "seq",
+    "lockedUntil",
+    "executionId",
+    "eventId",
+    "turn",
+    "status",
+    "tag",
+    "sessionId",
+    "parentInstanceId",
+    "createdAt",
+    "sweepAt",
+    "activityId",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_container_of_ours_needs_no_change() {
+        assert_eq!(improved(&wanted("flows")), None);
+    }
+
+    #[test]
+    fn expiry_and_indexes_are_added_where_they_are_missing() {
+        let mut old = wanted("flows");
+        old.default_ttl = None;
+        old.indexing_policy = Some(json!({ "includedPaths": [{ "path": "/type/?" }], "excludedPaths": [] }));
+        let better = improved(&old).unwrap();
+        assert_eq!(better.default_ttl, Some(ITEMS_SAY));
+        assert_eq!(better, wanted("flows"));
+    }
+
+    #[test]
+    fn another_partition_key_is_refused_in_one_sentence() {
+        let foreign = ContainerProperties::new("things", &["/tenant"]);
+        let Err(Obstacle::Refused(sentence)) = check_key(&foreign) else { panic!("not refused") };
+        assert!(sentence.contains("/tenant") && sentence.contains("things"), "{sentence}");
+    }
+}

@@ -1,0 +1,219 @@
+//! Settings of the provider.
+
+use std::fmt;
+use std::time::Duration;
+
+use duroxide::providers::ProviderError;
+
+/// Configuration of [`CosmosDBProvider`](crate::CosmosDBProvider).
+///
+/// The first eight fields are those of the public crate up to 0.1.10. `Default` leaves endpoint and key empty;
+/// construction refuses that with a sentence that says so.
+#[derive(Clone)]
+pub struct CosmosDBProviderConfig {
+    /// Account endpoint, for example `https://my-account.documents.azure.com`.
+    pub endpoint: String,
+    /// Account key. Never printed.
+    pub key: String,
+    /// Database; created if missing. Default `duroxide`.
+    pub database: String,
+    /// Container; created if missing. Default `duroxide`.
+    pub container: String,
+    /// Kept for compatibility: dispatchers share one finder, so their number need not be known. Default 1.
+    pub orch_concurrency: u32,
+    /// Kept for compatibility, as `orch_concurrency`. Default 1.
+    pub worker_concurrency: u32,
+    /// How often unfinished work is looked for (undelivered messages, half-done deletions). Default 2 s; backs off
+    /// to four times that while there is nothing.
+    pub reconciler_interval: Duration,
+    /// How old unfinished work must be before another process picks it up. Default 2 s.
+    pub reconciler_age_threshold: Duration,
+    /// Shortest pause between two searches of a queue for work of other processes. Default 20 ms.
+    pub poll_interval_min: Duration,
+    /// Longest pause between two searches, reached when idle. Default 1.25 s: an idle runtime stays under two
+    /// requests a second per physical partition.
+    pub poll_interval_max: Duration,
+    /// How long one operation outside a lock may take, retries included. Default 30 s.
+    pub operation_timeout: Duration,
+    /// How long a consumed message's tombstone guards against a late second delivery. Default 7 days.
+    pub tombstone_ttl: Duration,
+    /// Bytes of history and values kept in memory for instances this process works on. Default 64 MiB.
+    pub cache_bytes_max: usize,
+    /// Name of this process in lock documents. Default: a random one.
+    pub owner: String,
+    /// Difference between this process's clock and the server's, in milliseconds. Default 0.
+    pub clock_offset_ms: i64,
+}
+
+impl CosmosDBProviderConfig {
+    /// The settings a connection cannot do without; everything else has its default.
+    pub fn new(endpoint: impl Into<String>, key: impl Into<String>) -> Self {
+        Self { endpoint: endpoint.into(), key: key.into(), ..Self::default() }
+    }
+
+    /// Reads `COSMOS_ENDPOINT`, `COSMOS_KEY`, `COSMOS_DATABASE` and `COSMOS_CONTAINER` (or the same names with
+    /// `COSMOSDB_`).
+    ///
+    /// # Errors
+    /// When the endpoint or the key is not set.
+    pub fn from_env() -> Result<Self, ProviderError> {
+        Self::from_lookup(|name| std::env::var(name).ok())
+    }
+
+    /// As [`from_env`](Self::from_env), reading from any source of variables.
+    ///
+    /// # Errors
+    /// When the endpoint or the key is not there.
+    pub fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, ProviderError> {
+        let find = |suffix: &str| {
+            ["COSMOS", "COSMOSDB"]
+                .into_iter()
+                .find_map(|prefix| lookup(&format!("{prefix}_{suffix}")).filter(|value| !value.is_empty()))
+        };
+        let require = |suffix: &str| {
+            find(suffix).ok_or_else(|| {
+                ProviderError::permanent("from_env", format!("Set the environment variable COSMOS_{suffix}."))
+            })
+        };
+        let mut config = Self::new(require("ENDPOINT")?, require("KEY")?);
+        if let Some(database) = find("DATABASE") {
+            config.database = database;
+        }
+        if let Some(container) = find("CONTAINER") {
+            config.container = container;
+        }
+        Ok(config)
+    }
+
+    /// The same settings with another database.
+    #[must_use]
+    pub fn with_database(mut self, database: impl Into<String>) -> Self {
+        self.database = database.into();
+        self
+    }
+
+    /// The same settings with another container.
+    #[must_use]
+    pub fn with_container(mut self, container: impl Into<String>) -> Self {
+        self.container = container.into();
+        self
+    }
+
+    pub(crate) fn validate(&self) -> Result<(), ProviderError> {
+        let refuse = |sentence: String| Err(ProviderError::permanent("new", sentence));
+        if self.endpoint.trim().is_empty() {
+            return refuse("The endpoint is empty: set it to the account's URL.".to_owned());
+        }
+        if !self.endpoint.starts_with("http://") && !self.endpoint.starts_with("https://") {
+            return refuse(format!(
+                "The endpoint {:?} is not a URL: it must begin with https://.",
+                self.endpoint
+            ));
+        }
+        if self.key.trim().is_empty() {
+            return refuse("The key is empty: set it to one of the account's keys.".to_owned());
+        }
+        for (what, name) in [("database", &self.database), ("container", &self.container)] {
+            if name.is_empty()
+                || name.len() > 255
+                || name.contains(['/', '\\', '?', '#'])
+                || name.ends_with(' ')
+            {
+                return refuse(format!(
+                    "The {what} name {name:?} is not allowed: use 1 to 255 characters without / \\ ? #."
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Default for CosmosDBProviderConfig {
+    fn default() -> Self {
+        Self {
+            endpoint: String::new(),
+            key: String::new(),
+            database: "duroxide".to_owned(),
+            container: "duroxide".to_owned(),
+            orch_concurrency: 1,
+            worker_concurrency: 1,
+            reconciler_interval: Duration::from_secs(2),
+            reconciler_age_threshold: Duration::from_secs(2),
+            poll_interval_min: Duration::from_millis(20),
+            poll_interval_max: Duration::from_millis(1250),
+            operation_timeout: Duration::from_secs(30),
+            tombstone_ttl: Duration::from_secs(7 * 24 * 3600),
+            cache_bytes_max: 64 << 20,
+            owner: String::new(),
+            clock_offset_ms: 0,
+        }
+    }
+}
+
+impl fmt::Debug for CosmosDBProviderConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CosmosDBProviderConfig")
+            .field("endpoint", &self.endpoint)
+            .field("key", &"<hidden>")
+            .field("database", &self.database)
+            .field("container", &self.container)
+            .field("orch_concurrency", &self.orch_concurrency)
+            .field("worker_concurrency", &self.worker_concurrency)
+            .field("reconciler_interval", &self.reconciler_interval)
+            .field("reconciler_age_threshold", &self.reconciler_age_threshold)
+            .field("poll_interval_min", &self.poll_interval_min)
+            .field("poll_interval_max", &self.poll_interval_max)
+            .field("operation_timeout", &self.operation_timeout)
+            .field("tombstone_ttl", &self.tombstone_ttl)
+            .field("cache_bytes_max", &self.cache_bytes_max)
+            .field("owner", &self.owner)
+            .field("clock_offset_ms", &self.clock_offset_ms)
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_never_appears_in_debug_output() {
+        let config = CosmosDBProviderConfig::new("https://example.test", "c2VjcmV0LWtleQ==");
+        assert!(!format!("{config:?}").contains("c2VjcmV0"));
+    }
+
+    #[test]
+    fn both_spellings_of_the_environment_are_read() {
+        let lookup = |name: &str| match name {
+            "COSMOSDB_ENDPOINT" => Some("https://a.test".to_owned()),
+            "COSMOS_KEY" => Some("a2V5".to_owned()),
+            "COSMOS_CONTAINER" => Some("flows".to_owned()),
+            _ => None,
+        };
+        let config = CosmosDBProviderConfig::from_lookup(lookup).unwrap();
+        assert_eq!((config.endpoint.as_str(), config.container.as_str()), ("https://a.test", "flows"));
+        assert_eq!(config.database, "duroxide");
+    }
+
+    #[test]
+    fn a_missing_variable_is_named() {
+        let error = CosmosDBProviderConfig::from_lookup(|_| None).unwrap_err();
+        assert!(error.message.contains("COSMOS_ENDPOINT"));
+    }
+
+    #[test]
+    fn settings_that_cannot_work_are_refused_in_one_sentence() {
+        let good = CosmosDBProviderConfig::new("https://a.test", "a2V5");
+        assert!(good.validate().is_ok());
+        for bad in [
+            CosmosDBProviderConfig::default(),
+            CosmosDBProviderConfig::new("a.test", "a2V5"),
+            CosmosDBProviderConfig::new("https://a.test", " "),
+            good.clone().with_container("a/b"),
+            good.with_database(""),
+        ] {
+            let error = bad.validate().unwrap_err();
+            assert!(!error.retryable && error.message.ends_with('.'), "{error}");
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! What all operations share: the store, the clock, the finders, the leases and the caches.
+
+use std::collections::{BTreeMap, HashMap};
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::stream::StreamExt as _;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::cache::Cache;
+use crate::clock::{Clock, millis};
+use crate::config::CosmosDBProviderConfig;
+use crate::documents::{Head, Tagged, Version, WorkDocument, ids};
+use crate::error::{Fault, Trouble};
+use crate::finder::{Pace, TurnFinder, WorkFinder};
+use crate::orchestration::lock::TurnLease;
+use crate::outbox::OutboxFaultInjector;
+use crate::session::Sessions;
+use crate::store::{Call, Op, Read, Store};
+
+/// The provider's inside.
+pub(crate) struct Core {
+    pub(crate) store: Store,
+    pub(crate) clock: Clock,
+    pub(crate) settings: Settings,
+    pub(crate) turns: TurnFinder,
+    pub(crate) turn_pace: Pace,
+    pub(crate) works: WorkFinder,
+    work_paces: Mutex<BTreeMap<String, Arc<Pace>>>,
+    pub(crate) turn_leases: Leases<TurnLease>,
+    pub(crate) work_leases: Leases<WorkLease>,
+    pub(crate) cache: Cache,
+    pub(crate) sessions: Sessions,
+    /// Pinned versions of instances that some filter turned away, with the time they were seen.
+    pinned: Mutex<HashMap<String, (Option<Version>, Instant)>>,
+    pub(crate) outbox_faults: Mutex<Option<OutboxFaultInjector>>,
+    tasks: Mutex<JoinSet<()>>,
+}
+
+/// The settings operations need; the key is not among them.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) owner: String,
+    pub(crate) operation_timeout: Duration,
+    pub(crate) tombstone_ttl_seconds: u64,
+    pub(crate) age_threshold_ms: u64,
+    pub(crate) poll_min: Duration,
+    pub(crate) poll_max: Duration,
+}
+
+/// A work item this process has locked.
+#[derive(Debug)]
+pub(crate) struct WorkLease {
+    pub(crate) item: tokio::sync::Mutex<Tagged<Arc<WorkDocument>>>,
+}
+
+impl Core {
+    pub(crate) fn new(store: Store, config: &CosmosDBProviderConfig) -> Self {
+        let owner = if config.owner.is_empty() {
+            uuid::Uuid::new_v4().simple().to_string()
+        } else {
+            config.owner.clone()
+        };
+        Self {
+            store,
+            clock: Clock::shifted(config.clock_offset_ms),
+            settings: Settings {
+                owner,
+                operation_timeout: config.operation_timeout,
+                tombstone_ttl_seconds: config.tombstone_ttl.as_secs(),
+                age_threshold_ms: millis(config.reconciler_age_threshold),
+                poll_min: config.poll_interval_min,
+                poll_max: config.poll_interval_max,
+            },
+            turns: TurnFinder::default(),
+            turn_pace: Pace::new(config.poll_interval_min, config.poll_interval_max),
+            works: WorkFinder::default(),
+            work_paces: Mutex::default(),
+            turn_leases: Leases::default(),
+            work_leases: Leases::default(),
+            cache: Cache::new(config.cache_bytes_max),
+            sessions: Sessions::default(),
+            pinned: Mutex::default(),
+            outbox_faults: Mutex::default(),
+            tasks: Mutex::default(),
+        }
+    }
+
+    /// A call with the usual time limit.
+    pub(crate) fn call(&self, operation: &'static str) -> Call {
+        Call { operation, deadline: self.clock.instant() + self.settings.operation_timeout }
+    }
+
+    /// A call that must end when a lock does.
+    pub(crate) fn call_until(&self, operation: &'static str, until_ms: u64) -> Call {
+        let left = Duration::from_millis(until_ms.saturating_sub(self.clock.now_ms()));
+        Call { operation, deadline: self.clock.instant() + left }
+    }
+
+    /// A call that gives up soon, so that one bad partition does not hold up all others.
+    pub(crate) fn quick_call(&self, operation: &'static str) -> Call {
+        Call { operation, deadline: self.clock.instant() + QUICK.min(self.settings.operation_timeout) }
+    }
+
+    /// The pace of searches for one kind of worker.
+    pub(crate) fn work_pace(&self, lane: &str) -> Arc<Pace> {
+        let mut paces = self.work_paces.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pace) = paces.get(lane) {
+            return Arc::clone(pace);
+        }
+        let pace = Arc::new(Pace::new(self.settings.poll_min, self.settings.poll_max));
+        paces.insert(lane.to_owned(), Arc::clone(&pace));
+        pace
+    }
+
+    /// Runs work that a later reader would finish anyway. It ends with the provider.
+    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(work);
+    }
+
+    /// Ends everything started with [`spawn`](Self::spawn).
+    pub(crate) fn abort_tasks(&self) {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
+    }
+
+    /// The pinned version of an instance that was turned away a moment ago.
+    pub(crate) fn recently_pinned(&self, instance: &str) -> Option<Option<Version>> {
+        let pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
+        let (version, seen) = pinned.get(instance)?;
+        (self.clock.instant() - *seen < PINNED_FOR).then_some(*version)
+    }
+
+    /// Remembers why an instance was turned away.
+    pub(crate) fn note_pinned(&self, instance: &str, version: Option<Version>) {
+        let mut pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
+        if pinned.len() >= PINNED_MAX {
+            pinned.clear();
+        }
+        pinned.insert(instance.to_owned(), (version, self.clock.instant()));
+    }
+
+    /// Tries again while the trouble is transient and there is time.
+    pub(crate) async fn patiently<T, F, Fut>(&self, call: Call, mut attempt: F) -> Result<T, Fault>
+    where
+        F: FnMut() -> Fut,
+        Fut: Future<Output = Result<T, Fault>>,
+    {
+        let mut pause = Backoff::default();
+        loop {
+            match attempt().await {
+                Err(fault) if fault.is_transient() && pause.wait(call, &fault).await => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Creates a document.
+    pub(crate) async fn create(&self, call: Call, partition: &str, op: &Op) -> Result<String, Fault> {
+        self.patiently(call, || self.store.write(call, partition, op)).await
+    }
+
+    /// Creates a document whose id nobody else uses: finding it there means that an earlier try arrived. The ETag is
+    /// empty then.
+    pub(crate) async fn create_own(&self, call: Call, partition: &str, op: &Op) -> Result<String, Fault> {
+        match self.create(call, partition, op).await {
+            Err(fault) if fault.trouble == Trouble::Exists => Ok(String::new()),
+            outcome => outcome,
+        }
+    }
+
+    /// Deletes a document; one that is not there is fine.
+    pub(crate) async fn delete(&self, call: Call, partition: &str, id: &str) -> Result<(), Fault> {
+        let op = Op::delete(id, None);
+        match self.patiently(call, || self.store.write(call, partition, &op)).await {
+            Ok(_) => Ok(()),
+            Err(fault) if fault.trouble == Trouble::Missing => Ok(()),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Reads a document.
+    pub(crate) async fn read(
+        &self,
+        call: Call,
+        partition: &str,
+        id: &str,
+        known: Option<&str>,
+    ) -> Result<Read, Fault> {
+        self.patiently(call, || self.store.read(call, partition, id, known)).await
+    }
+
+    /// Reads a document of a known type.
+    pub(crate) async fn read_as<T: serde::de::DeserializeOwned>(
+        &self,
+        call: Call,
+        partition: &str,
+        id: &str,
+    ) -> Result<Option<Tagged<T>>, Fault> {
+        match self.read(call, partition, id, None).await? {
+            Read::Found { body, etag } => Ok(Some(Tagged { document: decode(&body)?, etag })),
+            Read::NotModified | Read::Missing => Ok(None),
+        }
+    }
+
+    /// Reads the head of an instance, whatever state it is in.
+    pub(crate) async fn head(&self, call: Call, instance: &str) -> Result<Option<Tagged<Head>>, Fault> {
+        self.read_as(call, instance, &ids::head(instance)).await
+    }
+}
+
+/// Decodes a document, with an error that says which text failed.
+pub(crate) fn decode<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, Fault> {
+    serde_json::from_slice(body).map_err(|error| {
+        Fault::refused(format!(
+            "a stored document cannot be decoded as {}: {error}",
+            std::any::type_name::<T>()
+        ))
+    })
+}
+
+/// Runs futures at the same time, so many at once, and returns their results in order.
+pub(crate) async fn in_parallel<'a, T>(
+    limit: usize,
+    work: impl IntoIterator<Item = BoxFuture<'a, T>>,
+) -> Vec<T> {
+    let work: Vec<BoxFuture<'a, T>> = work.into_iter().collect();
+    futures::stream::iter(work).buffered(limit).collect().await
+}
+
+/// Growing pauses between tries.
+#[derive(Debug)]
+pub(crate) struct Backoff {
+    pause: Duration,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self { pause: Duration::from_millis(10) }
+    }
+}
+
+impl Backoff {
+    /// Waits, at least as long as the server asked. False when there is no time left to try again.
+    pub(crate) async fn wait(&mut self, call: Call, fault: &Fault) -> bool {
+        let pause = fault.retry_after.unwrap_or_default().max(self.pause);
+        if pause >= call.remaining() {
+            return false;
+        }
+        tracing::debug!(operation = call.operation, %fault, ?pause, "trying again");
+        tokio::time::sleep(pause).await;
+        self.pause = (self.pause * 2).min(Duration::from_secs(1));
+        true
+    }
+}
+
+/// Locks this process holds, by the random part of their token.
+#[derive(Debug)]
+pub(crate) struct Leases<T> {
+    held: Mutex<HashMap<String, (Arc<T>, Instant)>>,
+}
+
+impl<T> Default for Leases<T> {
+    fn default() -> Self {
+        Self { held: Mutex::default() }
+    }
+}
+
+impl<T> Leases<T> {
+    pub(crate) fn get(&self, secret: &str) -> Option<Arc<T>> {
+        self.lock().get(secret).map(|(lease, _)| Arc::clone(lease))
+    }
+
+    /// Keeps a lease; those that nobody came back for are dropped on the way.
+    pub(crate) fn put(&self, secret: &str, lease: Arc<T>, ends: Instant) {
+        let mut held = self.lock();
+        if held.len() >= LEASES_SWEPT_FROM {
+            let now = Instant::now();
+            held.retain(|_, (_, ends)| *ends + FORGET_AFTER > now);
+        }
+        held.insert(secret.to_owned(), (lease, ends));
+    }
+
+    /// The lease ends later.
+    pub(crate) fn extend(&self, secret: &str, ends: Instant) {
+        if let Some((_, end)) = self.lock().get_mut(secret) {
+            *end = ends;
+        }
+    }
+
+    pub(crate) fn remove(&self, secret: &str) {
+        self.lock().remove(secret);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, (Arc<T>, Instant)>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+const QUICK: Duration = Duration::from_secs(3);
+const PINNED_FOR: Duration = Duration::from_secs(10);
+const PINNED_MAX: usize = 10_000;
+const LEASES_SWEPT_FROM: usize = 256;
+const FORGET_AFTER: Duration = Duration::from_secs(60);

@@ -1,0 +1,421 @@
+//! The head of an instance: status, current execution, lock, counters.
+//!
+//! Every change of an instance goes through a conditional write of this document, so its ETag is the fence of the
+//! lock and its `commit` settles whether an unanswered commit happened. Nothing in it grows with history,
+//! executions or queue length.
+
+use std::collections::BTreeMap;
+
+use duroxide::providers::DispatcherCapabilityFilter;
+use serde::{Deserialize, Serialize};
+
+use super::kv::Cell;
+use super::{ChunkRef, ids, kind};
+
+/// The layout this crate writes. Documents without a stamp are the public crate's (up to 0.1.10).
+pub(crate) const FORMAT_VERSION: u32 = 2;
+
+/// The head of an instance.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Head {
+    pub(crate) id: String,
+    pub(crate) instance_id: String,
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    #[serde(default)]
+    pub(crate) format_version: u32,
+    /// False until the first ack: such a head only holds a lock and no listing shows it.
+    #[serde(default)]
+    pub(crate) started: bool,
+    /// Random per life of the instance: a deleted and recreated one has another.
+    #[serde(default)]
+    pub(crate) incarnation: String,
+
+    #[serde(default)]
+    pub(crate) orchestration_name: String,
+    #[serde(default)]
+    pub(crate) orchestration_version: String,
+    #[serde(default = "first_execution")]
+    pub(crate) current_execution_id: u64,
+    #[serde(default)]
+    pub(crate) status: String,
+    #[serde(default)]
+    pub(crate) output: Option<String>,
+    /// The output is too large for the head and is in the execution's record.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) output_in_record: bool,
+    #[serde(default)]
+    pub(crate) parent_instance_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) pinned_duroxide_version_packed: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) pinned_version: Option<Version>,
+
+    #[serde(default)]
+    pub(crate) custom_status: Option<String>,
+    /// The value document that holds a custom status too large for the head.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) custom_status_value: Option<String>,
+    #[serde(default)]
+    pub(crate) custom_status_version: u64,
+
+    #[serde(default)]
+    pub(crate) lock_token: Option<String>,
+    #[serde(default)]
+    pub(crate) locked_until: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) lock_owner: Option<String>,
+    /// The messages the lock holds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) batch: Vec<Held>,
+    /// How many messages the lock holds, for counting queue depths.
+    #[serde(default)]
+    pub(crate) held_count: u64,
+    /// Attempts of messages that were fetched before and are not held now.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) attempts: BTreeMap<String, u32>,
+
+    /// Number of commits.
+    #[serde(default)]
+    pub(crate) turn: u64,
+    /// Id of the last committed call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) commit: Option<String>,
+    /// Greatest order key this instance gave to its own messages.
+    #[serde(default)]
+    pub(crate) last_sequence: u64,
+
+    /// Of the current execution: last event, number of events, bytes of events, carried-forward events.
+    #[serde(default)]
+    pub(crate) last_event_id: u64,
+    #[serde(default)]
+    pub(crate) event_count: u64,
+    #[serde(default)]
+    pub(crate) event_bytes: u64,
+    #[serde(default)]
+    pub(crate) carry_forward: u64,
+    /// Whether the current execution has a record of its own already.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) record_written: bool,
+
+    /// Over all executions.
+    #[serde(default)]
+    pub(crate) execution_count: u64,
+    #[serde(default)]
+    pub(crate) total_event_count: u64,
+
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) kv: BTreeMap<String, Cell>,
+
+    #[serde(default)]
+    pub(crate) created_at: u64,
+    #[serde(default)]
+    pub(crate) updated_at: u64,
+    #[serde(default)]
+    pub(crate) execution_started_at: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) completed_at: Option<u64>,
+
+    /// The deletion this instance is part of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) deletion: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) sweep_at: Option<u64>,
+}
+
+/// A message that a lock holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Held {
+    pub(crate) id: String,
+    /// Attempts so far, this one included.
+    #[serde(rename = "n")]
+    pub(crate) attempts: u32,
+    /// Whether it came through an outbox and must leave a tombstone.
+    #[serde(rename = "o", default, skip_serializing_if = "is_false")]
+    pub(crate) delivered: bool,
+    #[serde(rename = "c", default, skip_serializing_if = "Option::is_none")]
+    pub(crate) chunks: Option<ChunkRef>,
+}
+
+/// The three numbers of a version, compared as numbers.
+pub(crate) type Version = [u64; 3];
+
+/// Statuses as duroxide writes them.
+pub(crate) struct Status;
+
+impl Status {
+    pub(crate) const RUNNING: &str = "Running";
+    pub(crate) const COMPLETED: &str = "Completed";
+    pub(crate) const FAILED: &str = "Failed";
+    pub(crate) const CONTINUED_AS_NEW: &str = "ContinuedAsNew";
+
+    /// Whether an execution with this status has ended.
+    pub(crate) fn ends_execution(status: &str) -> bool {
+        matches!(status, Self::COMPLETED | Self::FAILED | Self::CONTINUED_AS_NEW)
+    }
+
+    /// Whether the whole instance has ended: a continued one goes on.
+    pub(crate) fn ends_instance(status: &str) -> bool {
+        matches!(status, Self::COMPLETED | Self::FAILED)
+    }
+}
+
+/// What the loaded history says about an instance whose head has no counters.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct LegacyStart {
+    pub(crate) last_event_id: u64,
+    pub(crate) event_count: u64,
+    pub(crate) event_bytes: u64,
+    pub(crate) carry_forward: u64,
+}
+
+impl Head {
+    /// A head that exists only to hold a lock.
+    pub(crate) fn unstarted(instance: &str, now_ms: u64) -> Self {
+        Self {
+            id: ids::head(instance),
+            instance_id: instance.to_owned(),
+            kind: kind::INSTANCE.to_owned(),
+            format_version: FORMAT_VERSION,
+            started: false,
+            incarnation: uuid::Uuid::new_v4().simple().to_string(),
+            orchestration_name: String::new(),
+            orchestration_version: String::new(),
+            current_execution_id: 1,
+            status: Status::RUNNING.to_owned(),
+            output: None,
+            output_in_record: false,
+            parent_instance_id: None,
+            pinned_duroxide_version_packed: None,
+            pinned_version: None,
+            custom_status: None,
+            custom_status_value: None,
+            custom_status_version: 0,
+            lock_token: None,
+            locked_until: None,
+            lock_owner: None,
+            batch: Vec::new(),
+            held_count: 0,
+            attempts: BTreeMap::new(),
+            turn: 0,
+            commit: None,
+            last_sequence: 0,
+            last_event_id: 0,
+            event_count: 0,
+            event_bytes: 0,
+            carry_forward: 0,
+            record_written: false,
+            execution_count: 0,
+            total_event_count: 0,
+            kv: BTreeMap::new(),
+            created_at: now_ms,
+            updated_at: now_ms,
+            execution_started_at: now_ms,
+            completed_at: None,
+            deletion: None,
+            sweep_at: None,
+        }
+    }
+
+    /// Whether the public crate wrote this document.
+    pub(crate) fn is_legacy(&self) -> bool {
+        self.format_version == 0
+    }
+
+    /// Whether this is an instance that listings show. The public crate wrote a nameless skeleton to lock a new one.
+    pub(crate) fn is_visible(&self) -> bool {
+        self.kind == kind::INSTANCE && self.is_listed()
+    }
+
+    /// As [`is_visible`](Self::is_visible), also while it is being deleted.
+    pub(crate) fn is_listed(&self) -> bool {
+        self.started || (self.is_legacy() && !self.orchestration_name.is_empty())
+    }
+
+    /// The same instance in this crate's layout, counters taken from its loaded history.
+    pub(crate) fn adopted(mut self, history: LegacyStart, kv: BTreeMap<String, Cell>) -> Self {
+        if !self.is_legacy() {
+            return self;
+        }
+        self.started = !self.orchestration_name.is_empty() || history.event_count > 0;
+        self.format_version = FORMAT_VERSION;
+        self.incarnation = format!("legacy-{}", self.created_at);
+        self.last_event_id = history.last_event_id;
+        self.event_count = history.event_count;
+        self.event_bytes = history.event_bytes;
+        self.carry_forward = history.carry_forward;
+        self.total_event_count = history.event_count;
+        self.execution_count = self.current_execution_id;
+        self.execution_started_at = self.created_at;
+        self.kv = kv;
+        if Status::ends_execution(&self.status) {
+            self.completed_at = Some(self.updated_at);
+        }
+        if self.pinned_version.is_none() {
+            self.pinned_version = self.pinned_duroxide_version_packed.and_then(unpack);
+        }
+        self
+    }
+
+    /// Whether somebody holds the lock at `now_ms`.
+    pub(crate) fn is_locked(&self, now_ms: u64) -> bool {
+        self.lock_token.is_some() && self.locked_until.is_some_and(|until| until > now_ms)
+    }
+
+    /// Takes the lock: `batch` is what it holds; attempts of other messages seen before are kept.
+    pub(crate) fn lock(&mut self, secret: &str, until_ms: u64, owner: &str, batch: Vec<Held>) {
+        for held in std::mem::take(&mut self.batch) {
+            self.attempts.entry(held.id).or_insert(held.attempts);
+        }
+        for held in &batch {
+            self.attempts.remove(&held.id);
+        }
+        while self.attempts.len() > ATTEMPTS_MAX {
+            self.attempts.pop_first();
+        }
+        self.lock_token = Some(secret.to_owned());
+        self.locked_until = Some(until_ms);
+        self.lock_owner = Some(owner.to_owned());
+        self.held_count = batch.len() as u64;
+        self.batch = batch;
+    }
+
+    /// Attempts of a message before the next fetch of it.
+    pub(crate) fn attempts_of(&self, id: &str) -> u32 {
+        let held = self.batch.iter().find(|held| held.id == id).map(|held| held.attempts);
+        held.or_else(|| self.attempts.get(id).copied()).unwrap_or(0)
+    }
+
+    /// Gives the lock back without a commit; the attempts stay, or are taken back when `forgive` is set.
+    pub(crate) fn unlock(&mut self, forgive: Forgive) {
+        for held in std::mem::take(&mut self.batch) {
+            let attempts = match forgive {
+                Forgive::No => held.attempts,
+                Forgive::ThisAttempt => held.attempts.saturating_sub(1),
+            };
+            if attempts > 0 {
+                self.attempts.insert(held.id, attempts);
+            }
+        }
+        self.clear_lock();
+    }
+
+    /// Clears the lock's fields.
+    pub(crate) fn clear_lock(&mut self) {
+        self.batch.clear();
+        self.held_count = 0;
+        self.lock_token = None;
+        self.locked_until = None;
+        self.lock_owner = None;
+    }
+
+    /// Whether a runtime with this filter may run the current execution. Only the first range counts: it is the one
+    /// the runtime passes.
+    pub(crate) fn is_compatible(&self, filter: Option<&DispatcherCapabilityFilter>) -> bool {
+        let Some(filter) = filter else { return true };
+        let Some(range) = filter.supported_duroxide_versions.first() else { return false };
+        let pinned = self.pinned_version.or_else(|| self.pinned_duroxide_version_packed.and_then(unpack));
+        let Some(pinned) = pinned else { return true };
+        let min = [range.min.major, range.min.minor, range.min.patch];
+        let max = [range.max.major, range.max.minor, range.max.patch];
+        min <= pinned && pinned <= max
+    }
+}
+
+/// Whether giving a lock back takes the attempt back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Forgive {
+    /// The attempt counts.
+    No,
+    /// The attempt did not happen.
+    ThisAttempt,
+}
+
+fn unpack(packed: i64) -> Option<Version> {
+    let packed = u64::try_from(packed).ok()?;
+    Some([packed / 1_000_000, packed / 1_000 % 1_000, packed % 1_000])
+}
+
+fn first_execution() -> u64 {
+    1
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+const ATTEMPTS_MAX: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(id: &str, attempts: u32) -> Held {
+        Held { id: id.to_owned(), attempts, delivered: false, chunks: None }
+    }
+
+    #[test]
+    fn an_abandoned_attempt_is_counted_unless_it_is_forgiven() {
+        let mut head = Head::unstarted("a", 1);
+        head.lock("t", 10, "me", vec![held("m", 1)]);
+        head.unlock(Forgive::No);
+        assert_eq!(head.attempts_of("m"), 1);
+        head.lock("t", 10, "me", vec![held("m", 2)]);
+        head.unlock(Forgive::ThisAttempt);
+        assert_eq!(head.attempts_of("m"), 1);
+        assert!(!head.is_locked(5));
+    }
+
+    #[test]
+    fn taking_over_an_expired_lock_keeps_the_attempts_of_its_messages() {
+        let mut head = Head::unstarted("a", 1);
+        head.lock("t1", 10, "me", vec![held("m", 3), held("n", 1)]);
+        assert!(head.is_locked(9) && !head.is_locked(10));
+        head.lock("t2", 20, "you", vec![held("m", 4)]);
+        assert_eq!((head.attempts_of("m"), head.attempts_of("n")), (4, 1));
+    }
+
+    #[test]
+    fn a_skeleton_of_the_public_crate_is_not_an_instance() {
+        let text = r#"{"id":"a:instance","instanceId":"a","type":"instance","orchestrationName":"",
+            "orchestrationVersion":"","currentExecutionId":1,"status":"Running","output":null,
+            "parentInstanceId":null,"pinnedDuroxideVersionPacked":1032,"customStatus":null,
+            "customStatusVersion":0,"lockToken":"x","lockedUntil":5,"createdAt":1,"updatedAt":1,"_etag":"e"}"#;
+        let mut head: Head = serde_json::from_str(text).unwrap();
+        assert!(head.is_legacy() && !head.is_visible());
+        head.orchestration_name = "Hello".to_owned();
+        assert!(head.is_visible());
+        let head = head
+            .adopted(LegacyStart { event_count: 3, last_event_id: 3, ..Default::default() }, BTreeMap::new());
+        assert!(head.started && !head.is_legacy());
+        assert_eq!(head.pinned_version, Some([0, 1, 32]));
+    }
+
+    #[test]
+    fn versions_compare_as_numbers_in_the_first_range() {
+        let mut head = Head::unstarted("a", 1);
+        let range = |min: (u64, u64, u64), max: (u64, u64, u64)| {
+            let mut range = duroxide::providers::SemverRange::default_for_current_build();
+            (range.min.major, range.min.minor, range.min.patch) = min;
+            (range.max.major, range.max.minor, range.max.patch) = max;
+            range
+        };
+        let filter = |ranges: Vec<duroxide::providers::SemverRange>| DispatcherCapabilityFilter {
+            supported_duroxide_versions: ranges,
+        };
+        assert!(
+            head.is_compatible(Some(&filter(vec![range((9, 0, 0), (9, 0, 0))]))),
+            "an unpinned one fits all"
+        );
+        assert!(!head.is_compatible(Some(&filter(vec![]))));
+        head.pinned_version = Some([0, 1, 1500]);
+        assert!(head.is_compatible(None));
+        assert!(head.is_compatible(Some(&filter(vec![range((0, 1, 0), (0, 1, 2000))]))));
+        assert!(!head.is_compatible(Some(&filter(vec![range((0, 2, 0), (0, 3, 0))]))));
+        assert!(
+            !head
+                .is_compatible(Some(&filter(vec![range((0, 2, 0), (0, 3, 0)), range((0, 1, 0), (0, 2, 0))])))
+        );
+    }
+}

@@ -1,0 +1,138 @@
+//! History: one document per committed turn, split when it grows.
+//!
+//! Each event's JSON text is kept byte for byte. Appending writes new documents and never decodes old ones. The
+//! public crate's documents (one event each, in `eventData`) are read beside them.
+
+use duroxide::Event;
+use serde::{Deserialize, Serialize};
+
+use super::value::{ChunkRef, Chunks, INLINE_BYTES_MAX, escaped_len};
+use super::{ids, kind};
+
+/// Some events of one execution, in order.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct HistoryDocument {
+    pub(crate) id: String,
+    pub(crate) instance_id: String,
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    pub(crate) execution_id: u64,
+    /// The first event in the document.
+    pub(crate) event_id: u64,
+    #[serde(default)]
+    pub(crate) turn: u64,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) events: Vec<String>,
+    /// How many events the document holds, for counting without reading them.
+    #[serde(default)]
+    pub(crate) event_count: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) chunks: Option<ChunkRef>,
+    /// One event, as the public crate wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) event_data: Option<String>,
+}
+
+impl HistoryDocument {
+    /// How many events the document holds.
+    pub(crate) fn len(&self) -> u64 {
+        if self.event_data.is_some() { 1 } else { self.event_count }
+    }
+
+    /// The texts of the events that are in the document itself.
+    pub(crate) fn into_texts(self) -> Vec<String> {
+        match self.event_data {
+            Some(text) => vec![text],
+            None => self.events,
+        }
+    }
+}
+
+/// Packs the events of one turn into as few documents as their size allows.
+pub(crate) fn pack(
+    instance: &str,
+    execution_id: u64,
+    turn: u64,
+    events: &[(u64, String)],
+    chunks: &mut Chunks,
+) -> Vec<HistoryDocument> {
+    let mut documents: Vec<HistoryDocument> = Vec::new();
+    let mut open_bytes = 0;
+    for (event_id, text) in events {
+        let bytes = escaped_len(text);
+        let document = |events: Vec<String>, chunks: Option<ChunkRef>| HistoryDocument {
+            id: ids::history(instance, execution_id, *event_id),
+            instance_id: instance.to_owned(),
+            kind: kind::HISTORY.to_owned(),
+            execution_id,
+            event_id: *event_id,
+            turn,
+            events,
+            event_count: 1,
+            chunks,
+            event_data: None,
+        };
+        if bytes > INLINE_BYTES_MAX {
+            documents.push(document(Vec::new(), Some(chunks.split(text))));
+            open_bytes = usize::MAX;
+        } else if open_bytes.saturating_add(bytes) <= SEGMENT_BYTES_TARGET
+            && let Some(open) = documents.last_mut()
+        {
+            open.events.push(text.clone());
+            open.event_count += 1;
+            open_bytes += bytes;
+        } else {
+            documents.push(document(vec![text.clone()], None));
+            open_bytes = bytes;
+        }
+    }
+    documents
+}
+
+/// Decodes the texts of an execution's events.
+pub(crate) fn decode(texts: &[String]) -> Result<Vec<Event>, String> {
+    texts
+        .iter()
+        .enumerate()
+        .map(|(index, text)| {
+            serde_json::from_str(text)
+                .map_err(|error| format!("event {} cannot be decoded: {error}", index + 1))
+        })
+        .collect()
+}
+
+/// A kilobyte of history is cheapest to write in documents of this size.
+const SEGMENT_BYTES_TARGET: usize = 32 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_events_share_a_document_and_large_ones_do_not() {
+        let text = |bytes: usize| "x".repeat(bytes);
+        let events: Vec<(u64, String)> = [100, 200, 20_000, 20_000, 2_000_000, 50]
+            .iter()
+            .zip(1..)
+            .map(|(bytes, id)| (id, text(*bytes)))
+            .collect();
+        let mut chunks = Chunks::new("c");
+        let packed = pack("a", 1, 4, &events, &mut chunks);
+        let shape: Vec<(u64, usize, bool)> =
+            packed.iter().map(|doc| (doc.event_id, doc.events.len(), doc.chunks.is_some())).collect();
+        assert_eq!(shape, [(1, 3, false), (4, 1, false), (5, 0, true), (6, 1, false)]);
+        assert_eq!(packed.iter().map(HistoryDocument::len).sum::<u64>(), 6);
+        assert_eq!(packed[0].id, "a:history:1:1");
+        assert_eq!(chunks.parts().concat().len(), 2_000_000);
+    }
+
+    #[test]
+    fn the_public_crates_documents_are_read() {
+        let text = r#"{"id":"a:history:1:3","instanceId":"a","type":"history","executionId":1,"eventId":3,
+            "eventData":"{\"x\":1}"}"#;
+        let document: HistoryDocument = serde_json::from_str(text).unwrap();
+        assert_eq!((document.len(), document.event_id), (1, 3));
+        assert_eq!(document.into_texts(), [r#"{"x":1}"#]);
+    }
+}

@@ -1,0 +1,119 @@
+//! An outbox intent: a message for another partition, committed with the turn that sends it.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::value::ChunkRef;
+use super::{ids, kind};
+
+/// A message that has to reach another partition.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Intent {
+    pub(crate) id: String,
+    /// The source, in whose partition the intent is.
+    pub(crate) instance_id: String,
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    pub(crate) target_instance_id: String,
+    /// The document to create in the target's partition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) document: Option<Value>,
+    /// The same as text, as the public crate wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) payload: Option<String>,
+    /// The pieces of the document's work item, in the source's partition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) chunks: Option<ChunkRef>,
+    #[serde(default)]
+    pub(crate) created_at: u64,
+    #[serde(default)]
+    pub(crate) attempt_count: u32,
+    #[serde(default)]
+    pub(crate) sweep_at: u64,
+}
+
+impl Intent {
+    /// An intent to create `document`, which gets the id that all deliveries of this intent share.
+    pub(crate) fn new(
+        source: &str,
+        incarnation: &str,
+        id: String,
+        target: &str,
+        mut document: Value,
+        now: u64,
+    ) -> Self {
+        let chunks = document.as_object_mut().and_then(|fields| {
+            fields.insert("id".to_owned(), ids::delivery(source, incarnation, &id).into());
+            fields.insert("delivered".to_owned(), true.into());
+            fields.remove("chunks")
+        });
+        Self {
+            id,
+            instance_id: source.to_owned(),
+            kind: kind::INTENT.to_owned(),
+            target_instance_id: target.to_owned(),
+            document: Some(document),
+            payload: None,
+            chunks: chunks.and_then(|chunks| serde_json::from_value(chunks).ok()),
+            created_at: now,
+            attempt_count: 0,
+            sweep_at: now,
+        }
+    }
+
+    /// The document to create, from either form.
+    pub(crate) fn target_document(&self) -> Result<Value, String> {
+        if let Some(document) = &self.document {
+            return Ok(document.clone());
+        }
+        let text = self.payload.as_deref().ok_or("the intent has no document")?;
+        let mut document: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let fields = document.as_object_mut().ok_or("the intent's payload is not a document")?;
+        // The public crate chose a random id when it wrote the intent: it is already the same for every delivery.
+        if !fields.contains_key("id") {
+            fields.insert("id".to_owned(), ids::delivery(&self.instance_id, "", &self.id).into());
+        }
+        fields.insert("delivered".to_owned(), true.into());
+        Ok(document)
+    }
+}
+
+/// A message that can never be delivered, kept with the reason.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct DeadLetter {
+    pub(crate) id: String,
+    pub(crate) instance_id: String,
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    pub(crate) target_instance_id: String,
+    pub(crate) document: Value,
+    pub(crate) reason: String,
+    pub(crate) died_at: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_delivery_of_an_intent_makes_the_same_document() {
+        let document = serde_json::json!({ "id": "message:x", "workItem": "w" });
+        let intent = Intent::new("a", "life", "intent:3:0".to_owned(), "b", document, 5);
+        let first = intent.target_document().unwrap();
+        assert_eq!(first, intent.target_document().unwrap());
+        assert_eq!(first["id"], ids::delivery("a", "life", "intent:3:0"));
+        assert_eq!(first["delivered"], true);
+    }
+
+    #[test]
+    fn the_public_crates_intents_are_read() {
+        let text = r#"{"id":"intent:a:1:0","instanceId":"a","type":"outbox_intent","targetInstanceId":"b",
+            "targetDocumentType":"orch_queue","payload":"{\"id\":\"u\",\"workItem\":\"w\"}",
+            "idempotencyKey":"a:1:0","status":"pending","createdAt":1,"attemptCount":0,"lastAttemptAt":null}"#;
+        let intent: Intent = serde_json::from_str(text).unwrap();
+        assert_eq!(intent.target_document().unwrap()["id"], "u");
+        assert_eq!(intent.sweep_at, 0);
+    }
+}

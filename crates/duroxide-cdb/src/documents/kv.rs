@@ -1,0 +1,232 @@
+//! Key-values of an instance: what the execution began with, and what it changed since.
+//!
+//! Both live in one cell per key in the head. A value too large for the head is a document of its own that the cell
+//! points to; it never changes, so settling an execution moves pointers and rewrites nothing.
+
+use std::collections::{BTreeMap, HashMap};
+
+use duroxide::providers::KvEntry;
+use duroxide::{Event, EventKind};
+use serde::{Deserialize, Serialize};
+
+/// One key.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Cell {
+    /// The value at the start of the execution.
+    #[serde(rename = "s", default, skip_serializing_if = "Option::is_none")]
+    pub(crate) stored: Option<Stored>,
+    /// The value the execution has set since.
+    #[serde(rename = "d", default, skip_serializing_if = "Option::is_none")]
+    pub(crate) changed: Option<Stored>,
+    /// The execution has cleared the key since.
+    #[serde(rename = "x", default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) cleared: bool,
+}
+
+/// A value, here or in a document of its own.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Stored {
+    #[serde(rename = "v", default, skip_serializing_if = "Option::is_none")]
+    pub(crate) inline: Option<String>,
+    #[serde(rename = "r", default, skip_serializing_if = "Option::is_none")]
+    pub(crate) document: Option<String>,
+    #[serde(rename = "b")]
+    pub(crate) bytes: u64,
+    #[serde(rename = "t")]
+    pub(crate) updated_at: u64,
+}
+
+impl Stored {
+    /// A value in the cell itself.
+    pub(crate) fn inline(value: &str, updated_at: u64) -> Self {
+        Self { inline: Some(value.to_owned()), document: None, bytes: value.len() as u64, updated_at }
+    }
+}
+
+/// The keys of an instance.
+pub(crate) type Pairs = BTreeMap<String, Cell>;
+
+/// One change of the key-values, as an event records it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum KvChange<'a> {
+    /// A key gets a value.
+    Set { key: &'a str, value: &'a str, updated_at: u64 },
+    /// A key loses its value.
+    Clear { key: &'a str },
+    /// Every key loses its value.
+    ClearAll,
+}
+
+impl<'a> KvChange<'a> {
+    /// The change an event records, if it records one.
+    pub(crate) fn of(event: &'a Event) -> Option<Self> {
+        match &event.kind {
+            EventKind::KeyValueSet { key, value, last_updated_at_ms } => {
+                Some(Self::Set { key, value, updated_at: *last_updated_at_ms })
+            }
+            EventKind::KeyValueCleared { key } => Some(Self::Clear { key }),
+            EventKind::KeyValuesCleared => Some(Self::ClearAll),
+            _ => None,
+        }
+    }
+}
+
+/// Applies one change. `store` turns a text into a value here or elsewhere; values that nothing points to any more
+/// are added to `dropped`.
+pub(crate) fn apply(
+    pairs: &mut Pairs,
+    change: &KvChange<'_>,
+    store: &mut dyn FnMut(&str, u64) -> Stored,
+    dropped: &mut Vec<String>,
+) {
+    match change {
+        KvChange::Set { key, value, updated_at } => {
+            let cell = pairs.entry((*key).to_owned()).or_default();
+            drop_document(cell.changed.take(), dropped);
+            cell.changed = Some(store(value, *updated_at));
+            cell.cleared = false;
+        }
+        KvChange::Clear { key } => {
+            if let Some(cell) = pairs.get_mut(*key) {
+                clear(cell, dropped);
+            }
+            remove_empty(pairs);
+        }
+        KvChange::ClearAll => {
+            for cell in pairs.values_mut() {
+                clear(cell, dropped);
+            }
+            remove_empty(pairs);
+        }
+    }
+}
+
+/// Ends an execution: what it changed becomes what the next one begins with.
+pub(crate) fn settle(pairs: &mut Pairs, dropped: &mut Vec<String>) {
+    for cell in pairs.values_mut() {
+        if let Some(changed) = cell.changed.take() {
+            drop_document(cell.stored.replace(changed), dropped);
+        } else if cell.cleared {
+            drop_document(cell.stored.take(), dropped);
+        }
+        cell.cleared = false;
+    }
+    remove_empty(pairs);
+}
+
+/// The value a client sees: the change if there is one, else what the execution began with.
+pub(crate) fn merged(cell: &Cell) -> Option<&Stored> {
+    if cell.cleared { None } else { cell.changed.as_ref().or(cell.stored.as_ref()) }
+}
+
+/// What the execution began with, for replay. `Err` names a value document that is not among `values`.
+pub(crate) fn snapshot(
+    pairs: &Pairs,
+    values: &HashMap<String, String>,
+) -> Result<HashMap<String, KvEntry>, String> {
+    let mut entries = HashMap::with_capacity(pairs.len());
+    for (key, cell) in pairs {
+        let Some(stored) = &cell.stored else { continue };
+        let value = match (&stored.inline, &stored.document) {
+            (Some(value), _) => value.clone(),
+            (None, Some(id)) => values.get(id).cloned().ok_or_else(|| id.clone())?,
+            (None, None) => String::new(),
+        };
+        entries.insert(key.clone(), KvEntry { value, last_updated_at_ms: stored.updated_at });
+    }
+    Ok(entries)
+}
+
+fn clear(cell: &mut Cell, dropped: &mut Vec<String>) {
+    drop_document(cell.changed.take(), dropped);
+    cell.cleared = cell.stored.is_some();
+}
+
+fn remove_empty(pairs: &mut Pairs) {
+    pairs.retain(|_, cell| cell.stored.is_some() || cell.changed.is_some());
+}
+
+fn drop_document(stored: Option<Stored>, dropped: &mut Vec<String>) {
+    dropped.extend(stored.and_then(|stored| stored.document));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(pairs: &mut Pairs, key: &str, value: &str) {
+        let change = KvChange::Set { key, value, updated_at: 7 };
+        apply(pairs, &change, &mut Stored::inline, &mut Vec::new());
+    }
+
+    fn view(pairs: &Pairs) -> Vec<(&str, Option<&str>)> {
+        pairs
+            .iter()
+            .map(|(key, cell)| (key.as_str(), merged(cell).and_then(|stored| stored.inline.as_deref())))
+            .collect()
+    }
+
+    #[test]
+    fn a_change_is_seen_by_clients_at_once_and_by_replay_in_the_next_execution() {
+        let mut pairs = Pairs::new();
+        set(&mut pairs, "a", "1");
+        assert_eq!(view(&pairs), [("a", Some("1"))]);
+        assert!(snapshot(&pairs, &HashMap::new()).unwrap().is_empty());
+        settle(&mut pairs, &mut Vec::new());
+        assert_eq!(snapshot(&pairs, &HashMap::new()).unwrap()["a"].value, "1");
+        set(&mut pairs, "a", "2");
+        assert_eq!(view(&pairs), [("a", Some("2"))]);
+        assert_eq!(snapshot(&pairs, &HashMap::new()).unwrap()["a"].value, "1");
+    }
+
+    #[test]
+    fn a_cleared_key_hides_the_stored_value_and_goes_when_the_execution_ends() {
+        let mut pairs = Pairs::new();
+        set(&mut pairs, "a", "1");
+        set(&mut pairs, "b", "2");
+        settle(&mut pairs, &mut Vec::new());
+        apply(&mut pairs, &KvChange::Clear { key: "a" }, &mut Stored::inline, &mut Vec::new());
+        assert_eq!(view(&pairs), [("a", None), ("b", Some("2"))]);
+        assert_eq!(snapshot(&pairs, &HashMap::new()).unwrap().len(), 2);
+        settle(&mut pairs, &mut Vec::new());
+        assert_eq!(view(&pairs), [("b", Some("2"))]);
+    }
+
+    #[test]
+    fn clearing_everything_covers_stored_and_changed_keys() {
+        let mut pairs = Pairs::new();
+        set(&mut pairs, "a", "1");
+        settle(&mut pairs, &mut Vec::new());
+        set(&mut pairs, "b", "2");
+        apply(&mut pairs, &KvChange::ClearAll, &mut Stored::inline, &mut Vec::new());
+        assert_eq!(view(&pairs), [("a", None)]);
+        set(&mut pairs, "a", "3");
+        assert_eq!(view(&pairs), [("a", Some("3"))]);
+    }
+
+    #[test]
+    fn replaced_value_documents_are_dropped_once() {
+        let mut pairs = Pairs::new();
+        let mut count = 0;
+        let mut store = |value: &str, updated_at: u64| {
+            count += 1;
+            Stored {
+                inline: None,
+                document: Some(format!("v{count}")),
+                bytes: value.len() as u64,
+                updated_at,
+            }
+        };
+        let mut dropped = Vec::new();
+        for value in ["1", "2"] {
+            apply(&mut pairs, &KvChange::Set { key: "a", value, updated_at: 1 }, &mut store, &mut dropped);
+        }
+        assert_eq!(dropped, ["v1"]);
+        settle(&mut pairs, &mut dropped);
+        apply(&mut pairs, &KvChange::Clear { key: "a" }, &mut store, &mut dropped);
+        assert_eq!(dropped, ["v1"], "replay still needs the stored value");
+        settle(&mut pairs, &mut dropped);
+        assert_eq!(dropped, ["v1", "v2"]);
+        assert!(pairs.is_empty());
+    }
+}

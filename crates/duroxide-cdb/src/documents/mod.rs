@@ -1,0 +1,151 @@
+//! The data model: one file per document.
+//!
+//! Every document lives in the partition of its instance (`/instanceId`) and says what it is in `type`. The names
+//! of the types and of the fields that the public crate up to 0.1.10 wrote are kept, so that its documents are read
+//! as they are; fields of ours that it did not write have defaults.
+
+mod execution;
+mod head;
+mod history;
+pub(crate) mod ids;
+mod intent;
+mod kv;
+mod manifest;
+mod message;
+mod session;
+mod value;
+mod work;
+
+pub(crate) use execution::ExecutionRecord;
+pub(crate) use head::{FORMAT_VERSION, Forgive, Head, Held, LegacyStart, Status, Version};
+pub(crate) use history::{HistoryDocument, decode, pack};
+pub(crate) use intent::{DeadLetter, Intent};
+pub(crate) use kv::{Cell, KvChange, Pairs, Stored, apply, merged, settle, snapshot};
+pub(crate) use manifest::{Deletion, Manifest, Staged, Tombstone};
+pub(crate) use message::Message;
+pub(crate) use session::Session;
+pub(crate) use value::{Chunk, ChunkRef, Chunks, ValueDocument};
+pub(crate) use work::WorkDocument;
+
+use duroxide::providers::WorkItem;
+
+/// The values of the `type` property.
+pub(crate) mod kind {
+    pub(crate) const INSTANCE: &str = "instance";
+    /// A head whose instance is being deleted: invisible to everything that looks for instances.
+    pub(crate) const DELETING: &str = "deleting";
+    pub(crate) const EXECUTION: &str = "execution";
+    pub(crate) const HISTORY: &str = "history";
+    pub(crate) const MESSAGE: &str = "orch_queue";
+    pub(crate) const WORK: &str = "worker_queue";
+    pub(crate) const INTENT: &str = "outbox_intent";
+    pub(crate) const MANIFEST: &str = "manifest";
+    pub(crate) const STAGED: &str = "staged";
+    pub(crate) const VALUE: &str = "value";
+    pub(crate) const CHUNK: &str = "chunk";
+    pub(crate) const TOMBSTONE: &str = "tombstone";
+    pub(crate) const SESSION: &str = "session";
+    pub(crate) const DEAD_LETTER: &str = "dead_letter";
+    pub(crate) const DELETION: &str = "deletion";
+    pub(crate) const LEGACY_KV: &str = "kv";
+    pub(crate) const LEGACY_KV_DELTA: &str = "kv_delta";
+}
+
+/// A document together with the ETag it was read or written with.
+#[derive(Debug, Clone)]
+pub(crate) struct Tagged<T> {
+    pub(crate) document: T,
+    pub(crate) etag: String,
+}
+
+/// Anything that is stored: it knows its own id.
+pub(crate) trait Document: serde::Serialize {
+    /// The document's id.
+    fn id(&self) -> &str;
+}
+
+macro_rules! documents {
+    ($($name:ty),+ $(,)?) => {
+        $(impl Document for $name {
+            fn id(&self) -> &str {
+                &self.id
+            }
+        })+
+    };
+}
+
+documents!(
+    Chunk,
+    DeadLetter,
+    Deletion,
+    ExecutionRecord,
+    Head,
+    HistoryDocument,
+    Intent,
+    Manifest,
+    Message,
+    Session,
+    Staged,
+    Tombstone,
+    ValueDocument,
+    WorkDocument,
+);
+
+/// The instance a work item is addressed to.
+pub(crate) fn addressee(item: &WorkItem) -> String {
+    match item {
+        WorkItem::StartOrchestration { instance, .. }
+        | WorkItem::ActivityExecute { instance, .. }
+        | WorkItem::ActivityCompleted { instance, .. }
+        | WorkItem::ActivityFailed { instance, .. }
+        | WorkItem::TimerFired { instance, .. }
+        | WorkItem::ExternalRaised { instance, .. }
+        | WorkItem::CancelInstance { instance, .. }
+        | WorkItem::ContinueAsNew { instance, .. }
+        | WorkItem::QueueMessage { instance, .. } => instance.clone(),
+        WorkItem::SubOrchCompleted { parent_instance, .. }
+        | WorkItem::SubOrchFailed { parent_instance, .. } => parent_instance.clone(),
+        // Variants that exist only under features of duroxide: their serialised form names the instance.
+        #[allow(unreachable_patterns, reason = "reachable when another crate turns such a feature on")]
+        other => addressee_of_json(&serde_json::to_value(other).unwrap_or_default()),
+    }
+}
+
+fn addressee_of_json(item: &serde_json::Value) -> String {
+    let fields = item.as_object().and_then(|object| object.values().next());
+    fields
+        .and_then(|fields| fields.get("instance").or_else(|| fields.get("parent_instance")))
+        .and_then(|name| name.as_str())
+        .unwrap_or_default()
+        .to_owned()
+}
+
+/// When a work item for an orchestration may be seen: a timer when it is due, everything else at once.
+pub(crate) fn due_at(item: &WorkItem, now_ms: u64) -> u64 {
+    match item {
+        WorkItem::TimerFired { fire_at_ms, .. } => *fire_at_ms,
+        _ => now_ms,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_variant_is_still_addressed() {
+        let item = serde_json::json!({ "ExternalRaised2": { "instance": "a", "name": "n" } });
+        assert_eq!(addressee_of_json(&item), "a");
+    }
+
+    #[test]
+    fn completions_of_children_go_to_the_parent() {
+        let item = WorkItem::SubOrchCompleted {
+            parent_instance: "p".into(),
+            parent_execution_id: 1,
+            parent_id: 2,
+            result: String::new(),
+        };
+        assert_eq!(addressee(&item), "p");
+    }
+}

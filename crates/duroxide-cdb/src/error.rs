@@ -1,0 +1,164 @@
+//! What can go wrong at the store, and how it is told to the runtime.
+
+use std::time::Duration;
+
+use cosmos_driver::{Error, ErrorKind};
+use duroxide::providers::ProviderError;
+
+/// What sort of trouble a request met.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// No such document.
+    Missing,
+    /// A document with this id exists.
+    Exists,
+    /// The document has changed since it was read.
+    Changed,
+    /// Worth trying again: throttled, unavailable, timed out, no connection.
+    Transient,
+    /// The request will never succeed as it is.
+    Refused,
+}
+
+/// A failed request.
+#[derive(Debug, Clone)]
+pub(crate) struct Fault {
+    pub(crate) trouble: Trouble,
+    /// Whether a write may have taken effect all the same.
+    pub(crate) may_have_been_applied: bool,
+    /// Which operation of a batch was the cause.
+    pub(crate) index: Option<usize>,
+    pub(crate) retry_after: Option<Duration>,
+    message: String,
+}
+
+impl Fault {
+    /// A fault of the provider's own making.
+    pub(crate) fn refused(message: impl Into<String>) -> Self {
+        Self::new(Trouble::Refused, message)
+    }
+
+    pub(crate) fn transient(message: impl Into<String>) -> Self {
+        Self::new(Trouble::Transient, message)
+    }
+
+    fn new(trouble: Trouble, message: impl Into<String>) -> Self {
+        Self {
+            trouble,
+            may_have_been_applied: false,
+            index: None,
+            retry_after: None,
+            message: message.into(),
+        }
+    }
+
+    pub(crate) fn is_transient(&self) -> bool {
+        self.trouble == Trouble::Transient
+    }
+
+    /// The status of one operation that made a whole batch fail.
+    pub(crate) fn of_operation(
+        index: usize,
+        status: u16,
+        sub_status: u32,
+        activity_id: Option<&str>,
+    ) -> Self {
+        let trouble = match status {
+            404 => Trouble::Missing,
+            409 => Trouble::Exists,
+            412 => Trouble::Changed,
+            408 | 410 | 429 | 449 | 500..=599 => Trouble::Transient,
+            _ => Trouble::Refused,
+        };
+        let activity = activity_id.map(|id| format!(" [activity {id}]")).unwrap_or_default();
+        let message =
+            format!("operation {index} of the batch was answered with {status}/{sub_status}{activity}");
+        Self { index: Some(index), ..Self::new(trouble, message) }
+    }
+
+    /// The error the runtime sees.
+    pub(crate) fn surface(self, operation: &str, instance: &str) -> ProviderError {
+        let message = format!("{} (instance {instance:?})", self.message);
+        match self.trouble {
+            Trouble::Transient | Trouble::Changed => ProviderError::retryable(operation, message),
+            Trouble::Missing | Trouble::Exists | Trouble::Refused => {
+                ProviderError::permanent(operation, message)
+            }
+        }
+    }
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        let (trouble, advice) = match error.kind() {
+            ErrorKind::NotFound => (Trouble::Missing, ""),
+            ErrorKind::Conflict => (Trouble::Exists, ""),
+            ErrorKind::PreconditionFailed => (Trouble::Changed, ""),
+            ErrorKind::Throttled => {
+                (Trouble::Transient, "; raise the container's throughput if this goes on")
+            }
+            ErrorKind::Deadline => (Trouble::Transient, "; timeout: check the network to the account"),
+            ErrorKind::Connection => (Trouble::Transient, "; connection trouble: check endpoint and network"),
+            ErrorKind::Unavailable
+            | ErrorKind::Service
+            | ErrorKind::SessionNotAvailable
+            | ErrorKind::Protocol => (Trouble::Transient, ""),
+            ErrorKind::Unauthorized => (Trouble::Refused, "; check the account key"),
+            ErrorKind::Forbidden => (Trouble::Refused, "; check the key's rights and the account's firewall"),
+            // What cannot be sent, or is of a kind this crate does not know, will not get better by itself.
+            _ => (Trouble::Refused, ""),
+        };
+        Self {
+            trouble,
+            may_have_been_applied: error.may_have_been_applied(),
+            index: None,
+            retry_after: error.retry_after(),
+            message: format!("{error}{advice}"),
+        }
+    }
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+/// The permanent error of a lock that is not, or no longer, the caller's.
+pub(crate) fn invalid_token(operation: &str, why: &str) -> ProviderError {
+    ProviderError::permanent(operation, format!("Invalid lock token: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_operations_status_decides_what_the_batch_is_worth() {
+        let cases = [
+            (404, Trouble::Missing),
+            (409, Trouble::Exists),
+            (412, Trouble::Changed),
+            (408, Trouble::Transient),
+            (410, Trouble::Transient),
+            (429, Trouble::Transient),
+            (449, Trouble::Transient),
+            (503, Trouble::Transient),
+            (400, Trouble::Refused),
+            (413, Trouble::Refused),
+        ];
+        for (status, trouble) in cases {
+            assert_eq!(Fault::of_operation(3, status, 0, None).trouble, trouble, "{status}");
+        }
+    }
+
+    #[test]
+    fn an_error_names_operation_instance_and_activity() {
+        let error =
+            Fault::of_operation(0, 429, 3200, Some("abc")).surface("ack_orchestration_item", "order-1");
+        assert!(error.retryable);
+        for part in ["ack_orchestration_item", "order-1", "abc", "429"] {
+            assert!(error.to_string().contains(part), "{error}");
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Finding work: one finder per provider feeds all dispatchers of the process.
+//!
+//! What this process writes is pushed here as a hint, so its own flows need no search. What other processes write, and
+//! what a dead process left, is found by a bounded search of each partition-key range. An entry is handed out once, so
+//! dispatchers never contend. Losing an entry is harmless: the next search finds it again.
+
+mod pace;
+mod turns;
+mod work;
+
+pub(crate) use pace::Pace;
+pub(crate) use turns::{Candidate, MessageHint, TurnFinder, Verdict};
+pub(crate) use work::{WorkCandidate, WorkFinder, WorkQuestion};

@@ -1,0 +1,104 @@
+//! How often to search: quick while there is work, slow when there is none.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The pace of one kind of search, shared by all that wait for its results.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    min: Duration,
+    max: Duration,
+    state: Mutex<State>,
+    /// Held while a search is under way: whoever else wants one waits for its result.
+    gate: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug)]
+struct State {
+    pause: Duration,
+    next: Option<Instant>,
+    last_begun: Option<Instant>,
+    /// Where the next search continues when the last one saw a full page of nothing new.
+    cursor: u64,
+}
+
+impl Pace {
+    /// A pace between two pauses.
+    pub(crate) fn new(min: Duration, max: Duration) -> Self {
+        Self {
+            min,
+            max,
+            state: Mutex::new(State { pause: min, next: None, last_begun: None, cursor: 0 }),
+            gate: tokio::sync::Mutex::new(()),
+        }
+    }
+
+    /// When the next search is due; `None` means now.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.lock().next
+    }
+
+    /// Waits for the right to search. `None` if another search began after `since` and has ended.
+    pub(crate) async fn enter(&self, since: Instant) -> Option<tokio::sync::MutexGuard<'_, ()>> {
+        let guard = self.gate.lock().await;
+        if self.lock().last_begun.is_some_and(|begun| begun >= since) {
+            return None;
+        }
+        Some(guard)
+    }
+
+    /// Notes that a search begins.
+    pub(crate) fn begin(&self, now: Instant) -> u64 {
+        let mut state = self.lock();
+        state.last_begun = Some(now);
+        // A search whose future is dropped must not stop all others.
+        state.next = Some(now + self.min);
+        state.cursor
+    }
+
+    /// Notes what a search found and where the next one continues.
+    pub(crate) fn end(&self, now: Instant, found: bool, cursor: u64) {
+        let mut state = self.lock();
+        state.pause = if found { self.min } else { (state.pause * 2).clamp(self.min, self.max) };
+        if cursor > 0 {
+            state.pause = self.min;
+        }
+        state.cursor = cursor;
+        state.next = Some(now + state.pause);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn searching_slows_down_when_idle_and_speeds_up_when_something_is_found() {
+        let pace = Pace::new(Duration::from_millis(20), Duration::from_millis(100));
+        let now = Instant::now();
+        assert_eq!(pace.due(), None);
+        for (found, expected) in [(false, 40), (false, 80), (false, 100), (false, 100), (true, 20)] {
+            pace.begin(now);
+            pace.end(now, found, 0);
+            assert_eq!(pace.due(), Some(now + Duration::from_millis(expected)));
+        }
+    }
+
+    #[tokio::test]
+    async fn whoever_waited_for_a_search_uses_its_result() {
+        let pace = Pace::new(Duration::from_millis(20), Duration::from_millis(100));
+        let before = Instant::now();
+        let guard = pace.enter(before).await.unwrap();
+        pace.begin(Instant::now());
+        drop(guard);
+        assert!(pace.enter(before).await.is_none());
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        assert!(pace.enter(Instant::now()).await.is_some());
+    }
+}

@@ -1,0 +1,331 @@
+//! Instances with messages.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::Notify;
+
+/// A message somebody knows to be in an instance's queue.
+#[derive(Debug, Clone)]
+pub(crate) struct MessageHint {
+    pub(crate) instance: String,
+    pub(crate) id: String,
+    pub(crate) seq: u64,
+    pub(crate) visible_at: u64,
+}
+
+/// Which instances may have a turn to run.
+#[derive(Debug, Default)]
+pub(crate) struct TurnFinder {
+    state: Arc<Mutex<State>>,
+    changed: Arc<Notify>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    instances: HashMap<String, Entry>,
+    /// Instances by the time from which they may be tried, then by the order of their first message.
+    agenda: BTreeSet<(u64, u64, String)>,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    /// Known messages: order key and time of visibility.
+    pending: HashMap<String, (u64, u64)>,
+    /// Not to be tried before this time: somebody holds the lock, or nothing could be done.
+    rest_until: u64,
+    rest_step: u64,
+    in_hand: bool,
+    /// This process holds the lock.
+    locked: bool,
+    scheduled: Option<(u64, u64)>,
+}
+
+/// What became of a candidate.
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    /// Locked by this process until the time given; the messages listed are in the turn.
+    Locked { until: u64, taken: Vec<String>, left: Vec<MessageHint> },
+    /// Not to be tried before the time given, unless something new arrives.
+    RestUntil(u64),
+    /// Not to be tried for a while that grows each time, unless something new arrives.
+    Park { now: u64 },
+}
+
+/// An instance handed out. Dropping it undecided puts it back.
+#[derive(Debug)]
+pub(crate) struct Candidate {
+    pub(crate) instance: String,
+    state: Arc<Mutex<State>>,
+    changed: Arc<Notify>,
+    decided: bool,
+}
+
+impl TurnFinder {
+    /// Adds a message and says whether it was new. A new one ends an instance's rest.
+    pub(crate) fn hint(&self, hint: MessageHint) -> bool {
+        let mut state = lock(&self.state);
+        if state.instances.len() >= INSTANCES_MAX && !state.instances.contains_key(&hint.instance) {
+            return false;
+        }
+        let entry = state.instances.entry(hint.instance.clone()).or_default();
+        let known = entry.pending.insert(hint.id, (hint.seq, hint.visible_at));
+        if known.is_none() && !entry.locked {
+            (entry.rest_until, entry.rest_step) = (0, 0);
+        }
+        state.schedule(&hint.instance);
+        drop(state);
+        self.changed.notify_waiters();
+        known.is_none()
+    }
+
+    /// The next instance that may be tried at `now`.
+    pub(crate) fn take(&self, now: u64) -> Option<Candidate> {
+        let mut state = lock(&self.state);
+        let (at, seq, instance) = state.agenda.first().cloned()?;
+        if at > now {
+            return None;
+        }
+        state.agenda.remove(&(at, seq, instance.clone()));
+        let entry = state.instances.entry(instance.clone()).or_default();
+        entry.scheduled = None;
+        entry.in_hand = true;
+        entry.locked = false;
+        Some(Candidate {
+            instance,
+            state: Arc::clone(&self.state),
+            changed: Arc::clone(&self.changed),
+            decided: false,
+        })
+    }
+
+    /// When the next instance may be tried.
+    pub(crate) fn next_at(&self) -> Option<u64> {
+        lock(&self.state).agenda.first().map(|(at, ..)| *at)
+    }
+
+    /// A future that ends when something changes after this call.
+    pub(crate) fn changed(&self) -> tokio::sync::futures::OwnedNotified {
+        Arc::clone(&self.changed).notified_owned()
+    }
+
+    /// The lock is gone: `consumed` messages with it. What is left may be tried at once.
+    pub(crate) fn released(&self, instance: &str, consumed: &[String]) {
+        let mut state = lock(&self.state);
+        if let Some(entry) = state.instances.get_mut(instance) {
+            for id in consumed {
+                entry.pending.remove(id);
+            }
+            entry.locked = false;
+            (entry.rest_until, entry.rest_step) = (0, 0);
+        }
+        state.schedule(instance);
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// A lock of this process lasts longer.
+    pub(crate) fn extended(&self, instance: &str, until: u64) {
+        let mut state = lock(&self.state);
+        if let Some(entry) = state.instances.get_mut(instance).filter(|entry| entry.locked) {
+            entry.rest_until = until;
+        }
+        state.schedule(instance);
+    }
+
+    /// The instance is gone.
+    pub(crate) fn forget(&self, instance: &str) {
+        let mut state = lock(&self.state);
+        if let Some(entry) = state.instances.remove(instance)
+            && let Some((at, seq)) = entry.scheduled
+        {
+            state.agenda.remove(&(at, seq, instance.to_owned()));
+        }
+    }
+
+    /// Instances that a search need not return: they are known already. Those that rest because nothing could be done
+    /// are not among them, so that what they wait for is noticed.
+    pub(crate) fn known(&self, limit: usize) -> Vec<String> {
+        let state = lock(&self.state);
+        let awake = state.instances.iter().filter(|(_, entry)| entry.rest_step == 0);
+        let mut known: Vec<String> = awake.map(|(instance, _)| instance.clone()).take(limit).collect();
+        known.sort_unstable();
+        known
+    }
+
+    /// Whether an instance is known.
+    #[cfg(test)]
+    pub(crate) fn knows(&self, instance: &str) -> bool {
+        lock(&self.state).instances.contains_key(instance)
+    }
+}
+
+impl Candidate {
+    /// Says what became of the candidate.
+    pub(crate) fn decide(mut self, verdict: Verdict) {
+        self.decided = true;
+        let mut state = lock(&self.state);
+        let entry = state.instances.entry(self.instance.clone()).or_default();
+        entry.in_hand = false;
+        match verdict {
+            Verdict::Locked { until, taken, left } => {
+                entry.locked = true;
+                entry.rest_until = until;
+                entry.rest_step = 0;
+                // Should the lock expire, its messages must be found again without a search.
+                for id in taken {
+                    entry.pending.entry(id).or_insert((0, 0));
+                }
+                for hint in left {
+                    entry.pending.insert(hint.id, (hint.seq, hint.visible_at));
+                }
+            }
+            Verdict::RestUntil(until) => entry.rest_until = until,
+            Verdict::Park { now } => {
+                entry.rest_step = (entry.rest_step * 2).clamp(PARK_MS_MIN, PARK_MS_MAX);
+                entry.rest_until = now + entry.rest_step;
+            }
+        }
+        state.schedule(&self.instance);
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// Replaces what is known of visible messages by what a load of the partition saw at `now`.
+    pub(crate) fn saw(&self, now: u64, ids: &HashSet<&str>) {
+        let mut state = lock(&self.state);
+        if let Some(entry) = state.instances.get_mut(&self.instance) {
+            entry.pending.retain(|id, (_, visible_at)| *visible_at > now || ids.contains(id.as_str()));
+        }
+    }
+}
+
+impl Drop for Candidate {
+    fn drop(&mut self) {
+        if self.decided {
+            return;
+        }
+        let mut state = lock(&self.state);
+        if let Some(entry) = state.instances.get_mut(&self.instance) {
+            entry.in_hand = false;
+        }
+        state.schedule(&self.instance);
+        drop(state);
+        self.changed.notify_waiters();
+    }
+}
+
+impl State {
+    /// Puts an instance where it belongs in the agenda.
+    fn schedule(&mut self, instance: &str) {
+        let Some(entry) = self.instances.get_mut(instance) else { return };
+        if let Some((at, seq)) = entry.scheduled.take() {
+            self.agenda.remove(&(at, seq, instance.to_owned()));
+        }
+        if entry.in_hand {
+            return;
+        }
+        let first = entry.pending.values().map(|(seq, visible_at)| (*visible_at, *seq)).min();
+        match first {
+            Some((visible_at, seq)) => {
+                let at = visible_at.max(entry.rest_until);
+                entry.scheduled = Some((at, seq));
+                self.agenda.insert((at, seq, instance.to_owned()));
+            }
+            None if entry.locked => {}
+            None => {
+                self.instances.remove(instance);
+            }
+        }
+    }
+}
+
+fn lock(state: &Mutex<State>) -> std::sync::MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Above this the finder stops taking hints; searches find what it does not keep.
+const INSTANCES_MAX: usize = 50_000;
+const PARK_MS_MIN: u64 = 200;
+const PARK_MS_MAX: u64 = 30_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hint(instance: &str, id: &str, seq: u64, visible_at: u64) -> MessageHint {
+        MessageHint { instance: instance.to_owned(), id: id.to_owned(), seq, visible_at }
+    }
+
+    fn locked(until: u64, taken: &[&str]) -> Verdict {
+        Verdict::Locked { until, taken: taken.iter().map(|id| (*id).to_owned()).collect(), left: Vec::new() }
+    }
+
+    #[test]
+    fn an_instance_is_handed_out_once_and_in_order() {
+        let finder = TurnFinder::default();
+        finder.hint(hint("b", "2", 2, 5));
+        finder.hint(hint("a", "1", 1, 5));
+        let first = finder.take(10).unwrap();
+        assert_eq!(first.instance, "a");
+        assert_eq!(finder.take(10).unwrap().instance, "b");
+        assert!(finder.knows("b"), "a dropped candidate is put back");
+        assert_eq!(finder.take(10).unwrap().instance, "b");
+        drop(first);
+    }
+
+    #[test]
+    fn a_message_that_arrives_during_the_lock_waits_for_its_end() {
+        let finder = TurnFinder::default();
+        finder.hint(hint("a", "1", 1, 5));
+        finder.take(10).unwrap().decide(locked(100, &["1"]));
+        finder.hint(hint("a", "2", 2, 10));
+        assert!(finder.take(50).is_none());
+        finder.released("a", &["1".to_owned()]);
+        assert_eq!(finder.take(50).unwrap().instance, "a");
+    }
+
+    #[test]
+    fn a_lock_that_expires_brings_the_instance_back() {
+        let finder = TurnFinder::default();
+        finder.hint(hint("a", "1", 1, 5));
+        finder.take(10).unwrap().decide(locked(100, &["1"]));
+        assert_eq!(finder.next_at(), Some(100));
+        finder.extended("a", 200);
+        assert!(finder.take(150).is_none());
+        assert_eq!(finder.take(200).unwrap().instance, "a");
+    }
+
+    #[test]
+    fn everything_consumed_leaves_nothing_behind() {
+        let finder = TurnFinder::default();
+        finder.hint(hint("a", "1", 1, 5));
+        finder.take(10).unwrap().decide(locked(100, &["1"]));
+        finder.released("a", &["1".to_owned()]);
+        assert!(!finder.knows("a"));
+        assert_eq!(finder.next_at(), None);
+    }
+
+    #[test]
+    fn timers_wait_until_they_are_due_and_something_new_ends_a_rest() {
+        let finder = TurnFinder::default();
+        finder.hint(hint("a", "timer", 1, 1000));
+        assert!(finder.take(999).is_none());
+        let candidate = finder.take(1000).unwrap();
+        candidate.decide(Verdict::Park { now: 1000 });
+        assert!(finder.take(1001).is_none());
+        finder.hint(hint("a", "start", 2, 1001));
+        assert_eq!(finder.take(1001).unwrap().instance, "a");
+    }
+
+    #[test]
+    fn what_a_load_did_not_see_is_forgotten_but_future_messages_are_kept() {
+        let finder = TurnFinder::default();
+        finder.hint(hint("a", "gone", 1, 5));
+        finder.hint(hint("a", "timer", 2, 500));
+        let candidate = finder.take(10).unwrap();
+        candidate.saw(10, &HashSet::new());
+        candidate.decide(Verdict::RestUntil(0));
+        assert_eq!(finder.next_at(), Some(500));
+    }
+}

@@ -1,0 +1,279 @@
+//! Work items: documents with their ETags, so that taking one is a single conditional write.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use duroxide::TagFilter;
+use tokio::sync::Notify;
+
+use crate::documents::{Tagged, WorkDocument};
+
+/// Which work items may be taken.
+#[derive(Debug, Default)]
+pub(crate) struct WorkFinder {
+    state: Arc<Mutex<State>>,
+    changed: Arc<Notify>,
+}
+
+/// What a caller may take: by tag, and whether items of sessions are for it.
+#[derive(Clone, Copy)]
+pub(crate) struct WorkQuestion<'a> {
+    pub(crate) tags: &'a TagFilter,
+    /// Says of a session whether the caller may have its items; `None` if it takes no session items at all.
+    pub(crate) sessions: Option<&'a (dyn Fn(&str) -> bool + Send + Sync)>,
+}
+
+type Key = (String, String);
+
+#[derive(Debug, Default)]
+struct State {
+    items: HashMap<Key, Entry>,
+    order: BTreeMap<(u64, Key), ()>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    item: Tagged<Arc<WorkDocument>>,
+    /// Not before this time, whatever the document says.
+    rest_until: u64,
+    in_hand: bool,
+}
+
+/// A work item handed out. Dropping it undecided puts it back as it was.
+#[derive(Debug)]
+pub(crate) struct WorkCandidate {
+    pub(crate) item: Tagged<Arc<WorkDocument>>,
+    state: Arc<Mutex<State>>,
+    changed: Arc<Notify>,
+    decided: bool,
+}
+
+impl WorkFinder {
+    /// Adds a work item, or its newer state.
+    pub(crate) fn put(&self, document: Arc<WorkDocument>, etag: String) {
+        let mut state = lock(&self.state);
+        let key = key_of(&document);
+        if state.items.len() >= ITEMS_MAX && !state.items.contains_key(&key) {
+            return;
+        }
+        state.put(key, Tagged { document, etag });
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// Adds what a search found; an item in somebody's hand is left alone.
+    pub(crate) fn found(&self, document: Arc<WorkDocument>, etag: String) -> bool {
+        let state = lock(&self.state);
+        let key = key_of(&document);
+        match state.items.get(&key) {
+            Some(entry) if entry.in_hand || entry.item.etag == etag => false,
+            _ => {
+                drop(state);
+                self.put(document, etag);
+                true
+            }
+        }
+    }
+
+    /// The item is gone.
+    pub(crate) fn remove(&self, partition: &str, id: &str) {
+        lock(&self.state).remove(&(partition.to_owned(), id.to_owned()));
+    }
+
+    /// All items of an instance are gone.
+    pub(crate) fn forget(&self, partition: &str) {
+        let mut state = lock(&self.state);
+        let gone: Vec<Key> = state.items.keys().filter(|key| key.0 == partition).cloned().collect();
+        for key in gone {
+            state.remove(&key);
+        }
+    }
+
+    /// The first item by order of enqueueing that the caller may take at `now`.
+    pub(crate) fn take(&self, now: u64, question: WorkQuestion<'_>) -> Option<WorkCandidate> {
+        let mut state = lock(&self.state);
+        let key = state
+            .order
+            .keys()
+            .find(|(_, key)| {
+                state.items.get(key).is_some_and(|entry| {
+                    !entry.in_hand
+                        && entry.rest_until <= now
+                        && entry.item.document.available_at() <= now
+                        && question.allows(&entry.item.document)
+                })
+            })
+            .map(|(_, key)| key.clone())?;
+        let entry = state.items.get_mut(&key)?;
+        entry.in_hand = true;
+        Some(WorkCandidate {
+            item: entry.item.clone(),
+            state: Arc::clone(&self.state),
+            changed: Arc::clone(&self.changed),
+            decided: false,
+        })
+    }
+
+    /// When the next item the caller may take becomes available.
+    pub(crate) fn next_at(&self, now: u64, question: WorkQuestion<'_>) -> Option<u64> {
+        let state = lock(&self.state);
+        state
+            .items
+            .values()
+            .filter(|entry| !entry.in_hand && question.allows(&entry.item.document))
+            .map(|entry| entry.item.document.available_at().max(entry.rest_until))
+            .filter(|at| *at > now)
+            .min()
+    }
+
+    /// A future that ends when something changes after this call.
+    pub(crate) fn changed(&self) -> tokio::sync::futures::OwnedNotified {
+        Arc::clone(&self.changed).notified_owned()
+    }
+}
+
+impl WorkCandidate {
+    /// The item has this newer state.
+    pub(crate) fn update(mut self, document: Arc<WorkDocument>, etag: String) {
+        self.decided = true;
+        lock(&self.state).put(key_of(&document), Tagged { document, etag });
+        self.changed.notify_waiters();
+    }
+
+    /// The item is gone.
+    pub(crate) fn remove(mut self) {
+        self.decided = true;
+        lock(&self.state).remove(&key_of(&self.item.document));
+    }
+
+    /// The item is as it was, but not to be tried before the time given.
+    pub(crate) fn rest_until(mut self, until: u64) {
+        self.decided = true;
+        if let Some(entry) = lock(&self.state).items.get_mut(&key_of(&self.item.document)) {
+            entry.in_hand = false;
+            entry.rest_until = until;
+        }
+    }
+}
+
+impl Drop for WorkCandidate {
+    fn drop(&mut self) {
+        if self.decided {
+            return;
+        }
+        if let Some(entry) = lock(&self.state).items.get_mut(&key_of(&self.item.document)) {
+            entry.in_hand = false;
+        }
+        self.changed.notify_waiters();
+    }
+}
+
+impl WorkQuestion<'_> {
+    fn allows(&self, document: &WorkDocument) -> bool {
+        self.tags.matches(document.tag.as_deref())
+            && match (&document.session_id, self.sessions) {
+                (None, _) => true,
+                (Some(_), None) => false,
+                (Some(session), Some(may_have)) => may_have(session),
+            }
+    }
+}
+
+impl State {
+    fn put(&mut self, key: Key, item: Tagged<Arc<WorkDocument>>) {
+        self.remove(&key);
+        self.order.insert((item.document.order(), key.clone()), ());
+        self.items.insert(key, Entry { item, rest_until: 0, in_hand: false });
+    }
+
+    fn remove(&mut self, key: &Key) {
+        if let Some(entry) = self.items.remove(key) {
+            self.order.remove(&(entry.item.document.order(), key.clone()));
+        }
+    }
+}
+
+fn key_of(document: &WorkDocument) -> Key {
+    (document.instance_id.clone(), document.id.clone())
+}
+
+fn lock(state: &Mutex<State>) -> std::sync::MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Above this the finder stops taking hints; searches find what it does not keep.
+const ITEMS_MAX: usize = 20_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+    use crate::documents::Chunks;
+    use duroxide::providers::WorkItem;
+
+    fn item(clock: &Clock, id: u64, session: Option<&str>, tag: Option<&str>) -> Arc<WorkDocument> {
+        let item = WorkItem::ActivityExecute {
+            instance: format!("i{id}"),
+            execution_id: 1,
+            id,
+            name: "a".into(),
+            input: String::new(),
+            session_id: session.map(Into::into),
+            tag: tag.map(Into::into),
+        };
+        Arc::new(WorkDocument::new(&item, clock, 0, &mut Chunks::new("c")).unwrap())
+    }
+
+    fn question(tags: &TagFilter) -> WorkQuestion<'_> {
+        WorkQuestion { tags, sessions: None }
+    }
+
+    #[test]
+    fn items_come_in_the_order_of_enqueueing_over_all_instances() {
+        let clock = Clock::default();
+        let finder = WorkFinder::default();
+        let items: Vec<_> = (1..=3).map(|id| item(&clock, id, None, None)).collect();
+        for item in items.iter().rev() {
+            finder.put(Arc::clone(item), "e".into());
+        }
+        let now = clock.now_ms();
+        let mut taken = Vec::new();
+        while let Some(candidate) = finder.take(now, question(&TagFilter::DefaultOnly)) {
+            taken.push(candidate.item.document.activity_id.unwrap());
+            candidate.remove();
+        }
+        assert_eq!(taken, [1, 2, 3]);
+    }
+
+    #[test]
+    fn other_tags_and_foreign_sessions_hide_nothing() {
+        let clock = Clock::default();
+        let finder = WorkFinder::default();
+        for id in 1..=10 {
+            finder.put(item(&clock, id, Some("theirs"), None), "e".into());
+        }
+        finder.put(item(&clock, 11, None, Some("gpu")), "e".into());
+        finder.put(item(&clock, 12, None, None), "e".into());
+        let now = clock.now_ms();
+        let not_theirs = |session: &str| session != "theirs";
+        let question = WorkQuestion { tags: &TagFilter::DefaultOnly, sessions: Some(&not_theirs) };
+        assert_eq!(finder.take(now, question).unwrap().item.document.activity_id, Some(12));
+    }
+
+    #[test]
+    fn a_locked_item_comes_back_when_its_lock_ends() {
+        let clock = Clock::default();
+        let finder = WorkFinder::default();
+        let tags = TagFilter::DefaultOnly;
+        finder.put(item(&clock, 1, None, None), "e1".into());
+        let now = clock.now_ms();
+        let candidate = finder.take(now, question(&tags)).unwrap();
+        assert!(finder.take(now, question(&tags)).is_none(), "handed out once");
+        let mut locked = WorkDocument::clone(&candidate.item.document);
+        locked.locked_until = Some(now + 50);
+        candidate.update(Arc::new(locked), "e2".into());
+        assert!(finder.take(now, question(&tags)).is_none());
+        assert_eq!(finder.next_at(now, question(&tags)), Some(now + 50));
+        assert_eq!(finder.take(now + 50, question(&tags)).unwrap().item.etag, "e2");
+    }
+}

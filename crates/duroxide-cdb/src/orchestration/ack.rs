@@ -1,0 +1,276 @@
+//! Acking a turn: prepare if it is big, commit in one batch, then finish and deliver.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use duroxide::providers::ProviderError;
+use serde::Deserialize;
+
+use crate::cache::Known;
+use crate::core::{Backoff, Core, decode};
+use crate::documents::{Tagged, ids};
+use crate::error::{Fault, Trouble, invalid_token};
+use crate::queries::{self, Query};
+use crate::store::{Call, Op};
+
+use super::fetch::hint;
+use super::layout::{Layout, Limits, layout};
+use super::lock::{LeaseState, check, lease_of};
+use super::plan::{Plan, Surroundings, Turn, plan};
+use super::publish;
+
+const OPERATION: &str = "ack_orchestration_item";
+
+/// Commits a turn.
+pub(crate) async fn ack(core: &Arc<Core>, token: &str, turn: Turn) -> Result<(), ProviderError> {
+    let (instance, secret, lease) = lease_of(core, core.call(OPERATION), token).await?;
+    let mut state = lease.state.lock().await;
+    let commit = uuid::Uuid::new_v4().simple().to_string();
+    let committed = match commit_turn(core, &mut state, &turn, &secret, &commit).await {
+        Ok(committed) => committed,
+        Err(error) => {
+            if state.head.document.lock_token.as_deref() != Some(secret.as_str()) {
+                core.turn_leases.remove(&secret);
+            }
+            return Err(error);
+        }
+    };
+    core.turn_leases.remove(&secret);
+    remember(core, &instance, &committed, &turn);
+    let consumed: Vec<String> = state.head.document.batch.iter().map(|held| held.id.clone()).collect();
+    state.head = Tagged { document: committed.plan.head.clone(), etag: committed.etags[0].clone() };
+    drop(state);
+    announce(core, &instance, &committed, &consumed);
+    finish(core, &instance, committed).await;
+    Ok(())
+}
+
+struct Committed {
+    plan: Plan,
+    layout: Layout,
+    /// ETags of the commit's operations, if its answer arrived; else only the head's.
+    etags: Vec<String>,
+}
+
+async fn commit_turn(
+    core: &Core,
+    state: &mut LeaseState,
+    turn: &Turn,
+    secret: &str,
+    commit: &str,
+) -> Result<Committed, ProviderError> {
+    let until = check(core, OPERATION, &state.head.document, secret)?;
+    let mut call = core.call_until(OPERATION, until);
+    let instance = state.head.document.instance_id.clone();
+    let surface = |fault: Fault| fault.surface(OPERATION, &instance);
+    let (mut plan, mut layout) = compose(core, call, state, turn, commit).await?;
+    if let Some(mark) = &layout.prepared {
+        publish::prepare(core, call, mark, &layout.staged, &plan.chunks).await.map_err(surface)?;
+    }
+    let mut backoff = Backoff::default();
+    loop {
+        layout.commit[0] = layout.commit[0].clone().on(&state.head.etag);
+        let fault = match core.store.batch(call, &instance, &layout.commit).await {
+            Ok(etags) => return Ok(Committed { plan, layout, etags }),
+            Err(fault) => fault,
+        };
+        let unsure = fault.may_have_been_applied || fault.trouble != Trouble::Transient;
+        if fault.trouble == Trouble::Refused {
+            return Err(surface(fault));
+        }
+        if unsure {
+            // The head tells whether the commit happened, is still possible, or never will be.
+            let head = core.head(call, &instance).await.map_err(surface)?;
+            let Some(head) = head else {
+                return Err(invalid_token(OPERATION, "the instance was deleted"));
+            };
+            if head.document.commit.as_deref() == Some(commit) {
+                return Ok(Committed { plan, layout, etags: vec![head.etag] });
+            }
+            if head.document.lock_token.as_deref() != Some(secret) {
+                state.head = head;
+                return Err(invalid_token(OPERATION, "somebody else has taken the turn over"));
+            }
+            let moved = head.etag != state.head.etag;
+            state.head = head;
+            if !moved && fault.trouble != Trouble::Transient {
+                repair(state, &layout.commit, &fault).map_err(surface)?;
+                (plan, layout) = compose(core, call, state, turn, commit).await?;
+            }
+        }
+        let until = check(core, OPERATION, &state.head.document, secret)?;
+        call = core.call_until(OPERATION, until);
+        if !backoff.wait(call, &fault).await {
+            return Err(surface(fault));
+        }
+    }
+}
+
+async fn compose(
+    core: &Core,
+    call: Call,
+    state: &LeaseState,
+    turn: &Turn,
+    commit: &str,
+) -> Result<(Plan, Layout), ProviderError> {
+    let instance = &state.head.document.instance_id;
+    let around = Surroundings {
+        clock: &core.clock,
+        commit,
+        tombstone_ttl_seconds: core.settings.tombstone_ttl_seconds,
+        intent_age_ms: core.settings.age_threshold_ms,
+    };
+    let mut plan = plan(&state.head.document, turn, around).map_err(|refusal| {
+        ProviderError::permanent(OPERATION, format!("{refusal} (instance {instance:?})"))
+    })?;
+    plan.deletes.extend(state.legacy.iter().cloned());
+    if state.head.document.incarnation.starts_with("legacy-") && !plan.cancels.is_empty() {
+        let named = legacy_work(core, call, instance, turn)
+            .await
+            .map_err(|fault| fault.surface(OPERATION, instance))?;
+        plan.cancels.extend(named);
+    }
+    let sweep_at = core.clock.now_ms() + core.settings.age_threshold_ms;
+    let head = Op::replace(&plan.head.id, &plan.head, None);
+    let layout = head
+        .and_then(|head| layout(&plan, head, sweep_at, Limits::default()))
+        .map_err(|error| ProviderError::permanent(OPERATION, error.to_string()))?;
+    Ok((plan, layout))
+}
+
+/// Work items of the public crate have random ids: the cancelled ones have to be looked up.
+async fn legacy_work(core: &Core, call: Call, instance: &str, turn: &Turn) -> Result<Vec<String>, Fault> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Row {
+        id: String,
+        execution_id: Option<u64>,
+        activity_id: Option<u64>,
+    }
+    let query = Query::new(queries::WORK_OF_INSTANCE);
+    let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
+    let mut named = Vec::new();
+    for row in rows {
+        let row: Row = decode(row.get().as_bytes())?;
+        let cancelled = turn.cancelled.iter().any(|cancel| {
+            Some(cancel.execution_id) == row.execution_id && Some(cancel.activity_id) == row.activity_id
+        });
+        let random =
+            row.execution_id.zip(row.activity_id).is_none_or(|(exec, id)| row.id != ids::work(exec, id));
+        if cancelled && random {
+            named.push(row.id);
+        }
+    }
+    Ok(named)
+}
+
+/// Takes out of the turn what stands in the way of its commit, if that is harmless.
+fn repair(state: &mut LeaseState, ops: &[Op], fault: &Fault) -> Result<(), Fault> {
+    let failed = fault.index.and_then(|index| ops.get(index));
+    match (fault.trouble, failed) {
+        // A held message, or a document to remove, that is gone already.
+        (Trouble::Missing, Some(op)) => {
+            let before = (state.head.document.batch.len(), state.legacy.len());
+            state.head.document.batch.retain(|held| held.id != op.id());
+            state.legacy.retain(|id| id != op.id());
+            if before == (state.head.document.batch.len(), state.legacy.len()) {
+                return Err(fault.clone());
+            }
+            Ok(())
+        }
+        (Trouble::Exists, Some(op)) if op.id().contains(":history:") => {
+            Err(Fault::refused("Duplicate event id: history has it already; nothing was written"))
+        }
+        _ => Err(fault.clone()),
+    }
+}
+
+/// Keeps what the commit made of the instance, so that the next read and turn need not load it.
+fn remember(core: &Core, instance: &str, committed: &Committed, turn: &Turn) {
+    let head = &committed.plan.head;
+    let before = core.cache.get(instance);
+    let mut events = match &before {
+        Some(known)
+            if known.head.document.incarnation == head.incarnation
+                && known.head.document.current_execution_id == head.current_execution_id =>
+        {
+            Vec::clone(&known.events)
+        }
+        _ => Vec::new(),
+    };
+    if turn.execution_id == head.current_execution_id {
+        events.extend(turn.history_delta.iter().cloned());
+    }
+    if events.len() as u64 != head.event_count {
+        core.cache.forget(instance);
+        return;
+    }
+    let mut values = before.as_ref().map_or_else(HashMap::new, |known| HashMap::clone(&known.values));
+    for op in &committed.plan.movable {
+        if op.id().starts_with("value:")
+            && let Some(value) = op.body().and_then(|text| decode(text.as_bytes()).ok())
+        {
+            let value: crate::documents::ValueDocument = value;
+            values.insert(value.id, value.value);
+        }
+    }
+    values.retain(|id, _| !committed.plan.deletes.contains(id));
+    let known = Known {
+        head: Arc::new(Tagged { document: head.clone(), etag: committed.etags[0].clone() }),
+        events: Arc::new(events),
+        values: Arc::new(values),
+        upto: before.and_then(|known| known.upto),
+    };
+    core.cache.put(instance, known);
+}
+
+/// Tells the finders what the commit made and took away.
+fn announce(core: &Core, instance: &str, committed: &Committed, consumed: &[String]) {
+    let plan = &committed.plan;
+    let etags: HashMap<&str, &String> =
+        committed.layout.commit.iter().map(Op::id).zip(&committed.etags).collect();
+    for id in &plan.cancels {
+        core.works.remove(instance, id);
+    }
+    for work in &plan.works {
+        if let Some(etag) = etags.get(work.id.as_str()) {
+            core.works.put(Arc::new(work.clone()), (*etag).clone());
+        }
+    }
+    for message in &plan.messages {
+        core.turns.hint(hint(message));
+    }
+    core.turns.released(instance, consumed);
+}
+
+/// Publishes and delivers. The commit stands whatever happens here; others finish what this cannot.
+async fn finish(core: &Arc<Core>, instance: &str, committed: Committed) {
+    let call = core.call(OPERATION);
+    let Committed { plan, layout, .. } = committed;
+    let staged: std::collections::HashSet<String> = layout
+        .staged
+        .iter()
+        .flat_map(|group| &group.documents)
+        .filter_map(|document| decode::<IdOnly>(document.get().as_bytes()).ok())
+        .map(|document| document.id)
+        .collect();
+    if let Some(manifest) = &layout.manifest
+        && let Err(fault) = publish::publish(core, call, manifest, Some(&layout.staged)).await
+    {
+        tracing::warn!(instance, %fault, "a large commit is not published yet; it will be");
+    }
+    let intents = plan.intents.into_iter().filter(|intent| !staged.contains(&intent.id)).collect();
+    crate::outbox::deliver(core, call, intents).await;
+    for cancel in plan.foreign_cancels {
+        let id = ids::work(cancel.execution_id, cancel.activity_id);
+        if let Err(fault) = core.delete(call, &cancel.instance, &id).await {
+            tracing::warn!(instance = cancel.instance, %fault, "an activity of another instance was not cancelled");
+        }
+        core.works.remove(&cancel.instance, &id);
+    }
+}
+
+#[derive(Deserialize)]
+struct IdOnly {
+    id: String,
+}

@@ -1,0 +1,409 @@
+//! Fetching a turn: candidate, look, lock.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use duroxide::providers::{DispatcherCapabilityFilter, OrchestrationItem, ProviderError, WorkItem};
+use duroxide::{Event, EventKind};
+use serde::Deserialize;
+
+use crate::cache::Known;
+use crate::clock::sequence_of;
+use crate::core::{Core, decode};
+use crate::documents::{self, Head, Held, Message, Tagged, kind};
+use crate::error::Fault;
+use crate::finder::{Candidate, MessageHint, Verdict};
+use crate::queries::{self, Query};
+use crate::store::Call;
+use crate::token::Token;
+
+use super::load::{self, Partition};
+use super::lock::{TurnLease, acquire};
+
+const OPERATION: &str = "fetch_orchestration_item";
+
+type Fetched = (OrchestrationItem, String, u32);
+
+/// Fetches the next turn, waiting up to `poll_timeout` for one.
+pub(crate) async fn fetch(
+    core: &Core,
+    lock_timeout: Duration,
+    poll_timeout: Duration,
+    filter: Option<&DispatcherCapabilityFilter>,
+) -> Result<Option<Fetched>, ProviderError> {
+    if filter.is_some_and(|filter| filter.supported_duroxide_versions.is_empty()) {
+        return Ok(None);
+    }
+    let begun = core.clock.instant();
+    let deadline = begun + poll_timeout;
+    // Instances this caller cannot run stay in its hand until it returns, so that it meets each of them once.
+    let mut turned_away: Vec<Candidate> = Vec::new();
+    let mut searched = false;
+    let mut trouble = None;
+    loop {
+        let changed = core.turns.changed();
+        let overdue = core.turn_pace.due().is_none_or(|due| due <= core.clock.instant());
+        if overdue && (!poll_timeout.is_zero() || !searched) {
+            // Work of other processes is looked for at its pace even while this process has plenty of its own.
+            searched = true;
+            trouble = search(core, begun).await.err();
+        }
+        while let Some(candidate) = core.turns.take(core.clock.now_ms()) {
+            match attempt(core, candidate, lock_timeout, filter).await {
+                Attempt::Locked(fetched) => return Ok(Some(*fetched)),
+                Attempt::TurnedAway(candidate) => turned_away.push(candidate),
+                Attempt::Passed => {}
+            }
+        }
+        if !searched && poll_timeout.is_zero() {
+            searched = true;
+            trouble = search(core, begun).await.err();
+            continue;
+        }
+        let now = core.clock.instant();
+        if now >= deadline {
+            return trouble.map_or(Ok(None), |fault| Err(fault.surface(OPERATION, "")));
+        }
+        let mut wake = deadline.min(core.turn_pace.due().unwrap_or(now));
+        if let Some(at) = core.turns.next_at() {
+            wake = wake.min(now + Duration::from_millis(at.saturating_sub(core.clock.now_ms()).max(1)));
+        }
+        tokio::select! {
+            () = changed => {}
+            () = tokio::time::sleep_until(wake) => {}
+        }
+    }
+}
+
+enum Attempt {
+    Locked(Box<Fetched>),
+    TurnedAway(Candidate),
+    Passed,
+}
+
+/// Tries one candidate. Trouble with it is its own: others are not held up.
+async fn attempt(
+    core: &Core,
+    candidate: Candidate,
+    lock_timeout: Duration,
+    filter: Option<&DispatcherCapabilityFilter>,
+) -> Attempt {
+    let call = core.quick_call(OPERATION);
+    if let Some(version) = core.recently_pinned(&candidate.instance) {
+        let mut stand_in = Head::unstarted(&candidate.instance, 0);
+        stand_in.pinned_version = version;
+        if !stand_in.is_compatible(filter) {
+            return Attempt::TurnedAway(candidate);
+        }
+    }
+    match examine(core, call, &candidate, lock_timeout, filter).await {
+        Ok(Examined::Ready(ready)) => {
+            candidate.decide(ready.verdict);
+            Attempt::Locked(ready.fetched)
+        }
+        Ok(Examined::TurnedAway) => Attempt::TurnedAway(candidate),
+        Ok(Examined::Pass(verdict)) => {
+            candidate.decide(verdict);
+            Attempt::Passed
+        }
+        Err(fault) => {
+            tracing::warn!(instance = candidate.instance, %fault, "cannot fetch a turn of this instance now");
+            candidate.decide(Verdict::Park { now: core.clock.now_ms() });
+            Attempt::Passed
+        }
+    }
+}
+
+struct Ready {
+    fetched: Box<Fetched>,
+    verdict: Verdict,
+}
+
+enum Examined {
+    Ready(Ready),
+    TurnedAway,
+    Pass(Verdict),
+}
+
+async fn examine(
+    core: &Core,
+    call: Call,
+    candidate: &Candidate,
+    lock_timeout: Duration,
+    filter: Option<&DispatcherCapabilityFilter>,
+) -> Result<Examined, Fault> {
+    let instance = &candidate.instance;
+    let partition = load::look(core, call, instance).await?;
+    let now = core.clock.now_ms();
+    candidate.saw(now, &partition.messages.iter().map(|message| message.id.as_str()).collect::<HashSet<_>>());
+    if let Some(head) = partition.head.as_ref().map(|head| &head.document) {
+        if head.kind == kind::DELETING {
+            return Ok(Examined::Pass(Verdict::Park { now }));
+        }
+        if head.is_locked(now) {
+            let until = head.locked_until.unwrap_or(now).min(now + LOCKED_REST_MS);
+            return Ok(Examined::Pass(Verdict::RestUntil(until)));
+        }
+        if !head.is_compatible(filter) {
+            core.note_pinned(instance, head.pinned_version);
+            return Ok(Examined::TurnedAway);
+        }
+    }
+    if partition.messages.is_empty() {
+        return Ok(Examined::Pass(Verdict::RestUntil(0)));
+    }
+    let (batch, items) = choose(core, call, instance, &partition.messages).await?;
+    if batch.is_empty() {
+        tracing::warn!(
+            instance,
+            "the first waiting message cannot be decoded; a newer runtime may know its kind"
+        );
+        return Ok(Examined::Pass(Verdict::Park { now }));
+    }
+    let history = load::history(core, call, instance, &partition).await?;
+    let head = partition.head.clone().map(|head| {
+        let adopted = head.document.adopted(history.legacy_start, partition.legacy.cells.clone());
+        Tagged { document: adopted, etag: head.etag }
+    });
+    if !head.as_ref().is_some_and(|head| head.document.started) && !items.iter().any(begins) {
+        return orphans(core, call, instance, &partition.messages, &items).await.map(Examined::Pass);
+    }
+    let known = partition.known.clone();
+    let mut values = known.map_or_else(HashMap::new, |known| HashMap::clone(&known.values));
+    values.extend(partition.values.clone());
+    let view = View { head, batch, items, events: history.events, values };
+    take(core, call, instance, lock_timeout, &partition, view).await
+}
+
+/// The messages of one turn: a prefix of the queue, bounded, and only what can be decoded.
+async fn choose<'a>(
+    core: &Core,
+    call: Call,
+    instance: &str,
+    messages: &'a [Message],
+) -> Result<(Vec<&'a Message>, Vec<WorkItem>), Fault> {
+    let mut batch = Vec::new();
+    let mut items = Vec::new();
+    let mut bytes = 0;
+    for message in messages.iter().take(MESSAGES_MAX) {
+        let text = match &message.chunks {
+            Some(chunks) => load::join(core, call, instance, chunks).await?,
+            None => message.work_item.clone(),
+        };
+        bytes += text.len();
+        if bytes > MESSAGE_BYTES_MAX && !batch.is_empty() {
+            break;
+        }
+        let Ok(item) = serde_json::from_str(&text) else { break };
+        batch.push(message);
+        items.push(item);
+    }
+    Ok((batch, items))
+}
+
+fn begins(item: &WorkItem) -> bool {
+    matches!(item, WorkItem::StartOrchestration { .. } | WorkItem::ContinueAsNew { .. })
+}
+
+/// Messages to an instance that does not exist: queue messages are dropped, everything else waits for its start.
+async fn orphans(
+    core: &Core,
+    call: Call,
+    instance: &str,
+    messages: &[Message],
+    items: &[WorkItem],
+) -> Result<Verdict, Fault> {
+    let now = core.clock.now_ms();
+    let all = items.len() == messages.len()
+        && items.iter().all(|item| matches!(item, WorkItem::QueueMessage { .. }));
+    if !all {
+        return Ok(Verdict::Park { now });
+    }
+    for message in messages {
+        core.delete(call, instance, &message.id).await?;
+    }
+    Ok(Verdict::RestUntil(now))
+}
+
+struct View<'a> {
+    head: Option<Tagged<Head>>,
+    batch: Vec<&'a Message>,
+    items: Vec<WorkItem>,
+    events: Result<Vec<Event>, String>,
+    values: HashMap<String, String>,
+}
+
+/// Locks the head and hands the turn out.
+async fn take(
+    core: &Core,
+    call: Call,
+    instance: &str,
+    lock_timeout: Duration,
+    partition: &Partition,
+    view: View<'_>,
+) -> Result<Examined, Fault> {
+    let now = core.clock.now_ms();
+    let unlocked =
+        view.head.as_ref().map_or_else(|| Head::unstarted(instance, now), |head| head.document.clone());
+    let snapshot = match documents::snapshot(&unlocked.kv, &view.values) {
+        Ok(snapshot) => snapshot,
+        Err(id) => {
+            // The look straddled a commit, or the cache is behind: forget what is known and come back.
+            core.cache.forget(instance);
+            tracing::debug!(instance, value = id, "a value is missing; looking again");
+            return Ok(Examined::Pass(Verdict::RestUntil(now)));
+        }
+    };
+    let held: Vec<Held> = view
+        .batch
+        .iter()
+        .map(|message| Held {
+            id: message.id.clone(),
+            attempts: unlocked.attempts_of(&message.id).max(message.attempt_count) + 1,
+            delivered: message.delivered,
+            chunks: message.chunks.clone(),
+        })
+        .collect();
+    let attempt = held.iter().map(|held| held.attempts).max().unwrap_or(1);
+    let token = Token::turn(instance);
+    let etag = view.head.as_ref().map(|head| head.etag.as_str());
+    let Some(locked) = acquire(core, call, unlocked, etag, &token, lock_timeout, held).await? else {
+        return Ok(Examined::Pass(Verdict::RestUntil(now + RACE_REST_MS)));
+    };
+    let until = locked.document.locked_until.unwrap_or(0);
+    let (events, history_error) = match view.events {
+        Ok(events) => (events, None),
+        Err(error) => (Vec::new(), Some(error)),
+    };
+    let (name, version) = name_and_version(&locked.document, &events, &view.items);
+    let item = OrchestrationItem {
+        instance: instance.to_owned(),
+        orchestration_name: name,
+        execution_id: execution_of(&locked.document, &view.items),
+        version,
+        history: events,
+        messages: view.items,
+        history_error,
+        kv_snapshot: snapshot,
+    };
+    let left: Vec<MessageHint> = partition.messages[view.batch.len()..].iter().map(hint).collect();
+    if item.history_error.is_none() && locked.document.started {
+        let upto = partition.messages.get(BACKLOG_WINDOW).map(Message::order);
+        let known = Known {
+            head: Arc::new(locked.clone()),
+            events: Arc::new(item.history.clone()),
+            values: Arc::new(view.values),
+            upto,
+        };
+        core.cache.put(instance, known);
+    }
+    let taken = locked.document.batch.iter().map(|held| held.id.clone()).collect();
+    let lease =
+        TurnLease::new(locked, view.batch.into_iter().cloned().collect(), partition.legacy.documents.clone());
+    core.turn_leases.put(token.secret(), Arc::new(lease), core.call_until(OPERATION, until).deadline);
+    let fetched = Box::new((item, token.to_string(), attempt));
+    Ok(Examined::Ready(Ready { fetched, verdict: Verdict::Locked { until, taken, left } }))
+}
+
+pub(crate) fn hint(message: &Message) -> MessageHint {
+    MessageHint {
+        instance: message.instance_id.clone(),
+        id: message.id.clone(),
+        seq: message.order(),
+        visible_at: message.visible_at,
+    }
+}
+
+/// Name and version: of the head, else of the first event, else of the message that begins the instance.
+fn name_and_version(head: &Head, events: &[Event], items: &[WorkItem]) -> (String, String) {
+    let unknown = |version: &str| if version.is_empty() { "unknown".to_owned() } else { version.to_owned() };
+    if !head.orchestration_name.is_empty() {
+        return (head.orchestration_name.clone(), unknown(&head.orchestration_version));
+    }
+    let started = events.iter().find_map(|event| match &event.kind {
+        EventKind::OrchestrationStarted { name, version, .. } => Some((name.clone(), unknown(version))),
+        _ => None,
+    });
+    let begun = || {
+        items.iter().find_map(|item| match item {
+            WorkItem::StartOrchestration { orchestration, version, .. }
+            | WorkItem::ContinueAsNew { orchestration, version, .. } => {
+                Some((orchestration.clone(), unknown(version.as_deref().unwrap_or_default())))
+            }
+            _ => None,
+        })
+    };
+    started.or_else(begun).unwrap_or_else(|| (String::new(), "unknown".to_owned()))
+}
+
+fn execution_of(head: &Head, items: &[WorkItem]) -> u64 {
+    if head.started {
+        return head.current_execution_id;
+    }
+    let start = items.iter().find_map(|item| match item {
+        WorkItem::StartOrchestration { execution_id, .. } => Some(*execution_id),
+        _ => None,
+    });
+    start.unwrap_or(head.current_execution_id)
+}
+
+/// Searches every range for messages of instances the finder does not know.
+async fn search(core: &Core, since: tokio::time::Instant) -> Result<(), Fault> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Row {
+        id: String,
+        instance_id: String,
+        #[serde(default)]
+        seq: u64,
+        enqueued_at: u64,
+        visible_at: u64,
+    }
+    let Some(_searching) = core.turn_pace.enter(since).await else { return Ok(()) };
+    let from = core.turn_pace.begin(core.clock.instant());
+    let call = core.quick_call(OPERATION);
+    let query = Query::new(queries::FIND_TURNS)
+        .with("@now", core.clock.now_ms())
+        .with("@from", from)
+        .with("@known", core.turns.known(KNOWN_MAX));
+    let pages = core.store.query_ranges(call, &query).await;
+    let mut found = false;
+    let mut cursor = 0;
+    let mut failed = None;
+    for page in pages {
+        let page = match page {
+            Ok(page) => page,
+            Err(fault) => {
+                failed = Some(fault);
+                continue;
+            }
+        };
+        let full = page.more || page.rows.len() >= PAGE_ROWS;
+        let mut last = 0;
+        for row in page.rows {
+            let row: Row = decode(row.get().as_bytes())?;
+            last = row.enqueued_at;
+            let seq = if row.seq == 0 { sequence_of(row.enqueued_at) } else { row.seq };
+            let (instance, id, visible_at) = (row.instance_id, row.id, row.visible_at);
+            found |= core.turns.hint(MessageHint { instance, id, seq, visible_at });
+        }
+        if full {
+            // More may wait behind a full page: the next search continues there, past a page of one moment too.
+            let next = if last == from { last + 1 } else { last };
+            cursor = if cursor == 0 { next } else { next.min(cursor) };
+        }
+    }
+    core.turn_pace.end(core.clock.instant(), found, cursor);
+    failed.map_or(Ok(()), Err)
+}
+
+const LOCKED_REST_MS: u64 = 1000;
+const RACE_REST_MS: u64 = 20;
+/// What a turn takes at most; the rest follows in the next one. Leaves room in the commit batch.
+const MESSAGES_MAX: usize = 64;
+const MESSAGE_BYTES_MAX: usize = 4 << 20;
+/// With more messages waiting than this, the next loads ask only for this many.
+const BACKLOG_WINDOW: usize = 512;
+const KNOWN_MAX: usize = 256;
+const PAGE_ROWS: usize = 100;

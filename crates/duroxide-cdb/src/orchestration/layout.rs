@@ -1,0 +1,140 @@
+//! How a plan fits into batches.
+//!
+//! Most commits are one batch. A commit over the service's limits (100 operations, 2 MB) stages what does not fit in
+//! documents that nothing looks at, commits with a manifest of them, and publishes them afterwards.
+
+use serde_json::value::RawValue;
+
+use crate::documents::{Manifest, Staged, Tombstone};
+use crate::store::{Op, OpKind};
+
+use super::plan::Plan;
+
+/// A plan in batches.
+#[derive(Debug)]
+pub(crate) struct Layout {
+    /// The commit, head first; its ETag condition is added when it is sent.
+    pub(crate) commit: Vec<Op>,
+    /// To be written before the commit, if there is anything to prepare.
+    pub(crate) prepared: Option<Manifest>,
+    pub(crate) staged: Vec<Staged>,
+    /// What is left to do after the commit.
+    pub(crate) manifest: Option<Manifest>,
+}
+
+/// The service's limits, with room for headers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    pub(crate) operations: usize,
+    pub(crate) bytes: usize,
+    /// Of one staged document, which is published in one batch.
+    pub(crate) staged_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { operations: 100, bytes: 1_800_000, staged_bytes: 1_200_000 }
+    }
+}
+
+/// Fits a plan into batches. `sweep_at` is when others may look at what is left over.
+pub(crate) fn layout(
+    plan: &Plan,
+    head: Op,
+    sweep_at: u64,
+    limits: Limits,
+) -> Result<Layout, serde_json::Error> {
+    let instance = &plan.head.instance_id;
+    let commit_id = plan.head.commit.as_deref().unwrap_or_default();
+    let chunks = plan.chunks.parts().len();
+    let mut cancels = Vec::with_capacity(plan.cancels.len() * 2);
+    for id in &plan.cancels {
+        cancels.extend(remove_if_any(instance, id)?);
+    }
+    let deletes: Vec<Op> = plan.deletes.iter().map(|id| Op::delete(id, None)).collect();
+
+    let mut commit = vec![head];
+    commit.extend(plan.pinned.iter().cloned());
+    let spare = usize::from(chunks > 0) + usize::from(!plan.drops.is_empty());
+    let all = commit.len() + plan.movable.len() + cancels.len() + deletes.len() + spare;
+    let bytes: usize = commit.iter().chain(&plan.movable).map(Op::len).sum();
+    if all <= limits.operations && bytes <= limits.bytes {
+        commit.extend(plan.movable.iter().cloned());
+        commit.extend(cancels);
+        commit.extend(deletes);
+        return finish(plan, commit, Vec::new(), Vec::new(), sweep_at);
+    }
+
+    let mut bytes: usize = commit.iter().map(Op::len).sum();
+    let mut overflow: Vec<&Op> = Vec::new();
+    for op in &plan.movable {
+        // One place is kept for the manifest. Order is kept: after the first that does not fit, none fits.
+        let fits = commit.len() + 1 < limits.operations && bytes + op.len() <= limits.bytes - MANIFEST_BYTES;
+        if overflow.is_empty() && fits {
+            bytes += op.len();
+            commit.push(op.clone());
+        } else {
+            overflow.push(op);
+        }
+    }
+    let mut groups: Vec<Vec<Box<RawValue>>> = Vec::new();
+    let mut group_bytes = 0;
+    for op in overflow {
+        let text = op.body().unwrap_or_default();
+        let full = groups.last().is_none_or(|group| group.len() + 1 >= limits.operations);
+        if full || group_bytes + text.len() > limits.staged_bytes {
+            groups.push(Vec::new());
+            group_bytes = 0;
+        }
+        group_bytes += text.len();
+        if let Some(group) = groups.last_mut() {
+            group.push(RawValue::from_string(text.to_owned())?);
+        }
+    }
+    let staged = groups
+        .into_iter()
+        .enumerate()
+        .map(|(index, documents)| Staged::new(instance, commit_id, index, documents))
+        .collect();
+    let removals = plan.cancels.iter().chain(&plan.deletes).cloned().collect();
+    finish(plan, commit, staged, removals, sweep_at)
+}
+
+fn finish(
+    plan: &Plan,
+    mut commit: Vec<Op>,
+    staged: Vec<Staged>,
+    deletes: Vec<String>,
+    sweep_at: u64,
+) -> Result<Layout, serde_json::Error> {
+    let instance = &plan.head.instance_id;
+    let commit_id = plan.head.commit.as_deref().unwrap_or_default();
+    let chunks = plan.chunks.parts().len();
+    let mark = Manifest::prepared(instance, commit_id, staged.len(), chunks, sweep_at);
+    let prepared = (!staged.is_empty() || chunks > 0)
+        .then(|| Manifest { sweep_at: sweep_at + PREPARING_MS, ..mark.clone() });
+    let manifest = (!staged.is_empty() || !deletes.is_empty() || !plan.drops.is_empty()).then(|| Manifest {
+        committed: true,
+        deletes,
+        drops: plan.drops.clone(),
+        ..mark.clone()
+    });
+    match (&prepared, &manifest) {
+        (Some(_), Some(manifest)) => commit.push(Op::replace(&manifest.id, manifest, None)?),
+        (Some(mark), None) => commit.push(Op::delete(&mark.id, None)),
+        (None, Some(manifest)) => commit.push(Op::create(manifest)?),
+        (None, None) => {}
+    }
+    debug_assert!(commit.iter().filter(|op| op.kind() == OpKind::Replace).count() >= 1);
+    Ok(Layout { commit, prepared, staged, manifest })
+}
+
+/// Removes a document that may or may not exist: writing it first makes the delete certain to succeed.
+pub(crate) fn remove_if_any(instance: &str, id: &str) -> Result<[Op; 2], serde_json::Error> {
+    Ok([Op::upsert(&Tombstone::new(instance, id, 60))?, Op::delete(id, None)])
+}
+
+/// How long preparations are left alone: far longer than any lock they are made under.
+pub(crate) const PREPARING_MS: u64 = 10 * 60 * 1000;
+/// Room for the manifest in the commit batch.
+const MANIFEST_BYTES: usize = 200_000;

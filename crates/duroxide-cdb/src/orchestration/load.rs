@@ -1,0 +1,276 @@
+//! Reading a partition: one query for a turn, and only what is not known already.
+
+use std::collections::{BTreeMap, HashMap};
+
+use duroxide::Event;
+use duroxide::EventKind;
+use futures::future::BoxFuture;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::cache::Known;
+use crate::core::{Core, decode, in_parallel};
+use crate::documents::{
+    self, Cell, ChunkRef, Head, HistoryDocument, LegacyStart, Manifest, Message, Stored, Tagged,
+    ValueDocument, kind,
+};
+use crate::error::Fault;
+use crate::queries::{self, Query};
+use crate::store::{Call, Read};
+
+use super::publish;
+
+/// What one look at a partition shows.
+#[derive(Debug, Default)]
+pub(crate) struct Partition {
+    pub(crate) head: Option<Tagged<Head>>,
+    /// Visible messages in the order they were enqueued.
+    pub(crate) messages: Vec<Message>,
+    pub(crate) history: Vec<HistoryDocument>,
+    pub(crate) values: HashMap<String, String>,
+    pub(crate) legacy: LegacyValues,
+    /// What was known before and is still right.
+    pub(crate) known: Option<Known>,
+}
+
+/// Key-values as the public crate kept them.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct LegacyValues {
+    pub(crate) cells: BTreeMap<String, Cell>,
+    pub(crate) documents: Vec<String>,
+}
+
+/// The history of the current execution.
+#[derive(Debug)]
+pub(crate) struct History {
+    pub(crate) events: Result<Vec<Event>, String>,
+    pub(crate) legacy_start: LegacyStart,
+}
+
+/// Looks at an instance's partition. Unfinished commits are finished first.
+pub(crate) async fn look(core: &Core, call: Call, instance: &str) -> Result<Partition, Fault> {
+    let mut known = core.cache.get(instance).filter(|known| !known.head.document.is_legacy());
+    for _ in 0..LOOKS_MAX {
+        let (exec, after, turn, upto) = known.as_ref().map_or((-1, 0, 0, u64::MAX >> 11), |known| {
+            let head = &known.head.document;
+            let exec = i64::try_from(head.current_execution_id).unwrap_or(i64::MAX);
+            (exec, head.last_event_id, head.turn, known.upto.unwrap_or(u64::MAX >> 11))
+        });
+        let query = Query::new(queries::LOAD)
+            .with("@now", core.clock.now_ms())
+            .with("@upto", upto)
+            .with("@turn", turn)
+            .with("@exec", exec)
+            .with("@after", after);
+        let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
+        let (mut partition, manifests) = sort_rows(&rows)?;
+        if !manifests.is_empty() {
+            for manifest in manifests {
+                publish::publish(core, call, &manifest, None).await?;
+            }
+            continue;
+        }
+        let same = |known: &Known| {
+            let head = partition.head.as_ref().map(|head| &head.document);
+            head.is_some_and(|head| {
+                let old = &known.head.document;
+                head.incarnation == old.incarnation
+                    && head.current_execution_id == old.current_execution_id
+                    && head.turn >= old.turn
+                    && head.event_count >= old.event_count
+            })
+        };
+        if known.as_ref().is_some_and(|known| !same(known)) {
+            core.cache.forget(instance);
+            known = None;
+            continue;
+        }
+        if known.as_ref().is_some_and(|known| known.upto.is_some()) && partition.messages.is_empty() {
+            if let Some(known) = &mut known {
+                known.upto = None;
+            }
+            continue;
+        }
+        partition.messages.sort_by_key(Message::order);
+        partition.known = known;
+        return Ok(partition);
+    }
+    Err(Fault::transient("the instance changed with every look at it"))
+}
+
+fn sort_rows(rows: &[Box<RawValue>]) -> Result<(Partition, Vec<Manifest>), Fault> {
+    #[derive(Deserialize)]
+    struct Envelope {
+        #[serde(rename = "type")]
+        kind: String,
+        #[serde(rename = "_etag", default)]
+        etag: String,
+    }
+    let mut partition = Partition::default();
+    let mut manifests = Vec::new();
+    for row in rows {
+        let text = row.get().as_bytes();
+        let envelope: Envelope = decode(text)?;
+        match envelope.kind.as_str() {
+            kind::INSTANCE | kind::DELETING => {
+                partition.head = Some(Tagged { document: decode(text)?, etag: envelope.etag });
+            }
+            kind::MANIFEST => {
+                let manifest: Manifest = decode(text)?;
+                if manifest.committed {
+                    manifests.push(manifest);
+                }
+            }
+            kind::MESSAGE => partition.messages.push(decode(text)?),
+            kind::HISTORY => partition.history.push(decode(text)?),
+            kind::VALUE => {
+                let value: ValueDocument = decode(text)?;
+                partition.values.insert(value.id, value.value);
+            }
+            kind::LEGACY_KV | kind::LEGACY_KV_DELTA => partition.legacy.add(&envelope.kind, text)?,
+            _ => {}
+        }
+    }
+    Ok((partition, manifests))
+}
+
+impl LegacyValues {
+    fn add(&mut self, kind: &str, text: &[u8]) -> Result<(), Fault> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Row {
+            id: String,
+            key: String,
+            value: Option<String>,
+            #[serde(default)]
+            last_updated_at_ms: u64,
+        }
+        let row: Row = decode(text)?;
+        let cell = self.cells.entry(row.key).or_default();
+        let stored = row.value.map(|value| Stored::inline(&value, row.last_updated_at_ms));
+        match (kind == kind::LEGACY_KV_DELTA, stored) {
+            (false, stored) => cell.stored = stored,
+            (true, Some(changed)) => cell.changed = Some(changed),
+            (true, None) => cell.cleared = true,
+        }
+        self.documents.push(row.id);
+        Ok(())
+    }
+
+    /// Reads them from the partition of an instance that has no other.
+    pub(crate) async fn read(core: &Core, call: Call, instance: &str) -> Result<Self, Fault> {
+        let query = Query::new(queries::LEGACY_VALUES);
+        let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
+        Ok(sort_rows(&rows)?.0.legacy)
+    }
+}
+
+/// Completes what a look has shown to the whole history of the head's current execution.
+///
+/// The number of events is checked against the head; a mismatch means the look straddled a commit.
+pub(crate) async fn history(
+    core: &Core,
+    call: Call,
+    instance: &str,
+    partition: &Partition,
+) -> Result<History, Fault> {
+    let Some(head) = partition.head.as_ref().map(|head| &head.document) else {
+        return Ok(History { events: Ok(Vec::new()), legacy_start: LegacyStart::default() });
+    };
+    if let Some(known) = &partition.known {
+        let fresh = texts(core, call, instance, partition.history.clone()).await?;
+        if (known.events.len() + fresh.len()) as u64 == head.event_count {
+            let mut events = Vec::clone(&known.events);
+            let decoded = documents::decode(&fresh).map(|fresh| {
+                events.extend(fresh);
+                events
+            });
+            return Ok(History { events: decoded, legacy_start: LegacyStart::default() });
+        }
+    }
+    if !head.is_legacy() && head.event_count == 0 {
+        return Ok(History { events: Ok(Vec::new()), legacy_start: LegacyStart::default() });
+    }
+    let texts = read_texts(core, call, instance, head.current_execution_id).await?;
+    if !head.is_legacy() && texts.len() as u64 != head.event_count {
+        let found = texts.len();
+        let message = format!("history has {found} events where the head says {}", head.event_count);
+        return Ok(History { events: Err(message), legacy_start: LegacyStart::default() });
+    }
+    let events = documents::decode(&texts);
+    let legacy_start = LegacyStart {
+        last_event_id: events
+            .as_ref()
+            .ok()
+            .and_then(|events| events.last())
+            .map_or(texts.len() as u64, |last| last.event_id),
+        event_count: texts.len() as u64,
+        event_bytes: texts.iter().map(|text| text.len() as u64).sum(),
+        carry_forward: events.as_ref().map_or(0, |events| carried(events)),
+    };
+    Ok(History { events, legacy_start })
+}
+
+/// The texts of all events of an execution, unfinished commits finished first if need be.
+pub(crate) async fn read_texts(
+    core: &Core,
+    call: Call,
+    instance: &str,
+    execution: u64,
+) -> Result<Vec<String>, Fault> {
+    let query = Query::new(queries::HISTORY).with("@exec", execution).with("@after", -1);
+    let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
+    let documents = rows.iter().map(|row| decode(row.get().as_bytes())).collect::<Result<Vec<_>, _>>()?;
+    texts(core, call, instance, documents).await
+}
+
+/// Puts history documents in order and fetches what is in pieces.
+async fn texts(
+    core: &Core,
+    call: Call,
+    instance: &str,
+    mut documents: Vec<HistoryDocument>,
+) -> Result<Vec<String>, Fault> {
+    documents.sort_by_key(|document| document.event_id);
+    let mut texts = Vec::new();
+    for document in documents {
+        match &document.chunks {
+            Some(chunks) => texts.push(join(core, call, instance, chunks).await?),
+            None => texts.extend(document.into_texts()),
+        }
+    }
+    Ok(texts)
+}
+
+/// Puts the pieces of a large text together.
+pub(crate) async fn join(
+    core: &Core,
+    call: Call,
+    partition: &str,
+    chunks: &ChunkRef,
+) -> Result<String, Fault> {
+    let pieces = chunks.ids().map(|id| -> BoxFuture<'_, Result<String, Fault>> {
+        Box::pin(async move {
+            match core.read(call, partition, &id, None).await? {
+                Read::Found { body, .. } => Ok(decode::<documents::Chunk>(&body)?.data),
+                Read::NotModified | Read::Missing => {
+                    Err(Fault::refused(format!("the piece {id} of a large text is missing")))
+                }
+            }
+        })
+    });
+    in_parallel(PIECES_AT_ONCE, pieces).await.into_iter().collect()
+}
+
+/// How many events an execution was started with.
+pub(crate) fn carried(events: &[Event]) -> u64 {
+    match events.first().map(|event| &event.kind) {
+        Some(EventKind::OrchestrationStarted { carry_forward_events: Some(events), .. }) => {
+            events.len() as u64
+        }
+        _ => 0,
+    }
+}
+
+const LOOKS_MAX: usize = 6;
+const PIECES_AT_ONCE: usize = 8;

@@ -1,0 +1,376 @@
+//! What a commit holds: a pure function of the head and the turn's result.
+
+use std::collections::HashSet;
+
+use duroxide::providers::{ExecutionMetadata, ScheduledActivityIdentifier, WorkItem};
+use duroxide::{Event, EventKind};
+
+use crate::clock::Clock;
+use crate::documents::{
+    self, ChunkRef, Chunks, ExecutionRecord, Head, HistoryDocument, Intent, KvChange, Message, Status,
+    Stored, Tombstone, ValueDocument, WorkDocument, addressee, ids, kind,
+};
+use crate::store::Op;
+
+/// The result of a turn, as the runtime hands it over.
+#[derive(Debug, Default)]
+pub(crate) struct Turn {
+    pub(crate) execution_id: u64,
+    pub(crate) history_delta: Vec<Event>,
+    pub(crate) worker_items: Vec<WorkItem>,
+    pub(crate) orchestrator_items: Vec<WorkItem>,
+    pub(crate) metadata: ExecutionMetadata,
+    pub(crate) cancelled: Vec<ScheduledActivityIdentifier>,
+}
+
+/// What a plan takes from its surroundings.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Surroundings<'a> {
+    pub(crate) clock: &'a Clock,
+    pub(crate) commit: &'a str,
+    pub(crate) tombstone_ttl_seconds: u64,
+    /// How long an intent is left to the process that made it.
+    pub(crate) intent_age_ms: u64,
+}
+
+/// Everything a commit has to do.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// The head after the commit.
+    pub(crate) head: Head,
+    /// Must be in the commit batch.
+    pub(crate) pinned: Vec<Op>,
+    /// Creates that may wait for publication, the most urgent first.
+    pub(crate) movable: Vec<Op>,
+    /// Work items to remove, whether or not they exist.
+    pub(crate) cancels: Vec<String>,
+    /// Documents to remove that are known to exist.
+    pub(crate) deletes: Vec<String>,
+    /// Large texts of consumed messages.
+    pub(crate) drops: Vec<ChunkRef>,
+    /// Large texts of the commit itself.
+    pub(crate) chunks: Chunks,
+    pub(crate) events: Vec<(u64, String)>,
+    pub(crate) messages: Vec<Message>,
+    pub(crate) works: Vec<WorkDocument>,
+    pub(crate) intents: Vec<Intent>,
+    /// Activities of other instances to cancel.
+    pub(crate) foreign_cancels: Vec<ScheduledActivityIdentifier>,
+}
+
+/// Why a turn cannot be committed as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// An event of the turn has an id that history has already.
+    DuplicateEvent(u64),
+    /// An item goes to an instance whose name is not allowed.
+    Name(String),
+    /// Something cannot be written as JSON.
+    Unserializable(String),
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::DuplicateEvent(id) => {
+                write!(f, "Duplicate event id {id}: history has it already; nothing was written.")
+            }
+            Self::Name(reason) | Self::Unserializable(reason) => f.write_str(reason),
+        }
+    }
+}
+
+/// Decides what the commit of `turn` on a locked `head` holds.
+pub(crate) fn plan(head: &Head, turn: &Turn, around: Surroundings<'_>) -> Result<Plan, Refusal> {
+    let now = around.clock.now_ms();
+    let mut plan = Plan {
+        head: head.clone(),
+        pinned: Vec::new(),
+        movable: Vec::new(),
+        cancels: Vec::new(),
+        deletes: Vec::new(),
+        drops: Vec::new(),
+        chunks: Chunks::new(around.commit),
+        events: Vec::new(),
+        messages: Vec::new(),
+        works: Vec::new(),
+        intents: Vec::new(),
+        foreign_cancels: Vec::new(),
+    };
+    plan.head.turn += 1;
+    plan.head.commit = Some(around.commit.to_owned());
+    plan.head.updated_at = now;
+    consume_messages(&mut plan, around.tombstone_ttl_seconds)?;
+    enter_execution(&mut plan, turn, now)?;
+    let history = append_history(&mut plan, turn)?;
+    advance_execution(&mut plan, turn, now)?;
+    let values = apply_values(&mut plan, turn)?;
+    let outgoing = send_items(&mut plan, turn, around)?;
+    let works = schedule_work(&mut plan, turn, around)?;
+    // Own messages and intents first: a continue-as-new start must be visible as soon as the commit is.
+    for op in outgoing.into_iter().chain(history).chain(values).chain(works) {
+        plan.movable.push(op);
+    }
+    plan.head.clear_lock();
+    Ok(plan)
+}
+
+/// Removes the messages the lock held; those that came through an outbox leave a tombstone.
+fn consume_messages(plan: &mut Plan, tombstone_ttl_seconds: u64) -> Result<(), Refusal> {
+    for held in &plan.head.batch {
+        plan.pinned.push(if held.delivered {
+            let tombstone = Tombstone::new(&plan.head.instance_id, &held.id, tombstone_ttl_seconds);
+            Op::replace(&held.id, &tombstone, None).map_err(unserializable)?
+        } else {
+            Op::delete(&held.id, None)
+        });
+        plan.drops.extend(held.chunks.clone());
+    }
+    Ok(())
+}
+
+/// Begins the instance, or its next execution, if this turn is the first of it.
+fn enter_execution(plan: &mut Plan, turn: &Turn, now: u64) -> Result<(), Refusal> {
+    let head = &mut plan.head;
+    if head.started && turn.execution_id <= head.current_execution_id {
+        return Ok(());
+    }
+    if head.started {
+        if !head.record_written {
+            let record = ExecutionRecord::of(head, head.output.as_deref(), &mut plan.chunks);
+            plan.pinned.push(Op::upsert(&record).map_err(unserializable)?);
+        }
+        head.pinned_version = None;
+        head.pinned_duroxide_version_packed = None;
+    } else {
+        head.started = true;
+        head.created_at = now;
+        head.parent_instance_id.clone_from(&turn.metadata.parent_instance_id);
+    }
+    head.current_execution_id = turn.execution_id;
+    head.execution_count += 1;
+    head.execution_started_at = now;
+    head.status = Status::RUNNING.to_owned();
+    head.output = None;
+    head.output_in_record = false;
+    head.completed_at = None;
+    head.record_written = false;
+    head.last_event_id = 0;
+    head.event_count = 0;
+    head.event_bytes = 0;
+    head.carry_forward = 0;
+    Ok(())
+}
+
+fn append_history(plan: &mut Plan, turn: &Turn) -> Result<Vec<Op>, Refusal> {
+    let current = turn.execution_id == plan.head.current_execution_id;
+    let mut seen = HashSet::new();
+    for event in &turn.history_delta {
+        let duplicate = current && event.event_id <= plan.head.last_event_id && plan.head.event_count > 0;
+        if duplicate || !seen.insert(event.event_id) {
+            return Err(Refusal::DuplicateEvent(event.event_id));
+        }
+        plan.events.push((event.event_id, serde_json::to_string(event).map_err(unserializable)?));
+    }
+    let head = &mut plan.head;
+    let count = plan.events.len() as u64;
+    head.total_event_count += count;
+    if current && count > 0 {
+        head.event_count += count;
+        head.event_bytes += plan.events.iter().map(|(_, text)| text.len() as u64).sum::<u64>();
+        head.last_event_id = plan.events.iter().map(|(id, _)| *id).max().unwrap_or(0).max(head.last_event_id);
+        if let Some(EventKind::OrchestrationStarted { carry_forward_events, .. }) =
+            turn.history_delta.iter().find(|event| event.event_id == 1).map(|event| &event.kind)
+        {
+            head.carry_forward = carry_forward_events.as_ref().map_or(0, |events| events.len() as u64);
+        }
+    }
+    let documents: Vec<HistoryDocument> =
+        documents::pack(&head.instance_id, turn.execution_id, head.turn, &plan.events, &mut plan.chunks);
+    documents.iter().map(|document| Op::create(document).map_err(unserializable)).collect()
+}
+
+/// Name, version, status, output and the record of the execution.
+fn advance_execution(plan: &mut Plan, turn: &Turn, now: u64) -> Result<(), Refusal> {
+    let head = &mut plan.head;
+    let metadata = &turn.metadata;
+    if let Some(name) = &metadata.orchestration_name {
+        head.orchestration_name.clone_from(name);
+    }
+    if let Some(version) = &metadata.orchestration_version {
+        head.orchestration_version.clone_from(version);
+    }
+    if turn.execution_id < head.current_execution_id {
+        return Ok(());
+    }
+    if let Some(pinned) = &metadata.pinned_duroxide_version {
+        head.pinned_version = Some([pinned.major, pinned.minor, pinned.patch]);
+    }
+    let output = metadata.output.as_deref();
+    if let Some(status) = &metadata.status {
+        head.status.clone_from(status);
+        head.completed_at = Status::ends_execution(status).then_some(now);
+        let small = output.is_none_or(|text| text.len() <= HEAD_OUTPUT_BYTES_MAX);
+        head.output = output.filter(|_| small).map(ToOwned::to_owned);
+        head.output_in_record = !small;
+    }
+    let ended = metadata.status.as_deref().is_some_and(Status::ends_execution);
+    if ended || head.output_in_record && metadata.status.is_some() {
+        head.record_written = true;
+        let record = ExecutionRecord::of(head, output, &mut plan.chunks);
+        plan.pinned.push(Op::upsert(&record).map_err(unserializable)?);
+    }
+    Ok(())
+}
+
+/// Custom status and key-values: small ones into the head, large ones into documents of their own.
+fn apply_values(plan: &mut Plan, turn: &Turn) -> Result<Vec<Op>, Refusal> {
+    let mut values: Vec<ValueDocument> = Vec::new();
+    let (instance, number) = (plan.head.instance_id.clone(), plan.head.turn);
+    let mut inline_bytes: usize = plan
+        .head
+        .kv
+        .values()
+        .flat_map(|cell| [&cell.stored, &cell.changed])
+        .filter_map(|stored| stored.as_ref()?.inline.as_ref().map(String::len))
+        .sum();
+    let mut spill = |text: &str, chunks: &mut Chunks| {
+        let id = ids::value(number, values.len());
+        let (value, chunks) = chunks.hold(text.to_owned());
+        let document = ValueDocument {
+            id: id.clone(),
+            instance_id: instance.clone(),
+            kind: kind::VALUE.to_owned(),
+            turn: number,
+            value,
+            chunks,
+        };
+        values.push(document);
+        id
+    };
+    let status = turn.history_delta.iter().rev().find_map(|event| match &event.kind {
+        EventKind::CustomStatusUpdated { status } => Some(status),
+        _ => None,
+    });
+    if let Some(status) = status {
+        let head = &mut plan.head;
+        head.custom_status_version += 1;
+        plan.deletes.extend(head.custom_status_value.take());
+        head.custom_status = None;
+        match status {
+            Some(text) if text.len() > HEAD_VALUE_BYTES_MAX => {
+                head.custom_status_value = Some(spill(text, &mut plan.chunks));
+            }
+            small => head.custom_status.clone_from(small),
+        }
+    }
+    let Plan { head, deletes, chunks, .. } = plan;
+    for change in turn.history_delta.iter().filter_map(KvChange::of) {
+        let mut store = |text: &str, updated_at: u64| {
+            if text.len() <= HEAD_VALUE_BYTES_MAX && inline_bytes + text.len() <= HEAD_VALUES_BYTES_MAX {
+                inline_bytes += text.len();
+                return Stored::inline(text, updated_at);
+            }
+            let id = spill(text, chunks);
+            Stored { inline: None, document: Some(id), bytes: text.len() as u64, updated_at }
+        };
+        documents::apply(&mut head.kv, &change, &mut store, deletes);
+    }
+    if turn.metadata.status.as_deref().is_some_and(Status::ends_execution) {
+        documents::settle(&mut head.kv, deletes);
+    }
+    // A value that was written and replaced within the turn never comes to exist.
+    values.retain(|value| {
+        let gone = deletes.iter().position(|id| *id == value.id);
+        if let Some(position) = gone {
+            deletes.swap_remove(position);
+        }
+        gone.is_none()
+    });
+    values.iter().map(|value| Op::create(value).map_err(unserializable)).collect()
+}
+
+/// Messages to the instance itself, and intents for all others.
+fn send_items(plan: &mut Plan, turn: &Turn, around: Surroundings<'_>) -> Result<Vec<Op>, Refusal> {
+    let mut ops = Vec::new();
+    for item in &turn.orchestrator_items {
+        let message = Message::new(item, None, around.clock, plan.head.last_sequence, &mut plan.chunks)
+            .map_err(unserializable)?;
+        plan.head.last_sequence = message.seq;
+        if message.instance_id == plan.head.instance_id {
+            ops.push(Op::create(&message).map_err(unserializable)?);
+            plan.messages.push(message);
+        } else {
+            let target = message.instance_id.clone();
+            ops.push(intend(plan, &target, serde_json::to_value(&message), around)?);
+        }
+    }
+    Ok(ops)
+}
+
+/// Work items, minus those that the same turn cancels.
+fn schedule_work(plan: &mut Plan, turn: &Turn, around: Surroundings<'_>) -> Result<Vec<Op>, Refusal> {
+    let mut ops = Vec::new();
+    let mut cancelled: Vec<&ScheduledActivityIdentifier> = turn.cancelled.iter().collect();
+    for item in &turn.worker_items {
+        if let WorkItem::ActivityExecute { instance, execution_id, id, .. } = item {
+            let before = cancelled.len();
+            cancelled.retain(|cancel| {
+                (&cancel.instance, cancel.execution_id, cancel.activity_id) != (instance, *execution_id, *id)
+            });
+            if cancelled.len() < before {
+                continue;
+            }
+        }
+        let work = WorkDocument::new(item, around.clock, plan.head.last_sequence, &mut plan.chunks)
+            .map_err(unserializable)?;
+        if work.instance_id == plan.head.instance_id {
+            ops.push(Op::create(&work).map_err(unserializable)?);
+            plan.works.push(work);
+        } else {
+            let target = addressee(item);
+            ops.push(intend(plan, &target, serde_json::to_value(&work), around)?);
+        }
+    }
+    for cancel in cancelled {
+        if cancel.instance == plan.head.instance_id {
+            plan.cancels.push(ids::work(cancel.execution_id, cancel.activity_id));
+        } else {
+            plan.foreign_cancels.push(cancel.clone());
+        }
+    }
+    Ok(ops)
+}
+
+fn intend(
+    plan: &mut Plan,
+    target: &str,
+    document: Result<serde_json::Value, serde_json::Error>,
+    around: Surroundings<'_>,
+) -> Result<Op, Refusal> {
+    if let Some(reason) = ids::refusal(target) {
+        return Err(Refusal::Name(reason));
+    }
+    let id = ids::intent(plan.head.turn, plan.intents.len());
+    let now = around.clock.now_ms();
+    let document = document.map_err(unserializable)?;
+    let mut intent = Intent::new(&plan.head.instance_id, &plan.head.incarnation, id, target, document, now);
+    intent.sweep_at = now + around.intent_age_ms;
+    let op = Op::create(&intent).map_err(unserializable)?;
+    plan.intents.push(intent);
+    Ok(op)
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "used as a function of map_err")]
+fn unserializable(error: serde_json::Error) -> Refusal {
+    Refusal::Unserializable(format!("A document of the turn cannot be written as JSON: {error}."))
+}
+
+/// Each lock and renewal rewrites the head, so it stays light.
+const HEAD_OUTPUT_BYTES_MAX: usize = 4 << 10;
+const HEAD_VALUE_BYTES_MAX: usize = 2 << 10;
+const HEAD_VALUES_BYTES_MAX: usize = 16 << 10;
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

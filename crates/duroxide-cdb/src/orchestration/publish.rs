@@ -1,0 +1,140 @@
+//! Finishing a commit that was bigger than one batch.
+//!
+//! Anybody may do it, several may do it at once, and each step may be repeated: a group of staged documents is
+//! published and removed in one batch, so it happens once.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use serde::Deserialize;
+
+use crate::core::{Core, decode, in_parallel};
+use crate::documents::{Chunk, Chunks, Intent, Manifest, Message, Staged, WorkDocument, ids, kind};
+use crate::error::{Fault, Trouble};
+use crate::store::{Call, Op};
+
+use super::fetch::hint;
+use super::layout::remove_if_any;
+
+/// Writes what a commit needs to find: the mark first, then the pieces and the staged groups.
+pub(crate) async fn prepare(
+    core: &Core,
+    call: Call,
+    mark: &Manifest,
+    staged: &[Staged],
+    chunks: &Chunks,
+) -> Result<(), Fault> {
+    let instance = mark.instance_id.as_str();
+    let refused = |error: serde_json::Error| Fault::refused(error.to_string());
+    core.create_own(call, instance, &Op::create(mark).map_err(refused)?).await?;
+    let mut ops = Vec::new();
+    for (index, data) in chunks.parts().iter().enumerate() {
+        let index = u32::try_from(index).unwrap_or(u32::MAX);
+        ops.push(Op::create(&Chunk::new(instance, &mark.commit, index, data)).map_err(refused)?);
+    }
+    for group in staged {
+        ops.push(Op::create(group).map_err(refused)?);
+    }
+    let writes = ops.into_iter().map(|op| -> BoxFuture<'_, Result<String, Fault>> {
+        Box::pin(async move { core.create_own(call, instance, &op).await })
+    });
+    in_parallel(WRITES_AT_ONCE, writes).await.into_iter().try_for_each(|write| write.map(drop))
+}
+
+/// Carries out what a manifest lists, then removes it. `staged` are its groups, if the caller has them.
+pub(crate) async fn publish(
+    core: &Core,
+    call: Call,
+    manifest: &Manifest,
+    staged: Option<&[Staged]>,
+) -> Result<(), Fault> {
+    let instance = manifest.instance_id.as_str();
+    for index in 0..manifest.staged {
+        let group = match staged.and_then(|groups| groups.get(index as usize)) {
+            Some(group) => Some(group.clone()),
+            None => {
+                let found =
+                    core.read_as::<Staged>(call, instance, &ids::staged(&manifest.commit, index)).await?;
+                found.map(|found| found.document)
+            }
+        };
+        if let Some(group) = group {
+            publish_group(core, call, instance, &group).await?;
+        }
+    }
+    for ids in manifest.deletes.chunks(REMOVALS_PER_BATCH) {
+        let mut ops = Vec::with_capacity(ids.len() * 2);
+        for id in ids {
+            ops.extend(remove_if_any(instance, id).map_err(|error| Fault::refused(error.to_string()))?);
+        }
+        core.patiently(call, || core.store.batch(call, instance, &ops)).await?;
+        for id in ids {
+            core.works.remove(instance, id);
+        }
+    }
+    let pieces: Vec<String> = manifest.drops.iter().flat_map(|drop| drop.ids().collect::<Vec<_>>()).collect();
+    let removals = pieces.into_iter().map(|id| -> BoxFuture<'_, Result<(), Fault>> {
+        Box::pin(async move { core.delete(call, instance, &id).await })
+    });
+    in_parallel(WRITES_AT_ONCE, removals).await.into_iter().collect::<Result<(), Fault>>()?;
+    core.delete(call, instance, &manifest.id).await
+}
+
+/// Publishes one group, unless somebody has done so already.
+async fn publish_group(core: &Core, call: Call, instance: &str, group: &Staged) -> Result<(), Fault> {
+    #[derive(Deserialize)]
+    struct Envelope {
+        id: String,
+        #[serde(rename = "type")]
+        kind: String,
+    }
+    let mut ops = Vec::with_capacity(group.documents.len() + 1);
+    let mut kinds = Vec::with_capacity(group.documents.len());
+    for document in &group.documents {
+        let envelope: Envelope = decode(document.get().as_bytes())?;
+        ops.push(Op::upsert_text(&envelope.id, document.get()));
+        kinds.push(envelope.kind);
+    }
+    ops.push(Op::delete(&group.id, None));
+    let etags = match core.patiently(call, || core.store.batch(call, instance, &ops)).await {
+        Ok(etags) => etags,
+        // The staged group is gone: another publisher, or an earlier try of this one, has done it.
+        Err(fault) if fault.trouble == Trouble::Missing => return Ok(()),
+        Err(fault) => return Err(fault),
+    };
+    let mut intents = Vec::new();
+    for ((document, kind), etag) in group.documents.iter().zip(kinds).zip(etags) {
+        let text = document.get().as_bytes();
+        match kind.as_str() {
+            kind::WORK => core.works.put(Arc::new(decode::<WorkDocument>(text)?), etag),
+            kind::MESSAGE => {
+                core.turns.hint(hint(&decode::<Message>(text)?));
+            }
+            kind::INTENT => intents.push(decode::<Intent>(text)?),
+            _ => {}
+        }
+    }
+    crate::outbox::deliver(core, call, intents).await;
+    Ok(())
+}
+
+/// Removes what an abandoned commit had prepared. Without its mark that commit can no longer happen.
+pub(crate) async fn sweep(core: &Core, call: Call, mark: &Manifest, etag: &str) -> Result<(), Fault> {
+    let instance = mark.instance_id.as_str();
+    let op = Op::delete(&mark.id, Some(etag));
+    match core.patiently(call, || core.store.write(call, instance, &op)).await {
+        Ok(_) => {}
+        // It was committed, or swept, in the meantime.
+        Err(fault) if matches!(fault.trouble, Trouble::Missing | Trouble::Changed) => return Ok(()),
+        Err(fault) => return Err(fault),
+    }
+    let staged = (0..mark.staged).map(|index| ids::staged(&mark.commit, index));
+    let chunks = (0..mark.chunks).map(|index| ids::chunk(&mark.commit, index));
+    for id in staged.chain(chunks) {
+        core.delete(call, instance, &id).await?;
+    }
+    Ok(())
+}
+
+const WRITES_AT_ONCE: usize = 8;
+const REMOVALS_PER_BATCH: usize = 50;

@@ -1,0 +1,378 @@
+//! [`CosmosDBProvider`]: one delegating line per method of the contract.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use duroxide::providers::{
+    DeleteInstanceResult, DispatcherCapabilityFilter, ExecutionInfo, ExecutionMetadata, InstanceFilter,
+    InstanceInfo, InstanceTree, OrchestrationItem, Provider, ProviderAdmin, ProviderError, PruneOptions,
+    PruneResult, QueueDepths, ScheduledActivityIdentifier, SessionFetchConfig, SystemMetrics, WorkItem,
+};
+use duroxide::{Event, SystemStats, TagFilter};
+
+use crate::bootstrap;
+use crate::config::CosmosDBProviderConfig;
+use crate::core::Core;
+use crate::documents::Forgive;
+use crate::orchestration::plan::Turn;
+use crate::outbox::OutboxFaultInjector;
+use crate::outbox::reconcile::Reconciler;
+use crate::{admin, history, orchestration, queue, session, status, work};
+
+/// The Cosmos DB storage provider of duroxide.
+///
+/// Clones share everything. Background work ends when the last clone is dropped.
+#[derive(Clone)]
+pub struct CosmosDBProvider {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    core: Arc<Core>,
+    reconciler: Reconciler,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.core.abort_tasks();
+    }
+}
+
+impl std::fmt::Debug for CosmosDBProvider {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CosmosDBProvider")
+            .field("settings", &self.inner.core.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+impl CosmosDBProvider {
+    /// Connects to an account with a key; database and the container `duroxide` are created if they are missing.
+    ///
+    /// # Errors
+    /// When the account cannot be reached, the key is wrong, or the container is not one of ours.
+    pub async fn new(endpoint: &str, key: &str, database: &str) -> Result<Self, ProviderError> {
+        Self::new_with_config(CosmosDBProviderConfig::new(endpoint, key).with_database(database)).await
+    }
+
+    /// As [`new`](Self::new), with a container name.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub async fn new_with_container(
+        endpoint: &str,
+        key: &str,
+        database: &str,
+        container: &str,
+    ) -> Result<Self, ProviderError> {
+        let config =
+            CosmosDBProviderConfig::new(endpoint, key).with_database(database).with_container(container);
+        Self::new_with_config(config).await
+    }
+
+    /// As [`new`](Self::new), with everything that can be set.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); also when a setting cannot work.
+    pub async fn new_with_config(config: CosmosDBProviderConfig) -> Result<Self, ProviderError> {
+        config.validate()?;
+        let store = bootstrap::open(&config).await?;
+        let core = Arc::new(Core::new(store, &config));
+        let reconciler = Reconciler::start(&core, config.reconciler_interval);
+        Ok(Self { inner: Arc::new(Inner { core, reconciler }) })
+    }
+
+    /// As [`new`](Self::new), with settings from the environment
+    /// (see [`CosmosDBProviderConfig::from_env`]).
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); also when a variable is missing.
+    pub async fn from_env() -> Result<Self, ProviderError> {
+        Self::new_with_config(CosmosDBProviderConfig::from_env()?).await
+    }
+
+    /// Skips immediate deliveries to other instances, so that the reconciler has to do them. For tests.
+    pub fn set_outbox_fault_injector(&mut self, injector: OutboxFaultInjector) {
+        let mut faults = self.core().outbox_faults.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        *faults = Some(injector);
+    }
+
+    /// Deletes the container and everything in it, and ends background work.
+    ///
+    /// # Errors
+    /// When the container cannot be deleted.
+    pub async fn cleanup(&self) -> Result<(), ProviderError> {
+        self.inner.reconciler.stop();
+        let core = self.core();
+        core.store.delete_container(core.call("cleanup")).await.map_err(|fault| fault.surface("cleanup", ""))
+    }
+
+    /// Messages that could never be delivered: source, target, reason.
+    ///
+    /// # Errors
+    /// When the account cannot be asked.
+    pub async fn dead_letters(&self) -> Result<Vec<crate::DeadLetterInfo>, ProviderError> {
+        crate::outbox::dead_letters(self.core()).await
+    }
+
+    fn core(&self) -> &Arc<Core> {
+        &self.inner.core
+    }
+}
+
+fn forgive(ignore_attempt: bool) -> Forgive {
+    if ignore_attempt { Forgive::ThisAttempt } else { Forgive::No }
+}
+
+#[async_trait::async_trait]
+impl Provider for CosmosDBProvider {
+    fn name(&self) -> &str {
+        "duroxide-cdb"
+    }
+
+    fn version(&self) -> &str {
+        env!("CARGO_PKG_VERSION")
+    }
+
+    async fn fetch_orchestration_item(
+        &self,
+        lock_timeout: Duration,
+        poll_timeout: Duration,
+        filter: Option<&DispatcherCapabilityFilter>,
+    ) -> Result<Option<(OrchestrationItem, String, u32)>, ProviderError> {
+        orchestration::fetch::fetch(self.core(), lock_timeout, poll_timeout, filter).await
+    }
+
+    async fn ack_orchestration_item(
+        &self,
+        lock_token: &str,
+        execution_id: u64,
+        history_delta: Vec<Event>,
+        worker_items: Vec<WorkItem>,
+        orchestrator_items: Vec<WorkItem>,
+        metadata: ExecutionMetadata,
+        cancelled_activities: Vec<ScheduledActivityIdentifier>,
+    ) -> Result<(), ProviderError> {
+        let cancelled = cancelled_activities;
+        let turn =
+            Turn { execution_id, history_delta, worker_items, orchestrator_items, metadata, cancelled };
+        orchestration::ack::ack(self.core(), lock_token, turn).await
+    }
+
+    async fn abandon_orchestration_item(
+        &self,
+        lock_token: &str,
+        delay: Option<Duration>,
+        ignore_attempt: bool,
+    ) -> Result<(), ProviderError> {
+        orchestration::lock::abandon(self.core(), lock_token, delay, forgive(ignore_attempt)).await
+    }
+
+    async fn renew_orchestration_item_lock(
+        &self,
+        token: &str,
+        extend_for: Duration,
+    ) -> Result<(), ProviderError> {
+        orchestration::lock::renew(self.core(), token, extend_for).await
+    }
+
+    async fn read(&self, instance: &str) -> Result<Vec<Event>, ProviderError> {
+        history::read(self.core(), "read", instance).await
+    }
+
+    async fn read_with_execution(
+        &self,
+        instance: &str,
+        execution_id: u64,
+    ) -> Result<Vec<Event>, ProviderError> {
+        history::read_execution(self.core(), "read_with_execution", instance, execution_id).await
+    }
+
+    async fn append_with_execution(
+        &self,
+        instance: &str,
+        execution_id: u64,
+        new_events: Vec<Event>,
+    ) -> Result<(), ProviderError> {
+        history::append(self.core(), instance, execution_id, &new_events).await
+    }
+
+    async fn enqueue_for_worker(&self, item: WorkItem) -> Result<(), ProviderError> {
+        queue::for_worker(self.core(), &item).await
+    }
+
+    async fn fetch_work_item(
+        &self,
+        lock_timeout: Duration,
+        poll_timeout: Duration,
+        session: Option<&SessionFetchConfig>,
+        tag_filter: &TagFilter,
+    ) -> Result<Option<(WorkItem, String, u32)>, ProviderError> {
+        work::fetch::fetch(self.core(), lock_timeout, poll_timeout, session, tag_filter).await
+    }
+
+    async fn ack_work_item(&self, token: &str, completion: Option<WorkItem>) -> Result<(), ProviderError> {
+        work::ack::ack(self.core(), token, completion).await
+    }
+
+    async fn renew_work_item_lock(&self, token: &str, extend_for: Duration) -> Result<(), ProviderError> {
+        work::lock::renew(self.core(), token, extend_for).await
+    }
+
+    async fn abandon_work_item(
+        &self,
+        token: &str,
+        delay: Option<Duration>,
+        ignore_attempt: bool,
+    ) -> Result<(), ProviderError> {
+        work::lock::abandon(self.core(), token, delay, forgive(ignore_attempt)).await
+    }
+
+    async fn renew_session_lock(
+        &self,
+        owner_ids: &[&str],
+        extend_for: Duration,
+        idle_timeout: Duration,
+    ) -> Result<usize, ProviderError> {
+        session::renew(self.core(), owner_ids, extend_for, idle_timeout).await
+    }
+
+    async fn cleanup_orphaned_sessions(&self, _idle_timeout: Duration) -> Result<usize, ProviderError> {
+        session::clean_up(self.core()).await
+    }
+
+    async fn enqueue_for_orchestrator(
+        &self,
+        item: WorkItem,
+        delay: Option<Duration>,
+    ) -> Result<(), ProviderError> {
+        queue::for_orchestrator(self.core(), &item, delay).await
+    }
+
+    fn as_management_capability(&self) -> Option<&dyn ProviderAdmin> {
+        Some(self)
+    }
+
+    async fn get_custom_status(
+        &self,
+        instance: &str,
+        last_seen_version: u64,
+    ) -> Result<Option<(Option<String>, u64)>, ProviderError> {
+        status::custom_status(self.core(), instance, last_seen_version).await
+    }
+
+    async fn get_kv_value(&self, instance: &str, key: &str) -> Result<Option<String>, ProviderError> {
+        status::kv_value(self.core(), instance, key).await
+    }
+
+    async fn get_kv_all_values(&self, instance: &str) -> Result<HashMap<String, String>, ProviderError> {
+        status::kv_values(self.core(), instance).await
+    }
+
+    async fn get_instance_stats(&self, instance: &str) -> Result<Option<SystemStats>, ProviderError> {
+        status::stats(self.core(), instance).await
+    }
+}
+
+#[async_trait::async_trait]
+impl ProviderAdmin for CosmosDBProvider {
+    async fn list_instances(&self) -> Result<Vec<String>, ProviderError> {
+        admin::list::instances(self.core(), None).await
+    }
+
+    async fn list_instances_by_status(&self, status: &str) -> Result<Vec<String>, ProviderError> {
+        admin::list::instances(self.core(), Some(status)).await
+    }
+
+    async fn list_executions(&self, instance: &str) -> Result<Vec<u64>, ProviderError> {
+        admin::info::executions(self.core(), instance).await
+    }
+
+    async fn read_history_with_execution_id(
+        &self,
+        instance: &str,
+        execution_id: u64,
+    ) -> Result<Vec<Event>, ProviderError> {
+        history::read_execution(self.core(), "read_history_with_execution_id", instance, execution_id).await
+    }
+
+    async fn read_history(&self, instance: &str) -> Result<Vec<Event>, ProviderError> {
+        history::read(self.core(), "read_history", instance).await
+    }
+
+    async fn latest_execution_id(&self, instance: &str) -> Result<u64, ProviderError> {
+        let call = self.core().call("latest_execution_id");
+        Ok(admin::info::existing(self.core(), call, instance).await?.current_execution_id)
+    }
+
+    async fn get_instance_info(&self, instance: &str) -> Result<InstanceInfo, ProviderError> {
+        admin::info::instance(self.core(), instance).await
+    }
+
+    async fn get_execution_info(
+        &self,
+        instance: &str,
+        execution_id: u64,
+    ) -> Result<ExecutionInfo, ProviderError> {
+        admin::info::execution(self.core(), instance, execution_id).await
+    }
+
+    async fn get_system_metrics(&self) -> Result<SystemMetrics, ProviderError> {
+        admin::metrics::system(self.core()).await
+    }
+
+    async fn get_queue_depths(&self) -> Result<QueueDepths, ProviderError> {
+        admin::metrics::queue_depths(self.core()).await
+    }
+
+    async fn list_children(&self, instance_id: &str) -> Result<Vec<String>, ProviderError> {
+        let call = self.core().call("list_children");
+        let parents = [instance_id.to_owned()];
+        let children = admin::list::children(self.core(), call, &parents).await;
+        children.map_err(|fault| fault.surface(call.operation, instance_id))
+    }
+
+    async fn get_parent_id(&self, instance_id: &str) -> Result<Option<String>, ProviderError> {
+        let call = self.core().call("get_parent_id");
+        Ok(admin::info::existing(self.core(), call, instance_id).await?.parent_instance_id)
+    }
+
+    async fn delete_instances_atomic(
+        &self,
+        ids: &[String],
+        force: bool,
+    ) -> Result<DeleteInstanceResult, ProviderError> {
+        admin::delete::instances(self.core(), ids, force).await
+    }
+
+    async fn get_instance_tree(&self, instance_id: &str) -> Result<InstanceTree, ProviderError> {
+        let call = self.core().call("get_instance_tree");
+        let all_ids = admin::list::tree(self.core(), call, instance_id).await;
+        let all_ids = all_ids.map_err(|fault| fault.surface(call.operation, instance_id))?;
+        Ok(InstanceTree { root_id: instance_id.to_owned(), all_ids })
+    }
+
+    async fn delete_instance_bulk(
+        &self,
+        filter: InstanceFilter,
+    ) -> Result<DeleteInstanceResult, ProviderError> {
+        admin::delete::bulk(self.core(), &filter).await
+    }
+
+    async fn prune_executions(
+        &self,
+        instance_id: &str,
+        options: PruneOptions,
+    ) -> Result<PruneResult, ProviderError> {
+        admin::prune::executions(self.core(), instance_id, &options).await
+    }
+
+    async fn prune_executions_bulk(
+        &self,
+        filter: InstanceFilter,
+        options: PruneOptions,
+    ) -> Result<PruneResult, ProviderError> {
+        admin::prune::bulk(self.core(), &filter, &options).await
+    }
+}

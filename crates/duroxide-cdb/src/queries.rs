@@ -1,0 +1,123 @@
+//! Every SQL text, as a constant with parameters.
+
+use serde_json::Value;
+
+/// A query: a constant text and its parameters.
+#[derive(Debug, Clone)]
+pub(crate) struct Query {
+    pub(crate) text: &'static str,
+    pub(crate) parameters: Vec<(&'static str, Value)>,
+}
+
+impl Query {
+    /// A query without parameters.
+    pub(crate) fn new(text: &'static str) -> Self {
+        Self { text, parameters: Vec::new() }
+    }
+
+    /// The same with one more parameter.
+    pub(crate) fn with(mut self, name: &'static str, value: impl Into<Value>) -> Self {
+        self.parameters.push((name, value.into()));
+        self
+    }
+}
+
+/// One partition: everything a turn needs. History only of execution `@exec` after event `@after`, values only of
+/// turns after `@turn`, messages only up to order key `@upto`.
+pub(crate) const LOAD: &str = "SELECT * FROM c WHERE c.type IN ('instance', 'deleting', 'manifest', 'kv', 'kv_delta') \
+    OR (c.type = 'orch_queue' AND c.visibleAt <= @now AND (NOT IS_DEFINED(c.seq) OR c.seq <= @upto)) \
+    OR (c.type = 'value' AND c.turn > @turn) \
+    OR (c.type = 'history' AND c.executionId = @exec AND c.eventId > @after)";
+
+/// One partition: the history of one execution after an event.
+pub(crate) const HISTORY: &str =
+    "SELECT * FROM c WHERE c.type = 'history' AND c.executionId = @exec AND c.eventId > @after";
+
+/// One partition: what the public crate kept key-values in.
+pub(crate) const LEGACY_VALUES: &str = "SELECT * FROM c WHERE c.type IN ('kv', 'kv_delta')";
+
+/// One partition: unfinished commits.
+pub(crate) const MANIFESTS: &str = "SELECT * FROM c WHERE c.type = 'manifest' AND c.committed = true";
+
+/// One partition: work items of an activity, whatever their ids.
+pub(crate) const WORK_OF_INSTANCE: &str =
+    "SELECT c.id, c.executionId, c.activityId FROM c WHERE c.type = 'worker_queue'";
+
+/// One partition: the queued messages with the ids given.
+pub(crate) const MESSAGES_BY_ID: &str =
+    "SELECT * FROM c WHERE c.type = 'orch_queue' AND ARRAY_CONTAINS(@ids, c.id)";
+
+/// One partition: the executions that have a record or history.
+pub(crate) const EXECUTIONS: &str = "SELECT c.type, c.executionId, c.status, c.completedAt, c.eventCount FROM c WHERE c.type IN ('execution', 'history')";
+
+/// One partition: documents of one execution.
+pub(crate) const EXECUTION_DOCUMENTS: &str = "SELECT c.id, c.type, c.eventCount, c.chunks FROM c WHERE c.type IN ('history', 'execution') AND c.executionId = @exec";
+
+/// One partition: everything but the head and the marks that must outlive it.
+pub(crate) const CONTENTS: &str = "SELECT c.id, c.type, c.eventCount, c.executionId FROM c \
+    WHERE NOT (c.type IN ('instance', 'deleting', 'tombstone', 'outbox_intent', 'manifest'))";
+
+/// One partition: undelivered messages to other partitions.
+pub(crate) const INTENTS: &str = "SELECT * FROM c WHERE c.type = 'outbox_intent'";
+
+/// One range: visible messages, the oldest first.
+pub(crate) const FIND_TURNS: &str = "SELECT TOP 100 c.id, c.instanceId, c.seq, c.enqueuedAt, c.visibleAt FROM c \
+    WHERE c.type = 'orch_queue' AND c.visibleAt <= @now AND c.enqueuedAt >= @from \
+    AND NOT ARRAY_CONTAINS(@known, c.instanceId) ORDER BY c.enqueuedAt";
+
+/// One range: free work items for a kind of worker, the oldest first.
+pub(crate) const FIND_WORK: &str = "SELECT TOP 100 * FROM c \
+    WHERE c.type = 'worker_queue' AND c.visibleAt <= @now AND c.enqueuedAt >= @from \
+    AND (NOT IS_NUMBER(c.lockedUntil) OR c.lockedUntil <= @now) \
+    AND (@anyTag = true OR (@untagged = true AND (NOT IS_DEFINED(c.tag) OR IS_NULL(c.tag))) OR ARRAY_CONTAINS(@tags, c.tag)) \
+    AND ((NOT IS_DEFINED(c.sessionId) OR IS_NULL(c.sessionId)) \
+         OR (@sessions = true AND NOT ARRAY_CONTAINS(@foreign, c.sessionId))) \
+    ORDER BY c.enqueuedAt";
+
+/// One range: work that its process did not finish in time.
+pub(crate) const UNFINISHED: &str = "SELECT TOP 100 * FROM c \
+    WHERE c.type IN ('outbox_intent', 'manifest', 'deleting', 'deletion') \
+    AND (NOT IS_DEFINED(c.sweepAt) OR c.sweepAt <= @now)";
+
+/// One range: ids and ages of instances.
+pub(crate) const INSTANCES: &str = "SELECT c.instanceId, c.createdAt FROM c WHERE c.type = 'instance' \
+    AND (c.started = true OR (NOT IS_DEFINED(c.formatVersion) AND c.orchestrationName != ''))";
+
+/// One range: as [`INSTANCES`], of one status.
+pub(crate) const INSTANCES_BY_STATUS: &str = "SELECT c.instanceId, c.createdAt FROM c WHERE c.type = 'instance' \
+    AND c.status = @status \
+    AND (c.started = true OR (NOT IS_DEFINED(c.formatVersion) AND c.orchestrationName != ''))";
+
+/// One range: what bulk operations choose from.
+pub(crate) const INSTANCE_FACTS: &str = "SELECT c.instanceId, c.createdAt, c.status, c.completedAt, c.updatedAt, \
+    c.parentInstanceId FROM c WHERE c.type = 'instance' \
+    AND (c.started = true OR (NOT IS_DEFINED(c.formatVersion) AND c.orchestrationName != ''))";
+
+/// One range: what is counted about each instance.
+pub(crate) const INSTANCE_COUNTS: &str = "SELECT c.status, c.executionCount, c.totalEventCount FROM c \
+    WHERE c.type = 'instance' \
+    AND (c.started = true OR (NOT IS_DEFINED(c.formatVersion) AND c.orchestrationName != ''))";
+
+/// One range: direct children of an instance.
+pub(crate) const CHILDREN: &str = "SELECT c.instanceId, c.createdAt FROM c \
+    WHERE c.type = 'instance' AND ARRAY_CONTAINS(@parents, c.parentInstanceId)";
+
+/// One range: sessions whose lock has ended.
+pub(crate) const EXPIRED_SESSIONS: &str =
+    "SELECT * FROM c WHERE c.type = 'session' AND c.lockedUntil <= @now";
+
+/// One range: whether a session has work waiting.
+pub(crate) const WORK_OF_SESSION: &str =
+    "SELECT TOP 1 c.id FROM c WHERE c.type = 'worker_queue' AND c.sessionId = @session";
+
+/// One range: counts.
+pub(crate) const COUNT_MESSAGES: &str = "SELECT VALUE COUNT(1) FROM c WHERE c.type = 'orch_queue'";
+/// One range: messages that locks hold.
+pub(crate) const HELD_MESSAGES: &str =
+    "SELECT VALUE c.heldCount FROM c WHERE c.type = 'instance' AND c.heldCount > 0";
+/// One range: unlocked work items.
+pub(crate) const COUNT_WORK: &str =
+    "SELECT VALUE COUNT(1) FROM c WHERE c.type = 'worker_queue' AND NOT IS_STRING(c.lockToken)";
+
+/// One range: dead letters.
+pub(crate) const DEAD_LETTERS: &str = "SELECT * FROM c WHERE c.type = 'dead_letter'";

@@ -1,0 +1,109 @@
+//! Enqueueing: one write, recognised when it is repeated.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use duroxide::providers::{ProviderError, WorkItem};
+
+use crate::clock::millis;
+use crate::core::Core;
+use crate::documents::{Chunks, Manifest, Message, WorkDocument, addressee, ids};
+use crate::error::{Fault, Trouble};
+use crate::orchestration::fetch::hint;
+use crate::orchestration::layout::PREPARING_MS;
+use crate::orchestration::publish;
+use crate::store::{Call, Op};
+
+/// Enqueues a message for an instance.
+pub(crate) async fn for_orchestrator(
+    core: &Core,
+    item: &WorkItem,
+    delay: Option<Duration>,
+) -> Result<(), ProviderError> {
+    const OPERATION: &str = "enqueue_for_orchestrator";
+    let call = core.call(OPERATION);
+    let instance = addressable(OPERATION, item)?;
+    let surface = |fault: Fault| fault.surface(OPERATION, &instance);
+    let mut chunks = Chunks::new(&uuid::Uuid::new_v4().simple().to_string());
+    let message = Message::new(item, delay.map(millis), &core.clock, 0, &mut chunks)
+        .and_then(|message| Ok((Op::create(&message)?, message)));
+    let (op, message) = message.map_err(|error| surface(Fault::refused(error.to_string())))?;
+    match put(core, call, &instance, op, &chunks).await {
+        // The id is this call's own: an earlier try arrived.
+        Err(fault) if fault.trouble == Trouble::Exists => {}
+        outcome => {
+            outcome.map_err(surface)?;
+        }
+    }
+    core.turns.hint(hint(&message));
+    Ok(())
+}
+
+/// Enqueues a work item.
+pub(crate) async fn for_worker(core: &Core, item: &WorkItem) -> Result<(), ProviderError> {
+    const OPERATION: &str = "enqueue_for_worker";
+    let call = core.call(OPERATION);
+    let instance = addressable(OPERATION, item)?;
+    let surface = |fault: Fault| fault.surface(OPERATION, &instance);
+    let refused = |error: serde_json::Error| surface(Fault::refused(error.to_string()));
+    let mut chunks = Chunks::new(&uuid::Uuid::new_v4().simple().to_string());
+    let mut work = WorkDocument::new(item, &core.clock, 0, &mut chunks).map_err(refused)?;
+    work.nonce = Some(uuid::Uuid::new_v4().simple().to_string());
+    let op = Op::create(&work).map_err(refused)?;
+    let etag = match put(core, call, &instance, op, &chunks).await {
+        Err(fault) if fault.trouble == Trouble::Exists => {
+            // Another item has the deterministic id, or this one arrived without an answer.
+            let found = core.read_as::<WorkDocument>(call, &instance, &work.id).await.map_err(surface)?;
+            match found {
+                Some(found) if found.document.nonce == work.nonce => found.etag,
+                _ => {
+                    work.id = ids::another_work(&work.id);
+                    let op = Op::create(&work).map_err(refused)?;
+                    put(core, call, &instance, op, &chunks).await.map_err(surface)?
+                }
+            }
+        }
+        outcome => outcome.map_err(surface)?,
+    };
+    core.works.put(Arc::new(work), etag);
+    Ok(())
+}
+
+fn addressable(operation: &str, item: &WorkItem) -> Result<String, ProviderError> {
+    let instance = addressee(item);
+    match ids::refusal(&instance) {
+        Some(reason) => Err(ProviderError::permanent(operation, reason)),
+        None => Ok(instance),
+    }
+}
+
+/// Writes a document, and before it the pieces of its text if it has any.
+pub(crate) async fn put(
+    core: &Core,
+    call: Call,
+    partition: &str,
+    op: Op,
+    chunks: &Chunks,
+) -> Result<String, Fault> {
+    let parts = chunks.parts().len();
+    if parts == 0 {
+        return core.create(call, partition, &op).await;
+    }
+    let mark = Manifest::prepared(partition, chunks.commit(), 0, parts, core.clock.now_ms() + PREPARING_MS);
+    publish::prepare(core, call, &mark, &[], chunks).await?;
+    let ops = [op, Op::delete(&mark.id, None)];
+    let mut unsure = false;
+    let mut backoff = crate::core::Backoff::default();
+    loop {
+        let fault = match core.store.batch(call, partition, &ops).await {
+            Ok(mut etags) => return Ok(etags.swap_remove(0)),
+            Err(fault) => fault,
+        };
+        unsure |= fault.may_have_been_applied;
+        match fault.trouble {
+            Trouble::Missing | Trouble::Exists if unsure => return Ok(String::new()),
+            Trouble::Transient if backoff.wait(call, &fault).await => {}
+            _ => return Err(fault),
+        }
+    }
+}

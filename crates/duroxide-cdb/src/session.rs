@@ -1,0 +1,240 @@
+//! Sessions: one owner each, over all instances.
+//!
+//! A session is claimed before its item, so that losing the item leaves nothing wrong. What this process owns is kept
+//! in memory: taking a further item of it needs no request until half its lock is over.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use duroxide::providers::{ProviderError, SessionFetchConfig};
+use futures::future::BoxFuture;
+use serde::Deserialize;
+
+use crate::clock::millis;
+use crate::core::{Core, decode, in_parallel};
+use crate::documents::{Session, Tagged, ids};
+use crate::error::{Fault, Trouble};
+use crate::queries::{self, Query};
+use crate::store::{Call, Op};
+
+/// What this process knows about sessions.
+#[derive(Debug, Default)]
+pub(crate) struct Sessions {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    owned: HashMap<String, Tagged<Session>>,
+    /// Sessions of other owners and when their locks end.
+    foreign: HashMap<String, u64>,
+}
+
+impl Sessions {
+    /// Whether an owner may try to take items of a session.
+    pub(crate) fn may_have(&self, session: &str, owner: &str, now: u64) -> bool {
+        let state = self.lock();
+        if let Some(owned) = state.owned.get(session)
+            && owned.document.locked_until > now
+        {
+            return owned.document.owner_id == owner;
+        }
+        state.foreign.get(session).is_none_or(|until| *until <= now)
+    }
+
+    /// Sessions whose items a search need not return.
+    pub(crate) fn foreign(&self, now: u64, limit: usize) -> Vec<String> {
+        let state = self.lock();
+        let held = state.foreign.iter().filter(|(_, until)| **until > now);
+        held.map(|(session, _)| session.clone()).take(limit).collect()
+    }
+
+    /// Notes activity in a session this process owns.
+    pub(crate) fn touch(&self, session: &str, now: u64) {
+        if let Some(owned) = self.lock().owned.get_mut(session)
+            && owned.document.locked_until > now
+        {
+            owned.document.last_activity = now;
+        }
+    }
+
+    /// Makes an owner the owner of a session. False if somebody else is.
+    pub(crate) async fn claim(
+        &self,
+        core: &Core,
+        call: Call,
+        session: &str,
+        config: &SessionFetchConfig,
+    ) -> Result<bool, Fault> {
+        let partition = ids::session_partition(session);
+        for _ in 0..CLAIMS_MAX {
+            let now = core.clock.now_ms();
+            let until = now + millis(config.lock_timeout);
+            let known = self.lock().owned.get(session).cloned();
+            let known = known.filter(|known| {
+                known.document.owner_id == config.owner_id && known.document.locked_until > now
+            });
+            if let Some(known) = &known {
+                self.touch(session, now);
+                if known.document.locked_until >= now + millis(config.lock_timeout) / 2 {
+                    return Ok(true);
+                }
+            }
+            let current = match known {
+                Some(known) => Some(known),
+                None => core.read_as::<Session>(call, &partition, ids::SESSION).await?,
+            };
+            let mut claimed = Session::claimed(session, &config.owner_id, until, now);
+            let etag = match &current {
+                Some(other)
+                    if other.document.owner_id != config.owner_id && other.document.locked_until > now =>
+                {
+                    self.lock().foreign.insert(session.to_owned(), other.document.locked_until);
+                    return Ok(false);
+                }
+                Some(current) => {
+                    claimed.created_at = current.document.created_at;
+                    if current.document.owner_id == config.owner_id {
+                        claimed.locked_until = until.max(current.document.locked_until);
+                    }
+                    Some(current.etag.as_str())
+                }
+                None => None,
+            };
+            match write(core, call, &claimed, etag).await {
+                Ok(etag) => {
+                    let mut state = self.lock();
+                    state.foreign.remove(session);
+                    state.owned.insert(session.to_owned(), Tagged { document: claimed, etag });
+                    return Ok(true);
+                }
+                Err(fault) if raced(&fault) => {
+                    self.lock().owned.remove(session);
+                }
+                Err(fault) => return Err(fault),
+            }
+        }
+        Ok(false)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn raced(fault: &Fault) -> bool {
+    matches!(fault.trouble, Trouble::Changed | Trouble::Exists | Trouble::Missing)
+}
+
+async fn write(core: &Core, call: Call, session: &Session, etag: Option<&str>) -> Result<String, Fault> {
+    let op = match etag {
+        Some(etag) => Op::replace(&session.id, session, Some(etag)),
+        None => Op::create(session),
+    };
+    let op = op.map_err(|error| Fault::refused(error.to_string()))?;
+    core.patiently(call, || core.store.write(call, &session.instance_id, &op)).await
+}
+
+/// Makes the locks of the owners' sessions last longer, unless they are idle. Returns how many it did.
+pub(crate) async fn renew(
+    core: &Core,
+    owners: &[&str],
+    extend_for: Duration,
+    idle_timeout: Duration,
+) -> Result<usize, ProviderError> {
+    const OPERATION: &str = "renew_session_lock";
+    let now = core.clock.now_ms();
+    let due: Vec<String> = {
+        let state = core.sessions.lock();
+        let alive = state.owned.values().map(|owned| &owned.document).filter(|session| {
+            owners.contains(&session.owner_id.as_str())
+                && session.locked_until > now
+                && session.last_activity.saturating_add(millis(idle_timeout)) > now
+        });
+        alive.map(|session| session.session_id.clone()).collect()
+    };
+    let renewals = due.into_iter().map(|session| -> BoxFuture<'_, Result<bool, Fault>> {
+        Box::pin(async move { renew_one(core, core.call(OPERATION), &session, extend_for).await })
+    });
+    let mut renewed = 0;
+    for outcome in in_parallel(RENEWALS_AT_ONCE, renewals).await {
+        match outcome {
+            Ok(done) => renewed += usize::from(done),
+            Err(fault) => return Err(fault.surface(OPERATION, "")),
+        }
+    }
+    Ok(renewed)
+}
+
+async fn renew_one(core: &Core, call: Call, session: &str, extend_for: Duration) -> Result<bool, Fault> {
+    for _ in 0..CLAIMS_MAX {
+        let now = core.clock.now_ms();
+        let owned = core.sessions.lock().owned.get(session).cloned();
+        let Some(mut owned) = owned.filter(|owned| owned.document.locked_until > now) else {
+            return Ok(false);
+        };
+        owned.document.locked_until = owned.document.locked_until.max(now + millis(extend_for));
+        match write(core, call, &owned.document, Some(&owned.etag)).await {
+            Ok(etag) => {
+                owned.etag = etag;
+                core.sessions.lock().owned.insert(session.to_owned(), owned);
+                return Ok(true);
+            }
+            Err(fault) if raced(&fault) => {
+                // Perhaps an unanswered write of our own: the document tells.
+                let found = core.read_as::<Session>(call, &owned.document.instance_id, ids::SESSION).await?;
+                let mut state = core.sessions.lock();
+                match found {
+                    Some(found) if found.document.owner_id == owned.document.owner_id => {
+                        state.owned.insert(session.to_owned(), found);
+                    }
+                    _ => {
+                        state.owned.remove(session);
+                        return Ok(false);
+                    }
+                }
+            }
+            Err(fault) => return Err(fault),
+        }
+    }
+    Ok(false)
+}
+
+/// Removes sessions whose lock has ended and that have no work waiting.
+pub(crate) async fn clean_up(core: &Core) -> Result<usize, ProviderError> {
+    const OPERATION: &str = "cleanup_orphaned_sessions";
+    #[derive(Deserialize)]
+    struct Row {
+        #[serde(flatten)]
+        session: Session,
+        #[serde(rename = "_etag")]
+        etag: String,
+    }
+    let call = core.call(OPERATION);
+    let surface = |fault: Fault| fault.surface(OPERATION, "");
+    let query = Query::new(queries::EXPIRED_SESSIONS).with("@now", core.clock.now_ms());
+    let rows = core.store.query_all(call, &query).await.map_err(surface)?;
+    let mut removed = 0;
+    for row in rows {
+        let row: Row = decode(row.get().as_bytes()).map_err(surface)?;
+        let waiting = Query::new(queries::WORK_OF_SESSION).with("@session", row.session.session_id.as_str());
+        if !core.store.query_all(call, &waiting).await.map_err(surface)?.is_empty() {
+            continue;
+        }
+        let op = Op::delete(&row.session.id, Some(&row.etag));
+        match core.patiently(call, || core.store.write(call, &row.session.instance_id, &op)).await {
+            Ok(_) => {
+                removed += 1;
+                core.sessions.lock().owned.remove(&row.session.session_id);
+            }
+            // Claimed again, or removed by somebody else: not ours to count.
+            Err(fault) if raced(&fault) => {}
+            Err(fault) => return Err(surface(fault)),
+        }
+    }
+    Ok(removed)
+}
+
+const CLAIMS_MAX: usize = 4;
+const RENEWALS_AT_ONCE: usize = 16;

@@ -1,0 +1,99 @@
+//! Dispatch slots: which part of the key space an instance is in.
+//!
+//! A slot is the top eight bits of the effective partition key, so the 256 slots are 256 contiguous key ranges and
+//! the number is the same for every build of every program. Slots are affinity only; safety is the head's ETag.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use cosmos_wire::epk::Epk;
+use cosmos_wire::partition_key::{Component, Definition, PartitionKey};
+
+/// The slot of an instance.
+pub(crate) fn of(instance: &str) -> u8 {
+    static DEFINITION: OnceLock<Definition> = OnceLock::new();
+    let definition =
+        DEFINITION.get_or_init(|| Definition::hash("/instanceId").expect("a constant path is valid"));
+    let key = PartitionKey::new(vec![Component::String(instance.to_owned())]);
+    let place = Epk::of(&key, definition);
+    // Version 2 hashes leave the two top bits of the first byte zero.
+    match place.as_bytes() {
+        [first, second, ..] => (first << 2) | (second >> 6),
+        _ => 0,
+    }
+}
+
+/// Who looks after which slots. Holding a slot is a preference: anybody may take work that is old enough.
+pub trait LeaseProvider: Send + Sync {
+    /// The slots the caller should look after now.
+    fn slots_for(&self, caller: &str) -> Vec<RangeInclusive<u8>>;
+    /// Gives the caller's slots back.
+    fn release(&self, caller: &str);
+}
+
+/// Divides the slots among the callers of this process in contiguous, equal parts.
+#[derive(Debug, Default)]
+pub struct InMemoryLeaseProvider {
+    callers: Mutex<BTreeMap<String, ()>>,
+}
+
+impl InMemoryLeaseProvider {
+    /// No callers yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+impl LeaseProvider for InMemoryLeaseProvider {
+    fn slots_for(&self, caller: &str) -> Vec<RangeInclusive<u8>> {
+        let mut callers = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
+        callers.entry(caller.to_owned()).or_default();
+        let total = callers.len();
+        let index = callers.keys().position(|name| name == caller).unwrap_or(0);
+        let bound = |position: usize| position * SLOTS / total;
+        let (first, end) = (bound(index), bound(index + 1));
+        if first == end {
+            return Vec::new();
+        }
+        let slot = |number: usize| u8::try_from(number).unwrap_or(u8::MAX);
+        vec![slot(first)..=slot(end - 1)]
+    }
+
+    fn release(&self, caller: &str) {
+        self.callers.lock().unwrap_or_else(PoisonError::into_inner).remove(caller);
+    }
+}
+
+const SLOTS: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_is_stable_and_spread() {
+        assert_eq!(of("order-1"), of("order-1"));
+        let distinct: std::collections::BTreeSet<u8> = (0..4000).map(|n| of(&format!("i{n}"))).collect();
+        assert_eq!(distinct.len(), SLOTS);
+    }
+
+    #[test]
+    fn the_live_callers_share_all_slots_whatever_their_number() {
+        let leases = InMemoryLeaseProvider::new();
+        for callers in 1..=7 {
+            let name = |n: usize| format!("caller-{n}");
+            for n in 0..callers {
+                leases.slots_for(&name(n));
+            }
+            let covered: usize =
+                (0..callers).flat_map(|n| leases.slots_for(&name(n))).map(|range| range.count()).sum();
+            assert_eq!(covered, SLOTS, "{callers} callers");
+        }
+        leases.release("caller-0");
+        let covered: usize =
+            (1..7).flat_map(|n| leases.slots_for(&format!("caller-{n}"))).map(|range| range.count()).sum();
+        assert_eq!(covered, SLOTS);
+    }
+}

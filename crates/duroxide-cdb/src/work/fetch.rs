@@ -1,0 +1,280 @@
+//! Fetching a work item: candidate, session, lock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use duroxide::TagFilter;
+use duroxide::providers::{ProviderError, SessionFetchConfig, WorkItem};
+use serde::Deserialize;
+
+use crate::clock::millis;
+use crate::core::{Backoff, Core, WorkLease, decode};
+use crate::documents::{Tagged, WorkDocument};
+use crate::error::{Fault, Trouble};
+use crate::finder::{Pace, WorkCandidate, WorkQuestion};
+use crate::orchestration::load;
+use crate::queries::{self, Query};
+use crate::store::{Call, Op};
+use crate::token::Token;
+
+const OPERATION: &str = "fetch_work_item";
+
+type Fetched = (WorkItem, String, u32);
+
+/// Fetches the next work item, waiting up to `poll_timeout` for one.
+pub(crate) async fn fetch(
+    core: &Core,
+    lock_timeout: Duration,
+    poll_timeout: Duration,
+    session: Option<&SessionFetchConfig>,
+    tags: &TagFilter,
+) -> Result<Option<Fetched>, ProviderError> {
+    let Some(lane) = lane_of(tags, session.is_some()) else { return Ok(None) };
+    let pace = core.work_pace(&lane);
+    let begun = core.clock.instant();
+    let deadline = begun + poll_timeout;
+    let may_have = |id: &str| {
+        session.is_some_and(|session| core.sessions.may_have(id, &session.owner_id, core.clock.now_ms()))
+    };
+    let question = WorkQuestion { tags, sessions: session.map(|_| &may_have as _) };
+    let mut searched = false;
+    let mut trouble = None;
+    loop {
+        let changed = core.works.changed();
+        let overdue = pace.due().is_none_or(|due| due <= core.clock.instant());
+        if overdue && (!poll_timeout.is_zero() || !searched) {
+            searched = true;
+            trouble = search(core, &pace, begun, session.is_some(), tags).await.err();
+        }
+        while let Some(candidate) = core.works.take(core.clock.now_ms(), question) {
+            let call = core.quick_call(OPERATION);
+            if let Some(fetched) = attempt(core, call, candidate, lock_timeout, session).await {
+                return Ok(Some(fetched));
+            }
+        }
+        if !searched && poll_timeout.is_zero() {
+            searched = true;
+            trouble = search(core, &pace, begun, session.is_some(), tags).await.err();
+            continue;
+        }
+        let now = core.clock.instant();
+        if now >= deadline {
+            return trouble.map_or(Ok(None), |fault| Err(fault.surface(OPERATION, "")));
+        }
+        let mut wake = deadline.min(pace.due().unwrap_or(now));
+        let now_ms = core.clock.now_ms();
+        if let Some(at) = core.works.next_at(now_ms, question) {
+            wake = wake.min(now + Duration::from_millis(at.saturating_sub(now_ms).max(1)));
+        }
+        tokio::select! {
+            () = changed => {}
+            () = tokio::time::sleep_until(wake) => {}
+        }
+    }
+}
+
+/// Names the kind of worker, so that those that ask the same share one search. `None` asks for nothing.
+fn lane_of(tags: &TagFilter, sessions: bool) -> Option<String> {
+    let sorted = |set: &std::collections::HashSet<String>| {
+        let mut names: Vec<&str> = set.iter().map(String::as_str).collect();
+        names.sort_unstable();
+        names.join("\u{1f}")
+    };
+    let tags = match tags {
+        TagFilter::None => return None,
+        TagFilter::DefaultOnly => "default".to_owned(),
+        TagFilter::Any => "any".to_owned(),
+        TagFilter::Tags(set) if set.is_empty() => return None,
+        TagFilter::Tags(set) => format!("tags:{}", sorted(set)),
+        TagFilter::DefaultAnd(set) => format!("default+tags:{}", sorted(set)),
+    };
+    Some(format!("{tags}/{sessions}"))
+}
+
+/// Tries one candidate. Trouble with it is its own: others are not held up.
+async fn attempt(
+    core: &Core,
+    call: Call,
+    candidate: WorkCandidate,
+    lock_timeout: Duration,
+    session: Option<&SessionFetchConfig>,
+) -> Option<Fetched> {
+    let document = Arc::clone(&candidate.item.document);
+    let now = core.clock.now_ms();
+    let item = match work_item(core, call, &document).await {
+        Ok(item) => item,
+        Err(fault) => {
+            tracing::warn!(instance = document.instance_id, id = document.id, %fault, "a work item cannot be read");
+            let rest = if fault.is_transient() { TROUBLE_REST_MS } else { UNREADABLE_REST_MS };
+            candidate.rest_until(now + rest);
+            return None;
+        }
+    };
+    if let (Some(id), Some(session)) = (&document.session_id, session) {
+        match core.sessions.claim(core, call, id, session).await {
+            Ok(true) => {}
+            // Owned by somebody else: the finder will not offer its items until that ends.
+            Ok(false) => return None,
+            Err(fault) => {
+                tracing::warn!(session = id, %fault, "cannot claim this session now");
+                candidate.rest_until(now + TROUBLE_REST_MS);
+                return None;
+            }
+        }
+    }
+    let token = Token::work(&document.instance_id, &document.id);
+    match claim(core, call, candidate, &token, lock_timeout).await {
+        Ok(locked) => {
+            let locked = locked?;
+            let attempts = locked.document.attempt_count;
+            let ends = core.call_until(OPERATION, locked.document.locked_until.unwrap_or(0)).deadline;
+            let lease = WorkLease { item: tokio::sync::Mutex::new(locked) };
+            core.work_leases.put(token.secret(), Arc::new(lease), ends);
+            Some((item, token.to_string(), attempts))
+        }
+        Err(fault) => {
+            tracing::warn!(instance = document.instance_id, %fault, "cannot lock a work item of this instance now");
+            None
+        }
+    }
+}
+
+/// The work item a document holds.
+pub(crate) async fn work_item(core: &Core, call: Call, document: &WorkDocument) -> Result<WorkItem, Fault> {
+    match &document.chunks {
+        None => decode(document.work_item.as_bytes()),
+        Some(chunks) => decode(load::join(core, call, &document.instance_id, chunks).await?.as_bytes()),
+    }
+}
+
+/// Locks the candidate's document. `None`: it was taken, completed or cancelled meanwhile.
+async fn claim(
+    core: &Core,
+    call: Call,
+    candidate: WorkCandidate,
+    token: &Token,
+    timeout: Duration,
+) -> Result<Option<Tagged<Arc<WorkDocument>>>, Fault> {
+    let mut locked = WorkDocument::clone(&candidate.item.document);
+    locked.attempt_count += 1;
+    locked.lock_token = Some(token.secret().to_owned());
+    let mut backoff = Backoff::default();
+    loop {
+        let until = core.clock.now_ms() + millis(timeout);
+        locked.locked_until = Some(until);
+        let op = Op::replace(&locked.id, &locked, Some(&candidate.item.etag))
+            .map_err(|error| Fault::refused(error.to_string()))?;
+        let fault = match core.store.write(call, &locked.instance_id, &op).await {
+            Ok(etag) => {
+                let document = Arc::new(locked);
+                candidate.update(Arc::clone(&document), etag.clone());
+                return Ok((until > core.clock.now_ms()).then_some(Tagged { document, etag }));
+            }
+            Err(fault) => fault,
+        };
+        if fault.trouble == Trouble::Changed || fault.may_have_been_applied {
+            let found = core.read_as::<WorkDocument>(call, &locked.instance_id, &locked.id).await?;
+            let Some(found) = found.filter(|found| found.document.kind == crate::documents::kind::WORK)
+            else {
+                candidate.remove();
+                return Ok(None);
+            };
+            let ours = found.document.lock_token.as_deref() == Some(token.secret());
+            let unchanged = found.etag == candidate.item.etag;
+            if !unchanged {
+                let document = Arc::new(found.document);
+                candidate.update(Arc::clone(&document), found.etag.clone());
+                return Ok(ours.then_some(Tagged { document, etag: found.etag }));
+            }
+        }
+        match fault.trouble {
+            Trouble::Missing => {
+                candidate.remove();
+                return Ok(None);
+            }
+            Trouble::Transient | Trouble::Changed if backoff.wait(call, &fault).await => {}
+            _ => {
+                candidate.rest_until(core.clock.now_ms() + TROUBLE_REST_MS);
+                return Err(fault);
+            }
+        }
+    }
+}
+
+/// Searches every range for free work items of a kind.
+async fn search(
+    core: &Core,
+    pace: &Pace,
+    since: tokio::time::Instant,
+    sessions: bool,
+    tags: &TagFilter,
+) -> Result<(), Fault> {
+    #[derive(Deserialize)]
+    struct Row {
+        #[serde(flatten)]
+        document: WorkDocument,
+        #[serde(rename = "_etag")]
+        etag: String,
+    }
+    let Some(_searching) = pace.enter(since).await else { return Ok(()) };
+    let from = pace.begin(core.clock.instant());
+    let call = core.quick_call(OPERATION);
+    let names = match tags {
+        TagFilter::Tags(set) | TagFilter::DefaultAnd(set) => set.iter().cloned().collect(),
+        TagFilter::DefaultOnly | TagFilter::Any | TagFilter::None => Vec::new(),
+    };
+    let now = core.clock.now_ms();
+    let query = Query::new(queries::FIND_WORK)
+        .with("@now", now)
+        .with("@from", from)
+        .with("@anyTag", matches!(tags, TagFilter::Any))
+        .with("@untagged", matches!(tags, TagFilter::DefaultOnly | TagFilter::DefaultAnd(_)))
+        .with("@tags", names)
+        .with("@sessions", sessions)
+        .with("@foreign", core.sessions.foreign(now, FOREIGN_MAX));
+    let mut found = false;
+    let mut cursor = 0;
+    let mut failed = None;
+    for page in core.store.query_ranges(call, &query).await {
+        let page = match page {
+            Ok(page) => page,
+            Err(fault) => {
+                failed = Some(fault);
+                continue;
+            }
+        };
+        let full = page.more || page.rows.len() >= PAGE_ROWS;
+        let mut last = 0;
+        for row in page.rows {
+            let row: Row = decode(row.get().as_bytes())?;
+            last = row.document.enqueued_at;
+            found |= core.works.found(Arc::new(row.document), row.etag);
+        }
+        if full {
+            let next = if last == from { last + 1 } else { last };
+            cursor = if cursor == 0 { next } else { next.min(cursor) };
+        }
+    }
+    pace.end(core.clock.instant(), found, cursor);
+    failed.map_or(Ok(()), Err)
+}
+
+const PAGE_ROWS: usize = 100;
+const FOREIGN_MAX: usize = 256;
+const TROUBLE_REST_MS: u64 = 250;
+const UNREADABLE_REST_MS: u64 = 30_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_that_ask_the_same_share_a_lane() {
+        let a = lane_of(&TagFilter::tags(["x", "y"]), true);
+        assert_eq!(a, lane_of(&TagFilter::tags(["y", "x"]), true));
+        assert_ne!(a, lane_of(&TagFilter::tags(["y", "x"]), false));
+        assert_ne!(a, lane_of(&TagFilter::default_and(["x", "y"]), true));
+        assert_eq!(lane_of(&TagFilter::None, true), None);
+        assert_eq!(lane_of(&TagFilter::Tags(std::collections::HashSet::new()), true), None);
+    }
+}
