@@ -69,16 +69,21 @@ impl Target {
         otherwise: impl FnOnce() -> Result<Place, Problem>,
     ) -> Result<Self, Problem> {
         let find = |suffix: &str| {
-            ["COSMOS", "COSMOSDB"]
-                .into_iter()
-                .find_map(|prefix| environment(&format!("{prefix}_{suffix}")).filter(|value| !value.is_empty()))
+            ["COSMOS", "COSMOSDB"].into_iter().find_map(|prefix| {
+                environment(&format!("{prefix}_{suffix}")).filter(|value| !value.is_empty())
+            })
         };
         let place = match (&args.data, args.endpoint.clone().or_else(|| find("ENDPOINT"))) {
             (Some(folder), _) => Place::Folder(folder.clone()),
             (None, Some(endpoint)) => {
-                let key = args.key.clone().or_else(|| find("KEY")).or_else(|| emulator_key(&endpoint)).ok_or_else(
-                    || Problem::Usage(format!("there is no key for {endpoint}: set COSMOS_KEY, or give --key")),
-                )?;
+                let key =
+                    args.key.clone().or_else(|| find("KEY")).or_else(|| emulator_key(&endpoint)).ok_or_else(
+                        || {
+                            Problem::Usage(format!(
+                                "there is no key for {endpoint}: set COSMOS_KEY, or give --key"
+                            ))
+                        },
+                    )?;
                 Place::Account { endpoint, key }
             }
             (None, None) => otherwise()?,
@@ -153,11 +158,16 @@ impl Connection {
         let emulator = embedded(&target.place, if_missing)?;
         let (endpoint, key) = match (&target.place, &emulator) {
             (Place::Account { endpoint, key }, _) => (endpoint.clone(), key.clone()),
-            (Place::Folder(_) | Place::Memory, Some(emulator)) => (emulator.endpoint(), emulator.key().to_owned()),
-            (Place::Folder(_) | Place::Memory, None) => unreachable!("embedded() starts one for every such place"),
+            (Place::Folder(_) | Place::Memory, Some(emulator)) => {
+                (emulator.endpoint(), emulator.key().to_owned())
+            }
+            (Place::Folder(_) | Place::Memory, None) => {
+                unreachable!("embedded() starts one for every such place")
+            }
         };
-        let credential = Credential::key(&key)
-            .map_err(|error| Problem::Usage(format!("the key cannot be one of an account: {}", error.message())))?;
+        let credential = Credential::key(&key).map_err(|error| {
+            Problem::Usage(format!("the key cannot be one of an account: {}", error.message()))
+        })?;
         let timeouts = Timeouts { operation: OPERATION_TIMEOUT, ..Timeouts::default() };
         let driver = Driver::builder(&endpoint, credential)
             .application_name("cdb")
@@ -183,7 +193,7 @@ impl Connection {
     }
 
     /// The provider of an operating command: it does what it is told and sweeps nothing by itself.
-    pub(crate) async fn provider(&self) -> anyhow::Result<Arc<CosmosDBProvider>> {
+    pub(crate) async fn provider(&self) -> anyhow::Result<Arc<dyn Provider>> {
         self.provider_with(|config| config.reconciler_interval = NO_SWEEP).await
     }
 
@@ -191,7 +201,7 @@ impl Connection {
     pub(crate) async fn provider_with(
         &self,
         adjust: impl FnOnce(&mut CosmosDBProviderConfig),
-    ) -> anyhow::Result<Arc<CosmosDBProvider>> {
+    ) -> anyhow::Result<Arc<dyn Provider>> {
         let mut config = CosmosDBProviderConfig::new(&self.endpoint, &self.key)
             .with_database(&self.target.database)
             .with_container(&self.target.container);
@@ -242,7 +252,9 @@ fn embedded(place: &Place, if_missing: IfMissing) -> anyhow::Result<Option<Emula
         Place::Folder(path) => {
             if if_missing == IfMissing::Refuse && !path.is_dir() {
                 let path = path.display();
-                return Err(Problem::Missing(format!("there is no folder {path}: `cdb demo --data {path}` makes one")))?;
+                return Err(Problem::Missing(format!(
+                    "there is no folder {path}: `cdb demo --data {path}` makes one"
+                )))?;
             }
             // A demo survives a killed process either way; waiting for the disk would only slow it down.
             Store::Folder { path: path.clone(), fsync: Fsync::Off }
@@ -298,8 +310,9 @@ mod tests {
     use super::*;
 
     fn resolve(args: &ConnectionArgs, environment: &[(&str, &str)]) -> Result<Target, Problem> {
-        let lookup =
-            |name: &str| environment.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
+        let lookup = |name: &str| {
+            environment.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+        };
         Target::resolve(args, lookup, || Err(no_place()))
     }
 
@@ -310,7 +323,8 @@ mod tests {
         let target = resolve(&ConnectionArgs::default(), &environment).unwrap();
         assert!(target.place == Place::Account { endpoint: "https://a.test".into(), key: "a2V5".into() });
         assert_eq!((target.database.as_str(), target.container.as_str()), ("duroxide", "flows"));
-        let args = ConnectionArgs { data: Some("x".into()), container: Some("c d".into()), ..Default::default() };
+        let args =
+            ConnectionArgs { data: Some("x".into()), container: Some("c d".into()), ..Default::default() };
         let target = resolve(&args, &environment).unwrap();
         assert!(target.place == Place::Folder("x".into()));
         assert_eq!(target.options(), "--data x --container 'c d'");

@@ -31,7 +31,9 @@ impl Documents {
     pub(crate) async fn query_all<T: DeserializeOwned>(&self, query: Query) -> anyhow::Result<Vec<T>> {
         let mut rows = Vec::new();
         for range in self.ranges().await? {
-            rows.append(&mut self.container.query(query.clone(), range, QueryOptions::default()).collect().await?);
+            rows.append(
+                &mut self.container.query(query.clone(), range, QueryOptions::default()).collect().await?,
+            );
         }
         Ok(rows)
     }
@@ -47,7 +49,11 @@ impl Documents {
     }
 
     /// Rows of a query in one instance's partition.
-    pub(crate) async fn query<T: DeserializeOwned>(&self, partition: &str, query: Query) -> anyhow::Result<Vec<T>> {
+    pub(crate) async fn query<T: DeserializeOwned>(
+        &self,
+        partition: &str,
+        query: Query,
+    ) -> anyhow::Result<Vec<T>> {
         let scope = Scope::PartitionKey(PartitionKey::from(partition));
         Ok(self.container.query(query, scope, QueryOptions::default()).collect().await?)
     }
@@ -59,7 +65,8 @@ impl Documents {
 
     /// Whether listings show an instance with this id.
     pub(crate) async fn is_instance(&self, partition: &str) -> anyhow::Result<bool> {
-        let heads: Vec<Head> = self.query(partition, Query::new("SELECT * FROM c WHERE c.type = 'instance'")).await?;
+        let heads: Vec<Head> =
+            self.query(partition, Query::new("SELECT * FROM c WHERE c.type = 'instance'")).await?;
         Ok(heads.iter().any(Head::is_visible))
     }
 
@@ -78,7 +85,13 @@ impl Documents {
     }
 
     /// Replaces a document that still has this ETag.
-    pub(crate) async fn replace(&self, partition: &str, id: &str, document: &Value, etag: &str) -> anyhow::Result<Written> {
+    pub(crate) async fn replace(
+        &self,
+        partition: &str,
+        id: &str,
+        document: &Value,
+        etag: &str,
+    ) -> anyhow::Result<Written> {
         let options = ItemOptions::default().with_if_match(etag);
         written(self.container.replace_item(partition, id, document, options).await)
     }

@@ -26,9 +26,26 @@ pub(crate) mod kind {
     pub(crate) const DEAD_LETTER: &str = "dead_letter";
     pub(crate) const DELETION: &str = "deletion";
     /// Every type there is: fsck reports others.
-    pub(crate) const ALL: [&str; 18] = [
-        INSTANCE, DELETING, EXECUTION, HISTORY, MESSAGE, WORK, INTENT, MANIFEST, STAGED, VALUE, CHUNK, SESSION,
-        DEAD_LETTER, DELETION, "tombstone", "kv", "kv_delta", "lease",
+    pub(crate) const ALL: [&str; 19] = [
+        INSTANCE,
+        DELETING,
+        EXECUTION,
+        HISTORY,
+        MESSAGE,
+        WORK,
+        INTENT,
+        MANIFEST,
+        STAGED,
+        VALUE,
+        CHUNK,
+        SESSION,
+        DEAD_LETTER,
+        DELETION,
+        "tombstone",
+        "kv",
+        "kv_delta",
+        "lease",
+        "format",
     ];
 }
 
@@ -71,7 +88,8 @@ pub(crate) struct Head {
 impl Head {
     /// Whether listings show it.
     pub(crate) fn is_visible(&self) -> bool {
-        self.kind == kind::INSTANCE && (self.started || (self.is_legacy() && !self.orchestration_name.is_empty()))
+        self.kind == kind::INSTANCE
+            && (self.started || (self.is_legacy() && !self.orchestration_name.is_empty()))
     }
 
     /// Whether the public crate wrote it.
@@ -281,7 +299,8 @@ mod tests {
     #[test]
     fn messages_are_told_in_words() {
         let queued = |item: Value| Queued { work_item: item.to_string(), ..Queued::default() };
-        let start = queued(json!({"StartOrchestration": {"instance": "a", "orchestration": "Bake", "input": ""}}));
+        let start =
+            queued(json!({"StartOrchestration": {"instance": "a", "orchestration": "Bake", "input": ""}}));
         assert_eq!(start.describe(), "start of Bake");
         let raised = queued(json!({"ExternalRaised": {"instance": "a", "name": "yes", "data": ""}}));
         assert_eq!(raised.describe(), "event \"yes\"");

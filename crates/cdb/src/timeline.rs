@@ -95,7 +95,15 @@ fn begun(instance: &str, event: &Event) -> Option<Span> {
         }
         _ => return None,
     };
-    Some(Span { id: event.event_id, kind, name, began_ms: event.timestamp_ms, ended_ms: None, end: End::Open, due_ms })
+    Some(Span {
+        id: event.event_id,
+        kind,
+        name,
+        began_ms: event.timestamp_ms,
+        ended_ms: None,
+        end: End::Open,
+        due_ms,
+    })
 }
 
 fn ending(event: &Event) -> Option<End> {
@@ -126,11 +134,12 @@ fn is_ended_by(span: &Span, event: &Event) -> bool {
     match (&event.kind, event.source_event_id) {
         (_, Some(source)) => span.id == source,
         (EventKind::ExternalEvent { name, .. }, None) => span.kind == SpanKind::Event && span.name == *name,
-        (EventKind::QueueEventDelivered { name, .. }, None) => span.kind == SpanKind::Queue && span.name == *name,
+        (EventKind::QueueEventDelivered { name, .. }, None) => {
+            span.kind == SpanKind::Queue && span.name == *name
+        }
         _ => false,
     }
 }
-
 
 /// Spans as lines of bars between `from_ms` and `to_ms`, `columns` wide.
 pub(crate) fn draw(spans: &[Span], from_ms: u64, to_ms: u64, columns: usize, style: Style) -> Vec<String> {
@@ -196,7 +205,11 @@ mod tests {
                 5,
                 None,
                 1000,
-                EventKind::SubOrchestrationScheduled { name: "r".into(), instance: "sub::5".into(), input: "".into() },
+                EventKind::SubOrchestrationScheduled {
+                    name: "r".into(),
+                    instance: "sub::5".into(),
+                    input: "".into(),
+                },
             ),
             event(6, Some(2), 1500, EventKind::ActivityCompleted { result: "loaf".into() }),
             event(7, None, 2000, EventKind::ExternalEvent { name: "yes".into(), data: "Anna".into() }),

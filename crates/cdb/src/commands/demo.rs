@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use clap::Args;
@@ -11,6 +11,7 @@ use duroxide::runtime::{Runtime, RuntimeOptions};
 use duroxide::{Client, OrchestrationStatus};
 use serde_json::json;
 
+use crate::clock::now_ms;
 use crate::context::{Connection, ConnectionArgs, DEMO_FOLDER, IfMissing, Place, Target};
 use crate::demo::bakery::{self, SCENARIOS};
 use crate::demo::board::{Board, Origin, Phase, Row};
@@ -54,11 +55,11 @@ const EXAMPLES: &str = "Examples:
   cdb demo --pace 2000            slowly, with time to press Ctrl-C
   COSMOS_ENDPOINT=https://NAME.documents.azure.com:443/ COSMOS_KEY=... cdb demo   on a real account";
 
-
 /// Runs the demo.
 pub(crate) async fn run(args: &DemoArgs) -> anyhow::Result<()> {
     let mut interrupt = Interrupt::listen().context("cannot listen for signals")?;
-    let target = Target::resolve(&args.connection, |name| std::env::var(name).ok(), || Ok(default_place(args)))?;
+    let target =
+        Target::resolve(&args.connection, |name| std::env::var(name).ok(), || Ok(default_place(args)))?;
     let output = Output::new(args.json);
     let connection = Connection::open_target(target, IfMissing::Create).await?;
     let outcome = Demo::open(&connection, output, args).await?.conduct(&mut interrupt).await;
@@ -264,8 +265,7 @@ fn greet(connection: &Connection, output: Output, past: &Past, number: u32) -> a
     };
     output.line(&format!("{} on {place}", output.style.bold(&format!("The bakery, run {number},"))))?;
     if let Some(last) = &past.last {
-        let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis());
-        let when = ago(last.last_moved_ms, u64::try_from(now_ms).unwrap_or(u64::MAX));
+        let when = ago(last.last_moved_ms, now_ms());
         let done = last.rows.iter().filter(|row| row.origin == Origin::Earlier).count();
         output.line(&format!(
             "Still there from before: {} instances of {} runs; run {} last moved {when}, {done} of its {} workflows done.",
@@ -283,8 +283,11 @@ fn greet(connection: &Connection, output: Output, past: &Past, number: u32) -> a
 }
 
 fn failures(rows: &[Row]) -> anyhow::Result<()> {
-    let failed: Vec<&str> =
-        rows.iter().filter(|row| matches!(row.phase, Phase::Failed(_))).map(|row| row.instance.as_str()).collect();
+    let failed: Vec<&str> = rows
+        .iter()
+        .filter(|row| matches!(row.phase, Phase::Failed(_)))
+        .map(|row| row.instance.as_str())
+        .collect();
     if failed.is_empty() { Ok(()) } else { anyhow::bail!("these workflows failed: {}", failed.join(", ")) }
 }
 
@@ -305,8 +308,12 @@ fn summary_table(rows: &[Row], costs: Option<&Costs>, took_ms: u64) -> Table {
     for row in rows {
         let (requests, units) = cells(costs.map(|costs| costs.of(&row.instance)));
         let (result, paint): (String, fn(usize) -> fn(Style, &str) -> String) = match &row.phase {
-            Phase::Completed(result) => (result.clone(), |index| if index == 0 { Style::good } else { |_, text| text.to_owned() }),
-            Phase::Failed(result) => (result.clone(), |index| if index == 0 { Style::bad } else { |_, text| text.to_owned() }),
+            Phase::Completed(result) => {
+                (result.clone(), |index| if index == 0 { Style::good } else { |_, text| text.to_owned() })
+            }
+            Phase::Failed(result) => {
+                (result.clone(), |index| if index == 0 { Style::bad } else { |_, text| text.to_owned() })
+            }
             Phase::Waiting | Phase::Running | Phase::Returned => ("not done".to_owned(), |_| Style::warn),
         };
         let time = u64::try_from(row.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -330,7 +337,15 @@ fn summary_table(rows: &[Row], costs: Option<&Costs>, took_ms: u64) -> Table {
     }
     let (requests, units) = cells(costs.map(Costs::shared));
     let blank = String::new;
-    table.row(["(shared)".into(), "finding work, sessions".into(), blank(), blank(), blank(), requests, units]);
+    table.row([
+        "(shared)".into(),
+        "finding work, sessions".into(),
+        blank(),
+        blank(),
+        blank(),
+        requests,
+        units,
+    ]);
     table.rule();
     let (requests, units) = cells(costs.map(Costs::total));
     let steps: usize = rows.iter().map(|row| row.scenario.steps).sum();

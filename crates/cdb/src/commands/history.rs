@@ -112,7 +112,8 @@ mod tests {
 
     #[test]
     fn events_are_told_by_their_stored_form() {
-        let event = Event::with_event_id(3, "a", 1, Some(2), EventKind::ActivityCompleted { result: "loaf".into() });
+        let event =
+            Event::with_event_id(3, "a", 1, Some(2), EventKind::ActivityCompleted { result: "loaf".into() });
         assert_eq!(describe(&event).unwrap(), ("ActivityCompleted".to_owned(), "result=loaf".to_owned()));
     }
 }

@@ -70,7 +70,7 @@ async fn look(connection: &Connection, args: &ShowArgs) -> anyhow::Result<Portra
         return Err(absence(connection, id).await?);
     }
     let info = client.get_instance_info(id).await?;
-    let status = duroxide::providers::Provider::get_custom_status(&*provider, id, 0).await?;
+    let status = provider.get_custom_status(id, 0).await?;
     let mut executions = Vec::new();
     for execution in client.list_executions(id).await? {
         executions.push(client.get_execution_info(id, execution).await?);
@@ -94,7 +94,15 @@ async fn look(connection: &Connection, args: &ShowArgs) -> anyhow::Result<Portra
     let mut kv: Vec<(String, String)> = client.get_kv_all_values(id).await?.into_iter().collect();
     kv.sort();
     let events = client.read_execution_history(id, execution).await?;
-    Ok(Portrait { info, custom_status: status.and_then(|(text, _)| text), executions, children, kv, execution, events })
+    Ok(Portrait {
+        info,
+        custom_status: status.and_then(|(text, _)| text),
+        executions,
+        children,
+        kv,
+        execution,
+        events,
+    })
 }
 
 /// Why an instance cannot be shown: nothing is there, or nothing has begun.
@@ -117,22 +125,42 @@ impl Portrait {
         let style = output.style;
         let now = now_ms();
         let info = &self.info;
-        let version = if info.orchestration_version.is_empty() { String::new() } else { format!(" {}", info.orchestration_version) };
+        let version = if info.orchestration_version.is_empty() {
+            String::new()
+        } else {
+            format!(" {}", info.orchestration_version)
+        };
         output.line(&format!(
             "{}  {}  {}{version}",
             style.bold(&info.instance_id),
             style.status(&info.status),
             info.orchestration_name
         ))?;
-        let mut fact = |name: &str, text: &str| output.line(&format!("  {} {text}", style.dim(&format!("{name:<9}"))));
+        let fact =
+            |name: &str, text: &str| output.line(&format!("  {} {text}", style.dim(&format!("{name:<9}"))));
         let lived = span(info.updated_at.saturating_sub(info.created_at));
         fact("created", &format!("{} UTC ({})", utc(info.created_at), ago(info.created_at, now)))?;
-        fact("moved", &format!("{} UTC ({}), {lived} after its creation", utc(info.updated_at), ago(info.updated_at, now)))?;
+        fact(
+            "moved",
+            &format!(
+                "{} UTC ({}), {lived} after its creation",
+                utc(info.updated_at),
+                ago(info.updated_at, now)
+            ),
+        )?;
         if let Some(parent) = &info.parent_instance_id {
             fact("parent", parent)?;
         }
         for child in &self.children {
-            fact("child", &format!("{}  {}  {}", child.instance_id, style.status(&child.status), child.orchestration_name))?;
+            fact(
+                "child",
+                &format!(
+                    "{}  {}  {}",
+                    child.instance_id,
+                    style.status(&child.status),
+                    child.orchestration_name
+                ),
+            )?;
         }
         if let Some(text) = &self.custom_status {
             fact("custom", text)?;
@@ -153,7 +181,9 @@ impl Portrait {
 
     /// A terminal shows the start of a long text; a file gets all of it.
     fn cut(&self, output: Output, text: &str) -> String {
-        output.columns.map_or_else(|| text.to_owned(), |columns| clip(text, columns.saturating_sub(14).max(20)))
+        output
+            .columns
+            .map_or_else(|| text.to_owned(), |columns| clip(text, columns.saturating_sub(14).max(20)))
     }
 
     fn execution_table(&self) -> Table {

@@ -78,7 +78,8 @@ fn lines(family: &BTreeMap<String, InstanceInfo>, root: &str, output: Output) ->
         ));
         let children = children(family, id);
         for (index, child) in children.iter().enumerate().rev() {
-            let (mark, bar) = if index + 1 == children.len() { ("└─ ", "   ") } else { ("├─ ", "│  ") };
+            let (mark, bar) =
+                if index + 1 == children.len() { ("└─ ", "   ") } else { ("├─ ", "│  ") };
             open.push((&child.instance_id, format!("{below}{bar}"), format!("{below}{mark}")));
         }
     }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duroxide::runtime::registry::ActivityRegistry;
-use duroxide::{ActivityContext, BackoffStrategy, Either2, OrchestrationContext, OrchestrationRegistry, RetryPolicy};
+use duroxide::{
+    ActivityContext, BackoffStrategy, Either2, OrchestrationContext, OrchestrationRegistry, RetryPolicy,
+};
 
 use super::board::Board;
 
@@ -118,7 +120,10 @@ pub(crate) fn orchestrations(board: &Arc<Board>, unit: Duration) -> Orchestratio
 fn watched<F, R>(
     board: &Arc<Board>,
     workflow: F,
-) -> impl Fn(OrchestrationContext, String) -> std::pin::Pin<Box<dyn Future<Output = Result<String, String>> + Send>>
+) -> impl Fn(
+    OrchestrationContext,
+    String,
+) -> std::pin::Pin<Box<dyn Future<Output = Result<String, String>> + Send>>
 + Send
 + Sync
 + 'static
@@ -144,8 +149,8 @@ async fn order(context: OrchestrationContext, what: String) -> Result<String, St
     context.set_custom_status("reserving");
     let reserved = context.schedule_activity("Reserve", what.as_str()).await?;
     context.set_custom_status("charging");
-    let retry =
-        RetryPolicy::new(CHARGE_ATTEMPTS).with_backoff(BackoffStrategy::Fixed { delay: Duration::from_millis(200) });
+    let retry = RetryPolicy::new(CHARGE_ATTEMPTS)
+        .with_backoff(BackoffStrategy::Fixed { delay: Duration::from_millis(200) });
     context.schedule_activity_with_retry("Charge", reserved, retry).await?;
     context.set_custom_status("shipping");
     context.schedule_activity("Ship", what).await
@@ -159,7 +164,8 @@ async fn bake(context: OrchestrationContext, count: String) -> Result<String, St
 }
 
 async fn deliver(context: OrchestrationContext, districts: String) -> Result<String, String> {
-    let routes = districts.split(',').map(|district| context.schedule_sub_orchestration("route", district)).collect();
+    let routes =
+        districts.split(',').map(|district| context.schedule_sub_orchestration("route", district)).collect();
     let done = context.join(routes).await.into_iter().collect::<Result<Vec<_>, _>>()?;
     Ok(done.join(", "))
 }

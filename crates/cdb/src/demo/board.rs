@@ -81,7 +81,12 @@ impl Phase {
 
 impl Row {
     /// A workflow that starts now.
-    pub(crate) fn new(instance: String, scenario: &'static Scenario, origin: Origin, steps_before: usize) -> Self {
+    pub(crate) fn new(
+        instance: String,
+        scenario: &'static Scenario,
+        origin: Origin,
+        steps_before: usize,
+    ) -> Self {
         Self {
             instance,
             scenario,
@@ -186,7 +191,8 @@ mod tests {
 
     #[test]
     fn steps_of_children_count_for_the_parent() {
-        let board = Board::new(vec![Row::new("bakery-1-deliver".to_owned(), &SCENARIOS[2], Origin::Started, 0)]);
+        let board =
+            Board::new(vec![Row::new("bakery-1-deliver".to_owned(), &SCENARIOS[2], Origin::Started, 0)]);
         board.step_done("bakery-1-deliver::sub::2");
         board.step_done("bakery-1-other");
         assert_eq!(board.rows()[0].steps_done(), 1);

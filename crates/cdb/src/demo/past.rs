@@ -53,7 +53,12 @@ impl Past {
 }
 
 impl Run {
-    async fn read(client: &Client, number: u32, stored: &[&'static Scenario], ids: &[String]) -> anyhow::Result<Self> {
+    async fn read(
+        client: &Client,
+        number: u32,
+        stored: &[&'static Scenario],
+        ids: &[String],
+    ) -> anyhow::Result<Self> {
         let mut rows = Vec::new();
         let mut last_moved_ms = 0;
         for scenario in &SCENARIOS {
@@ -72,7 +77,8 @@ impl Run {
             };
             let mut row = if phase.has_ended() {
                 let mut row = Row::new(instance, scenario, Origin::Earlier, scenario.steps);
-                row.took = Some(std::time::Duration::from_millis(info.updated_at.saturating_sub(info.created_at)));
+                row.took =
+                    Some(std::time::Duration::from_millis(info.updated_at.saturating_sub(info.created_at)));
                 row
             } else {
                 let steps = steps_done(client, &instance, ids).await?;
@@ -98,7 +104,10 @@ async fn steps_done(client: &Client, instance: &str, ids: &[String]) -> anyhow::
     for id in family {
         for execution in client.list_executions(id).await? {
             let events = client.read_execution_history(id, execution).await?;
-            steps += events.iter().filter(|event| matches!(event.kind, EventKind::ActivityCompleted { .. })).count();
+            steps += events
+                .iter()
+                .filter(|event| matches!(event.kind, EventKind::ActivityCompleted { .. }))
+                .count();
         }
     }
     Ok(steps)

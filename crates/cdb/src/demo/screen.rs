@@ -101,7 +101,9 @@ fn sentence(row: &Row, before: Option<&Written>) -> Option<String> {
         (Phase::Waiting, Origin::Continued) => {
             Some(format!("continues, {} of {steps} steps are done already", row.steps_before))
         }
-        (Phase::Running, _) if row.steps_now > 0 => Some(format!("step {} of {steps} done", row.steps_done())),
+        (Phase::Running, _) if row.steps_now > 0 => {
+            Some(format!("step {} of {steps} done", row.steps_done()))
+        }
         (Phase::Running, _) => Some(format!("running ({})", row.scenario.shows)),
         (Phase::Waiting | Phase::Returned, _) => None,
     }

@@ -78,6 +78,9 @@ pub(crate) fn say(text: &str) {
 
 /// Columns of the terminal, or what terminals had when they were paper.
 pub(crate) fn terminal_columns() -> usize {
-    let told = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok()).filter(|columns| *columns >= 20);
-    told.or_else(|| terminal_size::terminal_size().map(|(width, _)| usize::from(width.0))).unwrap_or(80).max(20)
+    let told =
+        std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok()).filter(|columns| *columns >= 20);
+    told.or_else(|| terminal_size::terminal_size().map(|(width, _)| usize::from(width.0)))
+        .unwrap_or(80)
+        .max(20)
 }

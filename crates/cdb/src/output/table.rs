@@ -53,9 +53,14 @@ impl Table {
     }
 
     /// Adds a row; `paint` colours it cell by cell.
-    pub(crate) fn row_with<const N: usize>(&mut self, cells: [String; N], paint: fn(usize) -> fn(Style, &str) -> String) {
+    pub(crate) fn row_with<const N: usize>(
+        &mut self,
+        cells: [String; N],
+        paint: fn(usize) -> fn(Style, &str) -> String,
+    ) {
         let cells = cells.into_iter().enumerate();
-        self.rows.push(cells.map(|(index, text)| Cell { text: one_line(&text), paint: paint(index) }).collect());
+        self.rows
+            .push(cells.map(|(index, text)| Cell { text: one_line(&text), paint: paint(index) }).collect());
     }
 
     /// Adds a row without colours.
@@ -77,8 +82,11 @@ impl Table {
     pub(crate) fn lines(&self, limit: Option<usize>, style: Style) -> Vec<String> {
         let widths = self.widths(limit);
         let total = widths.iter().sum::<usize>() + GAP.len() * widths.len().saturating_sub(1);
-        let titles: Vec<Cell> =
-            self.columns.iter().map(|column| Cell { text: column.title.to_owned(), paint: Style::dim }).collect();
+        let titles: Vec<Cell> = self
+            .columns
+            .iter()
+            .map(|column| Cell { text: column.title.to_owned(), paint: Style::dim })
+            .collect();
         let mut lines = vec![self.line(&titles, &widths, style)];
         for (index, row) in self.rows.iter().enumerate() {
             if self.rules.contains(&index) {

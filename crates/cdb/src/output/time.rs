@@ -125,14 +125,22 @@ mod tests {
         assert_eq!(parse_span("90s"), Ok(Duration::from_secs(90)));
         assert_eq!(parse_span("7d"), Ok(Duration::from_secs(7 * 86_400)));
         assert_eq!(parse_moment("2s", 5000), Ok(3000));
-        for wrong in ["", "s", "5", "5 s", "5w", "-5s", "99999999999999999999d", "2026-13-01", "2026-11-15T25:00"] {
+        for wrong in
+            ["", "s", "5", "5 s", "5w", "-5s", "99999999999999999999d", "2026-13-01", "2026-11-15T25:00"]
+        {
             assert!(parse_moment(wrong, 0).is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn spans_have_the_units_that_matter() {
-        let cases = [(7, "7 ms"), (1900, "1.9 s"), (61_000, "1 m 01 s"), (7_260_000, "2 h 01 m"), (90_000_000, "1 d 01 h")];
+        let cases = [
+            (7, "7 ms"),
+            (1900, "1.9 s"),
+            (61_000, "1 m 01 s"),
+            (7_260_000, "2 h 01 m"),
+            (90_000_000, "1 d 01 h"),
+        ];
         for (ms, text) in cases {
             assert_eq!(span(ms), text);
         }
