@@ -29,7 +29,13 @@ use crate::exit::CODES;
 #[command(name = "cdb", version, about, max_term_width = 100, after_help = CODES)]
 pub(crate) struct Args {
     /// What to log to standard error, as `level` or `module=level` separated by commas.
-    #[arg(long, global = true, env = "CDB_LOG", default_value = "warn", value_name = "FILTER")]
+    #[arg(
+        long,
+        global = true,
+        env = "CDB_LOG",
+        default_value = "warn,duroxide=error",
+        value_name = "FILTER"
+    )]
     pub(crate) log: String,
 
     #[command(subcommand)]

@@ -254,7 +254,8 @@ fn embedded(place: &Place, if_missing: IfMissing) -> anyhow::Result<Option<Emula
                 let path = path.display();
                 return Err(Problem::Missing(format!(
                     "there is no folder {path}: `cdb demo --data {path}` makes one"
-                )))?;
+                ))
+                .into());
             }
             // A demo survives a killed process either way; waiting for the disk would only slow it down.
             Store::Folder { path: path.clone(), fsync: Fsync::Off }

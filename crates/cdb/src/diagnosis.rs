@@ -383,14 +383,14 @@ mod tests {
         }
     }
 
-    fn head(more: Value) -> Value {
+    fn head(more: &Value) -> Value {
         let mut head = json!({"id": "a:instance", "instanceId": "a", "type": "instance", "formatVersion": 2,
             "started": true, "status": "Running", "orchestrationName": "Bake", "currentExecutionId": 1});
         head.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         head
     }
 
-    fn work(more: Value) -> Value {
+    fn work(more: &Value) -> Value {
         let mut item = json!({"id": "work:1:1", "instanceId": "a", "type": "worker_queue", "activityId": 1,
             "executionId": 1, "visibleAt": NOW - 60_000, "enqueuedAt": NOW - 60_000, "attemptCount": 0,
             "workItem": "{}"});
@@ -414,7 +414,7 @@ mod tests {
 
     #[test]
     fn an_activity_nobody_takes_is_stuck() {
-        let (level, text) = first(&evidence(vec![head(json!({})), work(json!({}))], vec![bake()]));
+        let (level, text) = first(&evidence(vec![head(&json!({})), work(&json!({}))], vec![bake()]));
         assert_eq!(
             (level, text.as_str()),
             (Level::Stuck, "activity Bake (#1) is queued since 1 m 00 s ago, 0 attempts")
@@ -423,21 +423,22 @@ mod tests {
 
     #[test]
     fn an_activity_that_is_being_run_is_not_stuck() {
-        let locked = work(json!({"lockToken": "t", "lockedUntil": NOW + 5000, "attemptCount": 2}));
-        let (level, text) = first(&evidence(vec![head(json!({})), locked], vec![bake()]));
+        let locked = work(&json!({"lockToken": "t", "lockedUntil": NOW + 5000, "attemptCount": 2}));
+        let (level, text) = first(&evidence(vec![head(&json!({})), locked], vec![bake()]));
         assert_eq!(level, Level::Waiting);
         assert!(text.contains("being run by a worker, 2 attempts, lock until in 5.0 s"), "{text}");
     }
 
     #[test]
     fn an_activity_without_an_item_or_a_result_is_lost() {
-        let (level, text) = first(&evidence(vec![head(json!({}))], vec![bake()]));
+        let (level, text) = first(&evidence(vec![head(&json!({}))], vec![bake()]));
         assert!(level == Level::Stuck && text.ends_with("it was lost"), "{text}");
     }
 
     #[test]
     fn a_foreign_session_explains_the_wait() {
-        let mut evidence = evidence(vec![head(json!({})), work(json!({"sessionId": "oven"}))], vec![bake()]);
+        let mut evidence =
+            evidence(vec![head(&json!({})), work(&json!({"sessionId": "oven"}))], vec![bake()]);
         evidence.sessions.push(("oven".to_owned(), "node-7".to_owned(), NOW + 3000));
         let (level, text) = first(&evidence);
         assert!(level == Level::Waiting && text.contains("only node-7 may run it"), "{text}");
@@ -450,7 +451,7 @@ mod tests {
             EventKind::ExternalSubscribed { name: "yes".into() },
             EventKind::QueueSubscribed { name: "orders".into() },
         ];
-        let findings = diagnose(&evidence(vec![head(json!({}))], kinds));
+        let findings = diagnose(&evidence(vec![head(&json!({}))], kinds));
         let texts: Vec<&str> = findings.iter().map(|finding| finding.text.as_str()).collect();
         assert_eq!(texts[0], "timer #1 fires in 1 m 30 s");
         assert_eq!(texts[1], "it waits for the event \"yes\", since 1 m 00 s ago");
@@ -463,7 +464,7 @@ mod tests {
     fn the_lock_holder_and_what_it_holds_are_named() {
         let message = json!({"id": "m", "instanceId": "a", "type": "orch_queue", "visibleAt": NOW - 20_000,
             "workItem": json!({"ActivityCompleted": {"instance": "a", "id": 1}}).to_string()});
-        let head = head(json!({"lockToken": "t", "lockedUntil": NOW + 2000, "lockOwner": "node-1",
+        let head = head(&json!({"lockToken": "t", "lockedUntil": NOW + 2000, "lockOwner": "node-1",
             "batch": [{"id": "m", "n": 3}]}));
         let findings = diagnose(&evidence(vec![head, message], vec![bake()]));
         let texts: Vec<&str> = findings.iter().map(|finding| finding.text.as_str()).collect();
@@ -480,7 +481,7 @@ mod tests {
         }];
         let intent = json!({"id": "intent:1:0", "instanceId": "a", "type": "outbox_intent",
             "targetInstanceId": "a::sub::1", "createdAt": NOW - 30_000, "attemptCount": 4});
-        let mut evidence = evidence(vec![head(json!({})), intent], kinds);
+        let mut evidence = evidence(vec![head(&json!({})), intent], kinds);
         evidence.dead_letters.push(DeadLetter { reason: "too large".into(), ..DeadLetter::default() });
         let texts: Vec<String> = diagnose(&evidence).into_iter().map(|finding| finding.text).collect();
         assert!(texts[0].contains("to a::sub::1 is undelivered since 30.0 s ago, 4 attempts"), "{texts:?}");
@@ -493,9 +494,9 @@ mod tests {
 
     #[test]
     fn an_instance_that_waits_for_nothing_has_lost_something() {
-        let (level, text) = first(&evidence(vec![head(json!({}))], vec![]));
+        let (level, text) = first(&evidence(vec![head(&json!({}))], vec![]));
         assert_eq!((level, text.as_str()), (Level::Stuck, "it waits for nothing and nothing waits for it"));
-        let (level, _) = first(&evidence(vec![head(json!({"status": "Completed"}))], vec![]));
+        let (level, _) = first(&evidence(vec![head(&json!({"status": "Completed"}))], vec![]));
         assert_eq!(level, Level::Fine);
     }
 }

@@ -20,6 +20,7 @@ mod progress;
 mod stress;
 mod timeline;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -77,7 +78,12 @@ async fn dispatch(command: &Command) -> anyhow::Result<()> {
 /// Logs of the libraries, by the usual filter syntax.
 fn log_to_stderr(filter: &str) {
     let filter = tracing_subscriber::EnvFilter::new(filter);
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let is_terminal = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(is_terminal)
+        .with_writer(std::io::stderr)
+        .init();
 }
 
 /// The demo's activities sleep; two threads are plenty.

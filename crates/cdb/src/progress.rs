@@ -1,6 +1,7 @@
 //! Progress on standard error: one line drawn over on a terminal, a line now and then elsewhere.
 
 use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
 
 use crate::output::{clip, terminal_columns};
 
@@ -10,13 +11,13 @@ pub(crate) struct Progress {
     total: u64,
     done: u64,
     is_terminal: bool,
-    told: u64,
+    told: Instant,
 }
 
 impl Progress {
     /// Nothing done of `total`.
     pub(crate) fn new(total: u64) -> Self {
-        Self { total, done: 0, is_terminal: io::stderr().is_terminal(), told: 0 }
+        Self { total, done: 0, is_terminal: io::stderr().is_terminal(), told: Instant::now() }
     }
 
     /// One more is done.
@@ -33,8 +34,8 @@ impl Progress {
             let line = clip(&format!("{bar} {done}/{} {what}", self.total), terminal_columns() - 1);
             let _ = write!(io::stderr(), "\r\u{1b}[K{line}");
             let _ = io::stderr().flush();
-        } else if self.tenths() > self.told || done == 1 {
-            self.told = self.tenths();
+        } else if self.told.elapsed() >= TELL_EVERY {
+            self.told = Instant::now();
             let _ = writeln!(io::stderr(), "{done} of {}: {what}", self.total);
         }
     }
@@ -42,10 +43,6 @@ impl Progress {
     /// How much is done.
     pub(crate) fn done(&self) -> u64 {
         self.done
-    }
-
-    fn tenths(&self) -> u64 {
-        self.done * 10 / self.total.max(1)
     }
 }
 
@@ -58,3 +55,5 @@ impl Drop for Progress {
 }
 
 const BAR: usize = 24;
+/// How often a log hears of it.
+const TELL_EVERY: Duration = Duration::from_secs(1);

@@ -145,7 +145,7 @@ fn is_ended_by(span: &Span, event: &Event) -> bool {
 pub(crate) fn draw(spans: &[Span], from_ms: u64, to_ms: u64, columns: usize, style: Style) -> Vec<String> {
     let label = |span: &Span| format!("{:>4} {:<8} {}", span.id, span.kind.word(), span.name);
     let label_room = spans.iter().map(|span| width(&label(span))).max().unwrap_or(0).min(columns / 3).max(20);
-    let bar_room = columns.saturating_sub(label_room + TIME_ROOM + 4).clamp(10, 60);
+    let bar_room = columns.saturating_sub(label_room + TIME_ROOM + 4 + NOTE_ROOM).clamp(10, 60);
     let note_room = columns.saturating_sub(label_room + bar_room + TIME_ROOM + 4);
     let total = to_ms.saturating_sub(from_ms).max(1);
     let column = |ms: u64| {
@@ -161,7 +161,9 @@ pub(crate) fn draw(spans: &[Span], from_ms: u64, to_ms: u64, columns: usize, sty
             let (bar, note) = match &row.end {
                 End::Open => (style.busy(&bar), style.busy("goes on")),
                 End::Done(result) => (style.good(&bar), clip(&one_line(result), note_room)),
-                End::Failed(error) => (style.bad(&bar), style.bad(&clip(&one_line(error), note_room))),
+                End::Failed(error) => {
+                    (style.bad(&bar), style.bad(&clip(&format!("✘ {}", one_line(error)), note_room)))
+                }
                 End::Cancelled => (style.dim(&bar), style.dim("cancelled")),
             };
             let name = clip(&label(row), label_room);
@@ -179,6 +181,8 @@ fn one_line(text: &str) -> String {
 }
 
 const TIME_ROOM: usize = 9;
+/// Least room for what came of it.
+const NOTE_ROOM: usize = 16;
 
 #[cfg(test)]
 mod tests {
@@ -224,7 +228,10 @@ mod tests {
         assert_eq!(ends, [(2, Some(1500)), (3, None), (4, Some(2000)), (5, None)]);
         assert_eq!(spans[1].name, "1 m 00 s");
         assert_eq!(spans[2].end, End::Done("Anna".to_owned()));
-        assert_eq!(open("a", &history()).iter().map(|span| span.name.as_str()).last(), Some("a::sub::5"));
+        assert_eq!(
+            open("a", &history()).iter().map(|span| span.name.as_str()).next_back(),
+            Some("a::sub::5")
+        );
     }
 
     #[test]

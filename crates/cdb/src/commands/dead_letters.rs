@@ -9,7 +9,7 @@ use crate::context::{Connection, ConnectionArgs};
 use crate::documents::{Documents, Written};
 use crate::exit::Problem;
 use crate::model::DeadLetter;
-use crate::output::{Column, Output, Table, ago, say};
+use crate::output::{Column, Output, Table, ago, plural, say};
 
 /// Look at messages that could never be delivered, send them again or drop them.
 #[derive(Debug, Args)]
@@ -186,7 +186,7 @@ async fn change(args: &SomeArgs, change: Change) -> anyhow::Result<()> {
         Change::Requeue => "sent again",
         Change::Drop => "dropped",
     };
-    say(&format!("{done} dead letter{} {what}", if done == 1 { "" } else { "s" }));
+    say(&format!("{} {what}", plural(done, "dead letter")));
     Ok(())
 }
 

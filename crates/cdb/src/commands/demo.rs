@@ -20,7 +20,7 @@ use crate::demo::past::{self, Past};
 use crate::demo::screen::Screen;
 use crate::exit::Problem;
 use crate::interrupt::Interrupt;
-use crate::output::{Column, Output, Style, Table, ago, span};
+use crate::output::{Column, Output, Paint, Style, Table, ago, plural, span};
 
 /// See durable workflows run, stop and continue.
 ///
@@ -41,7 +41,7 @@ pub(crate) struct DemoArgs {
     memory: bool,
 
     /// Milliseconds that one step of a workflow takes.
-    #[arg(long, default_value_t = 400, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    #[arg(long, default_value_t = 500, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
     pace: u64,
 
     /// Print the summary as JSON and nothing else.
@@ -183,13 +183,14 @@ impl<'a> Demo<'a> {
     /// Raises the event for the workflow that waits for it; false if it does not wait yet.
     async fn approve(&self, rows: &[Row]) -> anyhow::Result<bool> {
         let Some(row) = rows.iter().find(|row| row.scenario.name == "approve") else { return Ok(true) };
-        match row.phase {
-            Phase::Waiting => Ok(false),
-            Phase::Running => {
+        match (&row.phase, row.origin) {
+            (Phase::Waiting, Origin::Started | Origin::Earlier) => Ok(false),
+            // A continued one waits since an earlier process; nothing else will wake it.
+            (Phase::Waiting, Origin::Continued) | (Phase::Running, _) => {
                 self.client.raise_event(&row.instance, bakery::APPROVAL, "Anna").await?;
                 Ok(true)
             }
-            Phase::Returned | Phase::Completed(_) | Phase::Failed(_) => Ok(true),
+            (Phase::Returned | Phase::Completed(_) | Phase::Failed(_), _) => Ok(true),
         }
     }
 
@@ -209,12 +210,8 @@ impl<'a> Demo<'a> {
             return failures(rows);
         }
         self.output.table(&summary_table(rows, costs, took_ms))?;
-        self.output.line("")?;
         for row in rows.iter().filter(|row| row.origin == Origin::Continued) {
-            self.output.line(&format!(
-                "{} was continued: {} of its {} steps were done before and were not repeated.",
-                row.scenario.name, row.steps_before, row.scenario.steps
-            ))?;
+            self.output.line(&continuation(row))?;
         }
         if costs.is_some_and(|costs| costs.is_incomplete) {
             self.output.line("The ledger overflowed: the costs above are too low.")?;
@@ -229,6 +226,7 @@ impl<'a> Demo<'a> {
         let style = self.output.style;
         let place = self.connection.target.options();
         let run = self.number;
+        self.output.line("")?;
         self.output.line("Look around:")?;
         for (command, what) in [
             (format!("cdb instances {place}"), "everything that is stored"),
@@ -268,9 +266,9 @@ fn greet(connection: &Connection, output: Output, past: &Past, number: u32) -> a
         let when = ago(last.last_moved_ms, now_ms());
         let done = last.rows.iter().filter(|row| row.origin == Origin::Earlier).count();
         output.line(&format!(
-            "Still there from before: {} instances of {} runs; run {} last moved {when}, {done} of its {} workflows done.",
-            past.instances,
-            last.number,
+            "Still there from before: {} of {}; run {} last moved {when}, {done} of its {} workflows done.",
+            plural(past.instances, "instance"),
+            plural(usize::try_from(last.number).unwrap_or(usize::MAX), "run"),
             last.number,
             last.rows.len()
         ))?;
@@ -280,6 +278,18 @@ fn greet(connection: &Connection, output: Output, past: &Past, number: u32) -> a
     }
     output.line("")?;
     Ok(())
+}
+
+/// What an earlier process did of a workflow and this one did not do again.
+fn continuation(row: &Row) -> String {
+    let (name, steps) = (row.scenario.name, row.scenario.steps);
+    let repeated = (row.steps_before + row.steps_now).saturating_sub(steps);
+    let kept = format!("{name} was continued: {} of {steps} done before", plural(row.steps_before, "step"));
+    match (row.steps_before, repeated) {
+        (0, 0) => format!("{name} was continued: it had begun, and no step of it was done."),
+        (_, 0) => format!("{kept}, none of them repeated."),
+        (_, _) => format!("{kept}, {repeated} repeated because the process ended in the middle of it."),
+    }
 }
 
 fn failures(rows: &[Row]) -> anyhow::Result<()> {
@@ -307,14 +317,10 @@ fn summary_table(rows: &[Row], costs: Option<&Costs>, took_ms: u64) -> Table {
     };
     for row in rows {
         let (requests, units) = cells(costs.map(|costs| costs.of(&row.instance)));
-        let (result, paint): (String, fn(usize) -> fn(Style, &str) -> String) = match &row.phase {
-            Phase::Completed(result) => {
-                (result.clone(), |index| if index == 0 { Style::good } else { |_, text| text.to_owned() })
-            }
-            Phase::Failed(result) => {
-                (result.clone(), |index| if index == 0 { Style::bad } else { |_, text| text.to_owned() })
-            }
-            Phase::Waiting | Phase::Running | Phase::Returned => ("not done".to_owned(), |_| Style::warn),
+        let (result, paint): (&str, Paint) = match &row.phase {
+            Phase::Completed(result) => (result, Style::good),
+            Phase::Failed(result) => (result, Style::bad),
+            Phase::Waiting | Phase::Running | Phase::Returned => ("not done", Style::warn),
         };
         let time = u64::try_from(row.elapsed().as_millis()).unwrap_or(u64::MAX);
         let origin = match row.origin {
@@ -322,16 +328,17 @@ fn summary_table(rows: &[Row], costs: Option<&Costs>, took_ms: u64) -> Table {
             Origin::Continued => " (continued)".to_owned(),
             Origin::Earlier => " (earlier)".to_owned(),
         };
-        table.row_with(
+        table.painted_row(
             [
                 format!("{}{origin}", row.scenario.name),
                 row.scenario.shows.to_owned(),
-                result,
+                result.to_owned(),
                 row.scenario.steps.to_string(),
                 span(time),
                 requests,
                 units,
             ],
+            0,
             paint,
         );
     }

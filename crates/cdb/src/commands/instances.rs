@@ -9,7 +9,7 @@ use crate::clock::now_ms;
 use crate::context::{Connection, ConnectionArgs};
 use crate::documents::Documents;
 use crate::exit::Problem;
-use crate::output::{Column, Output, Style, Table, ago, parse_moment, say, span};
+use crate::output::{Column, Output, Style, Table, ago, parse_moment, plural, say, span};
 
 /// List instances, the one that moved last first.
 #[derive(Debug, Args)]
@@ -147,7 +147,7 @@ pub(crate) async fn run(args: &InstancesArgs) -> anyhow::Result<()> {
     if shown < total {
         say(&format!("{} of {total} instances; --offset {shown} shows the next, --limit 0 all", page.len()));
     } else if !output.is_json() {
-        say(&format!("{total} instance{}", if total == 1 { "" } else { "s" }));
+        say(&plural(total, "instance"));
     }
     Ok(())
 }
@@ -202,7 +202,7 @@ fn show(output: Output, page: &[Listed]) -> anyhow::Result<()> {
         Column::flexible("CUSTOM STATUS", 8),
     ]);
     for row in page {
-        table.row_with(
+        table.painted_row(
             [
                 row.instance.clone(),
                 row.orchestration.clone(),
@@ -212,7 +212,8 @@ fn show(output: Output, page: &[Listed]) -> anyhow::Result<()> {
                 span(now.saturating_sub(row.created_at)),
                 row.custom_status.clone().unwrap_or_default(),
             ],
-            |column| if column == 2 { Style::status } else { |_, text| text.to_owned() },
+            2,
+            Style::status,
         );
     }
     if !table.is_empty() {

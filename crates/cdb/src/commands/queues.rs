@@ -10,7 +10,7 @@ use crate::clock::now_ms;
 use crate::context::{Connection, ConnectionArgs};
 use crate::documents::Documents;
 use crate::model::{Queued, kind};
-use crate::output::{Column, Output, Style, Table, say, span};
+use crate::output::{Column, Output, Paint, Style, Table, plain, say, span};
 
 /// Show what waits: messages for workflows, activities for workers, timers, undelivered and dead messages.
 #[derive(Debug, Args)]
@@ -71,12 +71,9 @@ pub(crate) async fn run(args: &QueuesArgs) -> anyhow::Result<()> {
     ]);
     for ((queue, what), pile) in &piles {
         let oldest = if pile.ready > 0 { span(pile.oldest_ms) } else { String::new() };
-        let paint: fn(usize) -> fn(Style, &str) -> String = if pile.ready > 0 && pile.oldest_ms > OVERDUE_MS {
-            |column| if column == 5 { Style::warn } else { |_, text| text.to_owned() }
-        } else {
-            |_| |_, text| text.to_owned()
-        };
-        table.row_with(
+        let is_overdue = pile.ready > 0 && pile.oldest_ms > OVERDUE_MS;
+        let paint: Paint = if is_overdue { Style::warn } else { plain };
+        table.painted_row(
             [
                 queue.clone(),
                 what.clone(),
@@ -85,6 +82,7 @@ pub(crate) async fn run(args: &QueuesArgs) -> anyhow::Result<()> {
                 pile.later.to_string(),
                 oldest,
             ],
+            5,
             paint,
         );
     }

@@ -51,8 +51,8 @@ pub(crate) struct RaiseArgs {
     /// Name of the event.
     event: String,
     /// Text that comes with it; @FILE reads a file.
-    #[arg(default_value = "")]
-    data: String,
+    #[arg(default_value = "", value_name = "DATA")]
+    payload: String,
 
     #[command(flatten)]
     connection: ConnectionArgs,
@@ -71,8 +71,8 @@ pub(crate) struct EnqueueArgs {
     /// Name of the queue.
     queue: String,
     /// Text of the message; @FILE reads a file.
-    #[arg(default_value = "")]
-    data: String,
+    #[arg(default_value = "", value_name = "DATA")]
+    payload: String,
 
     #[command(flatten)]
     connection: ConnectionArgs,
@@ -132,7 +132,7 @@ pub(crate) async fn start(args: &StartArgs) -> anyhow::Result<()> {
 
 /// Raises an event.
 pub(crate) async fn raise(args: &RaiseArgs) -> anyhow::Result<()> {
-    let data = text(&args.data)?;
+    let data = text(&args.payload)?;
     let connection = Connection::open(&args.connection).await?;
     let outcome = async {
         require(&connection, &args.id).await?;
@@ -146,7 +146,7 @@ pub(crate) async fn raise(args: &RaiseArgs) -> anyhow::Result<()> {
 
 /// Puts a message into a queue.
 pub(crate) async fn enqueue(args: &EnqueueArgs) -> anyhow::Result<()> {
-    let data = text(&args.data)?;
+    let data = text(&args.payload)?;
     let connection = Connection::open(&args.connection).await?;
     let outcome = async {
         require(&connection, &args.id).await?;

@@ -197,7 +197,7 @@ impl Portrait {
         ]);
         for execution in &self.executions {
             let took = execution.completed_at.map(|end| span(end.saturating_sub(execution.started_at)));
-            table.row_with(
+            table.painted_row(
                 [
                     execution.execution_id.to_string(),
                     execution.status.clone(),
@@ -206,7 +206,8 @@ impl Portrait {
                     execution.event_count.to_string(),
                     execution.output.clone().unwrap_or_default(),
                 ],
-                |column| if column == 1 { Style::status } else { |_, text| text.to_owned() },
+                1,
+                Style::status,
             );
         }
         table

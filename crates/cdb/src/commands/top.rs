@@ -13,7 +13,7 @@ use crate::commands::queues::{self, Pile};
 use crate::context::{Connection, ConnectionArgs};
 use crate::interrupt::Interrupt;
 use crate::ledger::{self, Line};
-use crate::output::{Column, Output, Style, Table, clip, parse_span, span};
+use crate::output::{Column, Output, Paint, Style, Table, clip, parse_span, span};
 
 /// Watch instances, queues, rates, request units and latency.
 ///
@@ -171,18 +171,13 @@ fn frame(before: &Look, now: &Look, output: Output, endpoint: &str) -> Vec<Strin
     let mut table =
         Table::new(vec![Column::new("INSTANCES"), Column::number("NOW"), Column::number("CHANGE")]);
     for (what, new, old, paint) in [
-        (
-            "running",
-            new.running_instances,
-            old.running_instances,
-            (|_| Style::busy) as fn(usize) -> fn(Style, &str) -> String,
-        ),
-        ("completed", new.completed_instances, old.completed_instances, |_| Style::good),
-        ("failed", new.failed_instances, old.failed_instances, |_| Style::bad),
-        ("all", new.total_instances, old.total_instances, |_| Style::bold),
-        ("events", new.total_events, old.total_events, |_| Style::dim),
+        ("running", new.running_instances, old.running_instances, Style::busy as Paint),
+        ("completed", new.completed_instances, old.completed_instances, Style::good),
+        ("failed", new.failed_instances, old.failed_instances, Style::bad),
+        ("all", new.total_instances, old.total_instances, Style::bold),
+        ("events", new.total_events, old.total_events, Style::dim),
     ] {
-        table.row_with([what.to_owned(), new.to_string(), rate(new, old)], paint);
+        table.painted_row([what.to_owned(), new.to_string(), rate(new, old)], 0, paint);
     }
     lines.extend(table.lines(None, style));
     lines.push(String::new());

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::board::{Origin, Phase, Row};
-use crate::output::{Output, Style, clip, span, width};
+use crate::output::{Output, Style, clip, plural, span, width};
 
 /// Draws the workflows.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl Screen {
     pub(crate) fn clear(&mut self) -> io::Result<()> {
         if self.height > 0 {
             let mut out = io::stdout().lock();
-            write!(out, "\u{1b}[{}A\u{1b}[J", self.height)?;
+            write!(out, "\r\u{1b}[{}A\u{1b}[J", self.height)?;
             out.flush()?;
             self.height = 0;
         }
@@ -58,7 +58,8 @@ impl Screen {
         lines.push(self.output.style.dim(&clip(&totals(rows, hint), columns)));
         let mut text = String::new();
         if self.height > 0 {
-            text.push_str(&format!("\u{1b}[{}A", self.height));
+            // The terminal may have echoed ^C: begin at the left.
+            text.push_str(&format!("\r\u{1b}[{}A", self.height));
         }
         for line in &lines {
             text.push_str(line);
@@ -99,7 +100,7 @@ fn sentence(row: &Row, before: Option<&Written>) -> Option<String> {
         (Phase::Completed(output), _) => Some(format!("completed after {}: {output}", span(elapsed_ms(row)))),
         (Phase::Failed(output), _) => Some(format!("failed after {}: {output}", span(elapsed_ms(row)))),
         (Phase::Waiting, Origin::Continued) => {
-            Some(format!("continues, {} of {steps} steps are done already", row.steps_before))
+            Some(format!("continues, {} of {steps} done already", plural(row.steps_before, "step")))
         }
         (Phase::Running, _) if row.steps_now > 0 => {
             Some(format!("step {} of {steps} done", row.steps_done()))
@@ -117,7 +118,11 @@ fn row_line(row: &Row, frame: usize, columns: usize, style: Style) -> String {
         Phase::Failed(output) => (style.bad("✘"), output.clone()),
     };
     let count = format!("{}/{}", row.steps_done(), row.scenario.steps);
-    let left = format!("{:<8} {:<20}", row.scenario.name, row.scenario.shows);
+    let left = if columns < NARROW {
+        format!("{:<8}", row.scenario.name)
+    } else {
+        format!("{:<8} {:<20}", row.scenario.name, row.scenario.shows)
+    };
     let right = format!("{count:>6} {:>8}", span(elapsed_ms(row)));
     let used = 2 + width(&left) + 1 + BAR + 1 + width(&right) + 2;
     let bar = bar(row, style);
@@ -128,7 +133,7 @@ fn row_line(row: &Row, frame: usize, columns: usize, style: Style) -> String {
 
 fn waiting_note(row: &Row) -> String {
     match (row.origin, row.scenario.name) {
-        (Origin::Continued, _) => format!("continued, {} steps were done", row.steps_before),
+        (Origin::Continued, _) => format!("continued after {}", plural(row.steps_before, "step")),
         (_, "proof") => "the dough rests".to_owned(),
         (_, "approve") => "waits for the baker's yes".to_owned(),
         _ => row.instance.clone(),
@@ -160,6 +165,8 @@ fn elapsed_ms(row: &Row) -> u64 {
 }
 
 const BAR: usize = 12;
+/// Terminals narrower than this have no room for what a workflow shows.
+const NARROW: usize = 90;
 const SPINNER: [&str; 4] = ["◐", "◓", "◑", "◒"];
 
 #[cfg(test)]
@@ -171,7 +178,7 @@ mod tests {
     fn a_change_is_told_once() {
         let mut row = Row::new("a".to_owned(), &SCENARIOS[1], Origin::Continued, 11);
         let first = sentence(&row, None).unwrap();
-        assert_eq!(first, "continues, 11 of 20 steps are done already");
+        assert_eq!(first, "continues, 11 steps of 20 done already");
         let written = Written { phase: row.phase.clone(), steps: row.steps_done() };
         assert_eq!(sentence(&row, Some(&written)), None);
         row.phase = Phase::Running;
@@ -181,7 +188,7 @@ mod tests {
 
     #[test]
     fn every_line_fits_the_terminal() {
-        for columns in [60, 80, 120] {
+        for columns in [50, 80, 120] {
             for scenario in &SCENARIOS {
                 let mut row = Row::new("bakery-1-x".to_owned(), scenario, Origin::Started, 0);
                 row.phase = Phase::Completed("a rather long result of a workflow, ".repeat(4));

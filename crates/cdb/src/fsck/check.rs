@@ -333,7 +333,7 @@ mod tests {
         event(2, None, kind)
     }
 
-    fn partition(events: &[String], head: Value, more: Vec<Value>) -> Partition {
+    fn partition(events: &[String], head: &Value, more: Vec<Value>) -> Partition {
         let mut merged = json!({"id": "a:instance", "instanceId": "a", "type": "instance", "formatVersion": 2,
             "started": true, "status": "Running", "orchestrationName": "Bake", "currentExecutionId": 1,
             "lastEventId": events.len(), "eventCount": events.len(), "_etag": "e"});
@@ -353,20 +353,20 @@ mod tests {
     fn a_sound_instance_has_no_defects() {
         let work = json!({"id": "work:1:2", "instanceId": "a", "type": "worker_queue", "activityId": 2,
             "executionId": 1, "workItem": "{}"});
-        assert!(texts_of(&partition(&[started(), activity()], json!({}), vec![work])).is_empty());
+        assert!(texts_of(&partition(&[started(), activity()], &json!({}), vec![work])).is_empty());
     }
 
     #[test]
     fn a_lost_activity_is_found_and_can_be_queued_again() {
         let defects =
-            check("a", &partition(&[started(), activity()], json!({}), vec![]), &Family::default(), NOW);
+            check("a", &partition(&[started(), activity()], &json!({}), vec![]), &Family::default(), NOW);
         assert_eq!(defects.len(), 1);
         assert_eq!(defects[0].text, "activity Bake (#2) is neither queued nor done");
         let Some(Repair::Work(WorkItem::ActivityExecute { id, input, .. })) = &defects[0].repair else {
             panic!()
         };
         assert_eq!((*id, input.as_str()), (2, "x"));
-        let held = json!({"lockToken": "t", "lockedUntil": NOW + 1});
+        let held = &json!({"lockToken": "t", "lockedUntil": NOW + 1});
         assert!(
             texts_of(&partition(&[started(), activity()], held, vec![])).is_empty(),
             "a turn is under way"
@@ -385,7 +385,7 @@ mod tests {
                 input: "".into(),
             },
         );
-        let lost = partition(&[started(), timer, child], json!({}), vec![]);
+        let lost = partition(&[started(), timer, child], &json!({}), vec![]);
         assert_eq!(
             texts_of(&lost),
             ["timer #2 will never fire", "sub-orchestration a::sub::3 (#3) was never started"]
@@ -400,13 +400,13 @@ mod tests {
 
     #[test]
     fn counters_order_and_ends_are_checked() {
-        let wrong = partition(&[started()], json!({"eventCount": 5, "lastEventId": 1}), vec![]);
+        let wrong = partition(&[started()], &json!({"eventCount": 5, "lastEventId": 1}), vec![]);
         let defects = check("a", &wrong, &Family::default(), NOW);
         assert_eq!(defects[0].text, "its head counts 5 events up to #1, its history has 1 up to #1");
         assert!(matches!(defects[0].repair, Some(Repair::Counters { event_count: 1, .. })));
-        let ended = partition(&[started()], json!({"status": "Completed"}), vec![]);
+        let ended = partition(&[started()], &json!({"status": "Completed"}), vec![]);
         assert_eq!(texts_of(&ended), ["it is Completed and its history does not end so"]);
-        let truncated = partition(&[activity()], json!({"lastEventId": 2}), vec![]);
+        let truncated = partition(&[activity()], &json!({"lastEventId": 2}), vec![]);
         assert!(texts_of(&truncated).contains(&"execution 1 does not begin with its start".to_owned()));
     }
 
@@ -419,7 +419,7 @@ mod tests {
             json!({"id": "m", "instanceId": "a", "type": "orch_queue", "workItem": "", "visibleAt": NOW + 9,
                 "chunks": {"commit": "d", "first": 0, "count": 1, "bytes": 1}}),
         ];
-        let defects = check("a", &partition(&[started()], json!({}), more), &Family::default(), NOW);
+        let defects = check("a", &partition(&[started()], &json!({}), more), &Family::default(), NOW);
         let texts: Vec<&str> = defects.iter().map(|defect| defect.text.as_str()).collect();
         assert_eq!(
             texts,
@@ -432,7 +432,7 @@ mod tests {
     fn history_without_a_head_and_newer_layouts_are_reported() {
         let orphan = Partition::new(vec![json!({"id": "h", "instanceId": "a", "type": "history"})]);
         assert_eq!(texts_of(&orphan), ["it has no head and yet documents of the types history"]);
-        let newer = partition(&[started()], json!({"formatVersion": 9}), vec![]);
+        let newer = partition(&[started()], &json!({"formatVersion": 9}), vec![]);
         assert!(texts_of(&newer)[0].contains("upgrade"));
         let waiting = Partition::new(vec![json!({"id": "m", "instanceId": "a", "type": "orch_queue"})]);
         assert!(texts_of(&waiting).is_empty());

@@ -5,7 +5,7 @@ mod table;
 mod time;
 
 pub(crate) use style::Style;
-pub(crate) use table::{Column, Table, clip, width};
+pub(crate) use table::{Column, Paint, Table, clip, plain, width};
 pub(crate) use time::{ago, parse_moment, parse_span, span, utc};
 
 use std::io::{self, IsTerminal, Write};
@@ -74,6 +74,11 @@ impl Output {
 /// Says something that is not data. Nothing can be done when even standard error is closed.
 pub(crate) fn say(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// `1 step`, `2 steps`.
+pub(crate) fn plural(count: usize, noun: &str) -> String {
+    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
 /// Columns of the terminal, or what terminals had when they were paper.

@@ -43,8 +43,11 @@ pub(crate) struct Table {
 #[derive(Debug, Clone)]
 struct Cell {
     text: String,
-    paint: fn(Style, &str) -> String,
+    paint: Paint,
 }
+
+/// How a text is coloured.
+pub(crate) type Paint = fn(Style, &str) -> String;
 
 impl Table {
     /// No rows yet.
@@ -52,20 +55,18 @@ impl Table {
         Self { columns, rows: Vec::new(), rules: Vec::new() }
     }
 
-    /// Adds a row; `paint` colours it cell by cell.
-    pub(crate) fn row_with<const N: usize>(
-        &mut self,
-        cells: [String; N],
-        paint: fn(usize) -> fn(Style, &str) -> String,
-    ) {
-        let cells = cells.into_iter().enumerate();
-        self.rows
-            .push(cells.map(|(index, text)| Cell { text: one_line(&text), paint: paint(index) }).collect());
+    /// Adds a row with one cell painted.
+    pub(crate) fn painted_row<const N: usize>(&mut self, cells: [String; N], painted: usize, paint: Paint) {
+        let cell = |(index, text): (usize, String)| {
+            let paint = if index == painted { paint } else { plain };
+            Cell { text: one_line(&text), paint }
+        };
+        self.rows.push(cells.into_iter().enumerate().map(cell).collect());
     }
 
     /// Adds a row without colours.
     pub(crate) fn row<const N: usize>(&mut self, cells: [String; N]) {
-        self.row_with(cells, |_| plain);
+        self.painted_row(cells, 0, plain);
     }
 
     /// Draws a rule before the next row.
@@ -143,7 +144,8 @@ impl Table {
     }
 }
 
-fn plain(_: Style, text: &str) -> String {
+/// No colour.
+pub(crate) fn plain(_: Style, text: &str) -> String {
     text.to_owned()
 }
 
