@@ -12,9 +12,20 @@ use crate::http::route::Target;
 use crate::http::{Account, Call};
 
 pub(crate) fn create(account: &Account, call: &Call) -> Result<Reply, Failure> {
-    let throughput = throughput(&call.asked())?;
+    let asked = call.asked();
+    let throughput = throughput(&asked)?;
     let body = decoded(&call.body)?;
+    if asked.text(header::VERSION) == Some(cosmos_wire::API_VERSION_2018) && is_hierarchical(&body) {
+        return Err(Failure::bad_request(
+            "The 'kind' value 'MultiHash' specified in the partition key definition is invalid for x-ms-version \
+             2018-12-31; use 2020-07-15 or later.",
+        ));
+    }
     Ok(with_limits(account.engine.create_container(database::name(call)?, &body, throughput)?))
+}
+
+fn is_hierarchical(body: &[u8]) -> bool {
+    serde_json::from_slice::<Value>(body).is_ok_and(|body| body["partitionKey"]["kind"] == "MultiHash")
 }
 
 pub(crate) fn read(account: &Account, call: &Call) -> Result<Reply, Failure> {

@@ -42,7 +42,7 @@ pub(crate) fn run(account: &Account, call: &Call) -> Result<Reply, Failure> {
         session_token: session_token(account, &asked),
     };
     let page = match (&request.scope, account.gateway) {
-        (Scope::All, Gateway::AsService) => range_by_range(account, &container, request)?,
+        (Scope::All, Gateway::AsService) => range_by_range(account, &container, &request)?,
         _ => account.engine.query(&container, request)?,
     };
     let body = Envelope::new(&container.rid(), "Documents").values(&page.rows, Style::Query);
@@ -94,7 +94,7 @@ struct Place {
 fn range_by_range(
     account: &Account,
     container: &Container,
-    request: QueryRequest,
+    request: &QueryRequest,
 ) -> Result<QueryPage, Failure> {
     let invalid = || Failure::bad_request("Invalid Continuation Token");
     let mut ranges = container.range_ids().into_iter();
