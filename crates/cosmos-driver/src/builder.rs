@@ -145,6 +145,7 @@ impl Builder {
             refresh_limit: RefreshLimit::new(),
             latencies: Latencies::default(),
             meters: Meters::new(),
+            plans: crate::query::Plans::default(),
             containers: ArcSwap::from_pointee(BTreeMap::new()),
         });
         refresh(&core).await?;

@@ -44,6 +44,7 @@ pub(crate) struct Core {
     pub(crate) latencies: Latencies,
     pub(crate) hedge_budget: HedgeBudget,
     pub(crate) meters: Meters,
+    pub(crate) plans: crate::query::Plans,
     pub(crate) containers: ArcSwap<BTreeMap<(String, String), Arc<ContainerCell>>>,
 }
 

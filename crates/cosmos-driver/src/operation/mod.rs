@@ -145,7 +145,7 @@ impl<'a> Run<'a> {
             (Target::Range { want, .. }, Some(container)) => {
                 !container.ranges.load().holding(&want.min).bounds.contains_range(want)
             }
-            (Target::Range { .. } | Target::Key { .. } | Target::All | Target::None, _) => false,
+            (Target::Range { .. } | Target::Key { .. } | Target::None, _) => false,
         }
     }
 
@@ -155,12 +155,12 @@ impl<'a> Run<'a> {
         let range = ranges.as_ref().and_then(|ranges| match &self.operation.target {
             Target::Key { epk, .. } => Some(ranges.holding(epk)),
             Target::Range { want, .. } => Some(ranges.holding(&want.min)),
-            Target::None | Target::All => None,
+            Target::None => None,
         });
         let session = self.session(&account, range.map(|range| (&*range.id, &range.parents[..])));
         let is_part_of_range = match (&self.operation.target, range) {
             (Target::Range { want, .. }, Some(range)) => range.bounds != *want,
-            (Target::Range { .. } | Target::Key { .. } | Target::All | Target::None, _) => false,
+            (Target::Range { .. } | Target::Key { .. } | Target::None, _) => false,
         };
         let range = range.map(|range| (range.id.clone(), range.id_header.clone()));
         Turn { account, ranges, range, is_part_of_range, session }

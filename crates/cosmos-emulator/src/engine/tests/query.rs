@@ -207,6 +207,43 @@ fn a_new_policy_builds_the_index_anew() {
     assert_eq!(world.ids(&Scope::All, "SELECT TOP 1 * FROM c ORDER BY c.n DESC"), ["5"]);
 }
 
+#[test]
+fn system_properties_can_be_queried_without_being_indexed() {
+    let world = World::new();
+    many(&world, 5);
+    let rows =
+        world.query(&Scope::All, "SELECT c.id, c._rid, c._etag FROM c WHERE c.id = '3'").expect("served");
+    for name in ["_rid", "_etag"] {
+        let text = format!(
+            "SELECT * FROM c WHERE c.{name} = {}",
+            rows[0][name].to_string().replace("\\\"", "\\u0022")
+        );
+        assert_eq!(world.ids(&Scope::All, &text), ["3"], "{text}");
+    }
+    assert_eq!(world.ids(&Scope::All, "SELECT * FROM c ORDER BY c._rid DESC"), ["4", "3", "2", "1", "0"]);
+    let since = format!("SELECT * FROM c WHERE c._ts >= {START}");
+    assert_eq!(world.ids(&Scope::All, &since).len(), 5);
+}
+
+#[test]
+fn a_path_with_any_characters_is_tracked_and_survives_a_restart() {
+    let world = World::new();
+    let name = "a \"b\" /c";
+    for i in 0..300 {
+        let mut document = json!({"id": i.to_string(), "pk": "a"});
+        if i > 0 {
+            document[name] = json!(i);
+        }
+        world.create(document).expect("created");
+    }
+    let text = r#"SELECT TOP 2 * FROM c ORDER BY c["a \"b\" /c"]"#;
+    assert_eq!(world.ids(&in_key("a"), text), ["0", "1"]);
+    let world = world.reopened();
+    world.create(json!({"id": "new", "pk": "a"})).expect("created");
+    assert_eq!(world.ids(&in_key("a"), text), ["0", "new"]);
+    assert_eq!(visited(&world, &in_key("a"), text), (2, 2));
+}
+
 /// Every query over the engine gives what the same query gives over a plain list of the documents.
 #[test]
 fn the_index_never_changes_an_answer() {
