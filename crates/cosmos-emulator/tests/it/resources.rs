@@ -148,3 +148,17 @@ fn what_is_not_kept_is_an_empty_feed_or_refused() {
     client.post("/dbs/d/users", &json!({"id": "u"})).send().expect(405);
     client.get("/dbs/d/users/u").send().expect(404);
 }
+
+#[test]
+fn a_container_counts_its_items_when_asked() {
+    let (_emulator, mut client) = with_container();
+    client.create(&json!({"id": "a", "pk": "x"})).expect(201);
+    let answer = client
+        .get("/dbs/d/colls/c")
+        .header("x-ms-documentdb-populatepartitionkeyrangestatistics", "True")
+        .header("x-ms-documentdb-populatequotainfo", "True")
+        .send()
+        .expect(200);
+    assert_eq!(answer.json()["statistics"][0]["documentCount"], 1);
+    assert!(!answer.header("x-ms-resource-usage").is_empty());
+}

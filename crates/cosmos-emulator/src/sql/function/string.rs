@@ -47,6 +47,10 @@ pub(super) const FUNCTIONS: &[Function] = &[
     }),
     Function::pure("REVERSE", 1, 1, |a| Some(a.text(0)?.chars().rev().collect::<String>().into())),
     Function::pure("SUBSTRING", 3, 3, |a| Some(substring(a.text(0)?, a.integer(1)?, a.integer(2)?).into())),
+    Function::pure("SUBSTRINGAFTER", 2, 2, |a| Some(a.text(0)?.split_once(a.text(1)?)?.1.into())),
+    Function::pure("SUBSTRINGBEFORE", 2, 2, |a| Some(a.text(0)?.split_once(a.text(1)?)?.0.into())),
+    Function::pure("LASTSUBSTRINGAFTER", 2, 2, |a| Some(a.text(0)?.rsplit_once(a.text(1)?)?.1.into())),
+    Function::pure("LASTSUBSTRINGBEFORE", 2, 2, |a| Some(a.text(0)?.rsplit_once(a.text(1)?)?.0.into())),
     Function::pure("StringJoin", 2, 2, |a| {
         let parts: Vec<&str> = a.array(0)?.iter().map(Value::as_str).collect::<Option<_>>()?;
         Some(parts.join(a.text(1)?).into())
