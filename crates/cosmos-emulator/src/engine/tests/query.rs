@@ -208,6 +208,18 @@ fn a_new_policy_builds_the_index_anew() {
 }
 
 #[test]
+fn the_deepest_document_the_service_takes_is_found_by_queries() {
+    let world = World::new();
+    let deep =
+        |levels: usize| format!(r#"{{"id":"1","pk":"a","d":{}{}}}"#, "[".repeat(levels), "]".repeat(levels));
+    let create = |levels: usize| world.item("a", ItemOp::Create { body: Bytes::from(deep(levels)) });
+    assert_eq!(status(create(128)), (400, 0), "the document itself is a level");
+    assert_eq!(status(create(127)), (0, 0));
+    assert_eq!(world.ids(&Scope::All, "SELECT * FROM c"), ["1"]);
+    assert_eq!(status(world.patch("a", "1", json!([{"op": "set", "path": "/n", "value": 1}]))), (0, 0));
+}
+
+#[test]
 fn system_properties_can_be_queried_without_being_indexed() {
     let world = World::new();
     many(&world, 5);
@@ -277,6 +289,15 @@ fn the_index_never_changes_an_answer() {
         "SELECT VALUE c.id FROM c WHERE c.a = 's3' AND c.b = 4",
         "SELECT VALUE c.id FROM c WHERE c.a IN (1, 's1', null, true)",
         "SELECT VALUE c.id FROM c WHERE c.a > 2",
+        "SELECT VALUE c.id FROM c WHERE c.a > 5 AND c.a < 2",
+        "SELECT VALUE c.id FROM c WHERE c.a > 2 AND c.a <= 2",
+        "SELECT VALUE c.id FROM c WHERE c.a > 2 AND c.a < 's3'",
+        "SELECT VALUE c.id FROM c WHERE c.a = 1 AND c.a = 2",
+        "SELECT VALUE c.id FROM c WHERE c.a >= false AND c.b = 4",
+        "SELECT VALUE c.a FROM c WHERE c.a > 5 AND c.a < 2 ORDER BY c.a",
+        "SELECT VALUE c.a FROM c WHERE c.a > 's1' ORDER BY c.a DESC",
+        "SELECT VALUE c.id FROM c WHERE c.a LIKE 's%'",
+        "SELECT VALUE c.id FROM c WHERE EXISTS(SELECT VALUE x FROM x IN c.a WHERE x = 'q')",
         "SELECT VALUE c.id FROM c WHERE c.a >= 's2' AND c.a < 's4'",
         "SELECT VALUE c.id FROM c WHERE c.a > 's2'",
         "SELECT VALUE c.id FROM c WHERE c.a <= 9007199254740992",
