@@ -73,6 +73,7 @@ class Outcome:
 def environment(single, partitioned):
     return {
         **os.environ,
+        "RUST_BACKTRACE": "0",
         "COSMOS_ENDPOINT": single.endpoint,
         "COSMOS_ENDPOINT_PARTITIONED": partitioned.endpoint,
         "COSMOS_KEY": KEY,

@@ -11,6 +11,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::TcpStream;
 
 /// How a connection speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,13 +71,10 @@ impl Connection {
         );
         let mut out = Vec::with_capacity(count);
         while out.len() < count {
-            let stream = tokio::net::TcpStream::connect(&host).await?;
-            stream.set_nodelay(true)?;
-            let io = TokioIo::new(stream);
+            let io = connect(&host).await?;
             match protocol {
                 Protocol::Http1 => {
-                    let (sender, connection) = http1::handshake(io).await?;
-                    tokio::spawn(connection);
+                    let sender = handshake(io).await?;
                     out.push(Self { sender: Sender::Http1(sender), host: host.clone(), key: key.clone() });
                 }
                 Protocol::Http2 => {
@@ -113,7 +111,10 @@ impl Connection {
         let request = request.body(Full::new(call.body.clone()))?;
         let response = match &mut self.sender {
             Sender::Http1(sender) => {
-                sender.ready().await?;
+                // Some servers close after each answer; a client then connects again.
+                if sender.ready().await.is_err() {
+                    *sender = handshake(connect(&self.host).await?).await?;
+                }
                 sender.send_request(request).await?
             }
             Sender::Http2(sender) => {
@@ -139,6 +140,18 @@ impl Connection {
         }
         Ok(answer.body)
     }
+}
+
+async fn connect(host: &str) -> anyhow::Result<TokioIo<TcpStream>> {
+    let stream = TcpStream::connect(host).await?;
+    stream.set_nodelay(true)?;
+    Ok(TokioIo::new(stream))
+}
+
+async fn handshake(io: TokioIo<TcpStream>) -> anyhow::Result<http1::SendRequest<Full<Bytes>>> {
+    let (sender, connection) = http1::handshake(io).await?;
+    tokio::spawn(connection);
+    Ok(sender)
 }
 
 /// What one cell measured.

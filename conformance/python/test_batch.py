@@ -108,11 +108,11 @@ def test_a_hundred_operations_pass_and_a_hundred_and_one_are_refused_with_400(co
 
 
 def test_an_operation_with_another_partition_key_fails_the_batch_with_400(container):
-    with pytest.raises(exceptions.CosmosHttpResponseError) as refused:
+    with pytest.raises(exceptions.CosmosBatchOperationError) as refused:
         container.execute_item_batch(
             [("create", ({"id": "1", "pk": "a"},)), ("create", ({"id": "2", "pk": "b"},))], partition_key="a"
         )
-    assert refused.value.status_code == 400
+    assert [result["statusCode"] for result in refused.value.operation_responses] == [424, 400]
     assert ids(container) == []
 
 

@@ -49,9 +49,9 @@ def test_order_by_two_paths_without_a_composite_index_is_refused_with_400(people
 def test_mixed_types_order_as_undefined_null_boolean_number_text(container):
     values = ["text", 5, True, None, False, -1.5, "", "a"]
     for number, value in enumerate(values):
-        container.create_item({"id": str(number), "pk": f"k{number}", "v": value})
-    container.create_item({"id": "none", "pk": "k"})
-    found = across(container, "SELECT c.id, c.v FROM c ORDER BY c.v")
+        container.create_item({"id": str(number), "pk": "a", "v": value})
+    container.create_item({"id": "none", "pk": "a"})
+    found = container.query_items("SELECT c.id, c.v FROM c ORDER BY c.v", partition_key="a")
     assert [item.get("v", "undefined") for item in found] == [
         "undefined", None, False, True, -1.5, 5, "", "a", "text",
     ]
@@ -76,7 +76,7 @@ def test_an_aggregate_over_nothing_has_the_service_s_answer(people):
     nothing = "FROM c WHERE c.rank > 1000"
     assert across(people, f"SELECT VALUE COUNT(1) {nothing}") == [0]
     assert across(people, f"SELECT VALUE SUM(c.rank) {nothing}") == [0]
-    assert across(people, f"SELECT VALUE MIN(c.rank) {nothing}") in ([], [None])
+    assert across(people, f"SELECT VALUE MIN(c.rank) {nothing}") == [None]
 
 
 def test_distinct_covers_every_partition(people):

@@ -1,13 +1,13 @@
-"""Runs the Rust SDK's own `--test emulator` target against the emulator.
+"""Runs the Rust SDK's own emulator tests against the emulator.
 
-The published azure_data_cosmos crate carries its tests. The version pinned by
-../rust is found with cargo, copied into .work/ and built there; nothing of it
-is copied into this repository. One line of the copy is changed: its build
-script also sets the cfg `test_category="emulator"`, which un-ignores the tests
-without rebuilding every dependency under other compiler flags.
+The published crates carry their tests. The versions pinned by ../rust are
+found with cargo, copied into .work/ and built there; nothing of them is copied
+into this repository. One line of each copy is changed: its build script also
+sets the cfg `test_category="emulator"`, which un-ignores the tests without
+rebuilding every dependency under other compiler flags.
 
 Results go to .work/rust-sdk/results.json and, as a table, to standard output.
-Arguments, if any, are passed on to the test binary (name filters, flags).
+Arguments, if any, are passed on to the test binaries (name filters, flags).
 """
 
 import json
@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import sys
 from collections import defaultdict
+from dataclasses import dataclass
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
@@ -26,18 +27,36 @@ import harness  # noqa: E402
 
 WORK = harness.WORK / "rust-sdk"
 RUST = HERE.parent / "rust"
-FEATURES = "key_auth,control_plane,fault_injection,unstable_patch"
 # The share of tests that must pass.
 PASS_RATE_MIN = 0.9
 
 
-def crate_folder():
-    """A writable copy of the pinned crate whose emulator tests are switched on."""
+@dataclass(frozen=True)
+class Target:
+    """One test binary of one crate."""
+
+    crate: str
+    name: str
+    features: str
+
+    def label(self):
+        return f"{self.crate} --test {self.name}"
+
+
+TARGETS = [
+    Target("azure_data_cosmos", "emulator", "key_auth,control_plane,fault_injection,unstable_patch"),
+    Target("azure_data_cosmos_driver", "emulator", "fault_injection,unstable_patch"),
+    Target("azure_data_cosmos_driver", "gateway_query_plan_comparison", "__internal_testing"),
+]
+
+
+def crate_folder(name):
+    """A writable copy of a pinned crate whose emulator tests are switched on."""
     metadata = subprocess.run(
         ["cargo", "metadata", "--format-version", "1", "--locked"], cwd=RUST, check=True, stdout=subprocess.PIPE
     ).stdout
-    crate = next(package for package in json.loads(metadata)["packages"] if package["name"] == "azure_data_cosmos")
-    copy = WORK / f"azure_data_cosmos-{crate['version']}"
+    crate = next(package for package in json.loads(metadata)["packages"] if package["name"] == name)
+    copy = WORK / f"{name}-{crate['version']}"
     if not copy.exists():
         WORK.mkdir(parents=True, exist_ok=True)
         shutil.copytree(pathlib.Path(crate["manifest_path"]).parent, copy)
@@ -49,26 +68,35 @@ def crate_folder():
     return copy
 
 
-def run_tests(folder, endpoint, extra):
-    """Runs the target; gives back each test's verdict and the text of the failures."""
-    env = {
-        **os.environ,
-        "AZURE_COSMOS_CONNECTION_STRING": f"AccountEndpoint={endpoint};AccountKey={harness.KEY};",
-        "AZURE_COSMOS_TEST_MODE": "required",
-        "ACCOUNT_HOST": "127.0.0.1",
-    }
+def cargo(target, *arguments, **settings):
+    command = ["cargo", "test", "--quiet", "--test", target.name, "--features", target.features, *arguments]
+    env = {**os.environ, "RUST_BACKTRACE": "0", **settings}
     env.setdefault("CARGO_TARGET_DIR", str(RUST / "target"))
-    command = ["cargo", "test", "--quiet", "--no-fail-fast", "--test", "emulator", "--features", FEATURES, "--"]
-    command += ["--format", "pretty", *extra]
-    with open(WORK / "emulator.log", "wb") as log:
-        subprocess.run(command, cwd=folder, env=env, stdout=log, stderr=subprocess.STDOUT, check=False)
-    text = (WORK / "emulator.log").read_text(errors="replace")
+    folder = crate_folder(target.crate)
+    log = WORK / f"{target.crate}-{target.name}.log"
+    with open(log, "wb") as output:
+        status = subprocess.run(command, cwd=folder, env=env, stdout=output, stderr=subprocess.STDOUT, check=False)
+    return status.returncode, log
+
+
+def run_target(target, extra):
+    """Builds and runs one target on a fresh emulator; gives back each test's verdict and the failures' texts."""
+    status, log = cargo(target, "--no-run")
+    if status:
+        raise SystemExit(f"conformance: {target.label()} does not build, see {log}")
+    with harness.Emulator(f"rust-sdk-{target.crate}-{target.name}") as emulator:
+        connection = f"AccountEndpoint={emulator.endpoint};AccountKey={harness.KEY};"
+        _, log = cargo(
+            target, "--no-fail-fast", "--", "--format", "pretty", *extra,
+            AZURE_COSMOS_CONNECTION_STRING=connection, AZURE_COSMOS_TEST_MODE="required", ACCOUNT_HOST="127.0.0.1",
+        )
+    text = log.read_text(errors="replace")
     verdicts = dict(re.findall(r"^test (\S+)(?: - should panic)? \.\.\. (ok|FAILED|ignored)", text, re.MULTILINE))
     return verdicts, failure_texts(text)
 
 
 def failure_texts(text):
-    """The last line that says something in each failed test's output."""
+    """The end of each failed test's output: where it says what went wrong."""
     texts = {}
     for name, body in re.findall(r"^---- (\S+) stdout ----\n(.*?)(?=^---- |^failures:$)", text, re.MULTILINE | re.DOTALL):
         lines = [line for line in body.splitlines() if line.strip() and not line.startswith("note: ")]
@@ -76,33 +104,42 @@ def failure_texts(text):
     return texts
 
 
-def rows(verdicts):
-    """Counts per module of the target."""
-    counts = defaultdict(lambda: {"passed": 0, "failed": 0, "skipped": 0})
-    kinds = {"ok": "passed", "FAILED": "failed", "ignored": "skipped"}
+def count(verdicts):
+    """Counts per module of a target, and of all of it."""
+    counts = defaultdict(lambda: {"passed": 0, "failed": 0, "ignored": 0})
+    kinds = {"ok": "passed", "FAILED": "failed", "ignored": "ignored"}
     for name, verdict in verdicts.items():
-        module = name.split("::")[1]
-        counts[module][kinds[verdict]] += 1
+        parts = name.split("::")
+        counts[parts[-2] if len(parts) > 1 else "(top)"][kinds[verdict]] += 1
         counts["all"][kinds[verdict]] += 1
     return counts
 
 
-def main(extra):
-    folder = crate_folder()
-    with harness.Emulator("rust-sdk") as emulator:
-        verdicts, texts = run_tests(folder, emulator.endpoint, extra)
-    counts = rows(verdicts)
-    failures = [{"test": name, "error": texts.get(name, "")} for name, v in verdicts.items() if v == "FAILED"]
-    (WORK / "results.json").write_text(json.dumps({"counts": counts, "failures": failures}, indent=2))
-    print("| module | passed | failed | ignored |\n|---|---|---|---|")
+def report(target, verdicts, texts):
+    """Prints one target's table; gives back what is kept of it."""
+    counts = count(verdicts)
+    print(f"\n{target.label()}\n\n| module | passed | failed | ignored |\n|---|---|---|---|")
     for module in sorted(counts, key=lambda name: (name == "all", name)):
         row = counts[module]
-        print(f"| {module} | {row['passed']} | {row['failed']} | {row['skipped']} |")
-    sums = counts["all"]
-    ran = sums["passed"] + sums["failed"]
-    rate = sums["passed"] / ran if ran else 0
-    print(f"rust-sdk: {sums['passed']} passed, {sums['failed']} failed ({rate:.1%} of those that ran)")
-    return 0 if rate >= PASS_RATE_MIN else 1
+        print(f"| {module} | {row['passed']} | {row['failed']} | {row['ignored']} |")
+    failures = [{"test": name, "error": texts.get(name, "")} for name, word in verdicts.items() if word == "FAILED"]
+    return {"target": target.label(), "counts": counts, "failures": failures}
+
+
+def main(extra):
+    kept, status, lines = [], 0, []
+    for target in TARGETS:
+        verdicts, texts = run_target(target, extra)
+        kept.append(report(target, verdicts, texts))
+        sums = kept[-1]["counts"]["all"]
+        ran = sums["passed"] + sums["failed"]
+        rate = sums["passed"] / ran if ran else 0
+        lines.append(f"{target.label()}: {sums['passed']} passed, {sums['failed']} failed ({rate:.1%} of those that ran)")
+        if rate < PASS_RATE_MIN:
+            status = 1
+    (WORK / "results.json").write_text(json.dumps(kept, indent=2))
+    print("\n" + "\n".join(lines))
+    return status
 
 
 if __name__ == "__main__":

@@ -240,6 +240,8 @@ fn query(container: &str, n: u64) -> Call {
     let mut call = docs(container, n % KEYS, body.to_string().into());
     call.headers[1].1 = "application/query+json".into();
     call.headers.push(("x-ms-documentdb-isquery", "True".into()));
+    // As the JavaScript SDK sends it, with every query; the peer insists.
+    call.headers.push(("x-ms-documentdb-query-enablecrosspartition", "True".into()));
     call
 }
 

@@ -70,6 +70,7 @@ onEveryAccount("batch", (account) => {
     const container = await account.container();
     const operations = range(250).map((number) => ({
       operationType: "Create",
+      partitionKey: `k${number % 17}`,
       resourceBody: { id: `i${number}`, pk: `k${number % 17}`, n: number },
     }));
     const results = await container.items.executeBulkOperations(operations);
@@ -82,8 +83,8 @@ onEveryAccount("batch", (account) => {
     const container = await account.container();
     await container.items.create({ id: "there", pk: "a", n: 1 });
     const results = await container.items.executeBulkOperations([
-      { operationType: "Create", resourceBody: { id: "there", pk: "a" } },
-      { operationType: "Upsert", resourceBody: { id: "new", pk: "b" } },
+      { operationType: "Create", partitionKey: "a", resourceBody: { id: "there", pk: "a" } },
+      { operationType: "Upsert", partitionKey: "b", resourceBody: { id: "new", pk: "b" } },
       { operationType: "Read", id: "there", partitionKey: "a" },
       { operationType: "Delete", id: "nobody", partitionKey: "c" },
       {
@@ -93,5 +94,14 @@ onEveryAccount("batch", (account) => {
     ]);
     assert.deepEqual(results.map((result) => result.response?.statusCode ?? result.error?.code), [409, 201, 200, 404, 200]);
     assert.equal((await container.item("there", "a").read()).resource.n, 2);
+  });
+
+  test("a batch may leave the bodies of its writes out", async () => {
+    const container = await account.container();
+    const operations = [{ operationType: "Create", resourceBody: { id: "1", pk: "a" } }];
+    const response = await container.items.batch(operations, "a", { contentResponseOnWriteEnabled: false });
+    assert.deepEqual(codes(response), [201]);
+    assert.equal(response.result[0].resourceBody, undefined);
+    assert.equal(response.result[0].eTag, (await container.item("1", "a").read()).etag);
   });
 });

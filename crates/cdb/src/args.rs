@@ -1,16 +1,41 @@
-//! The command line: types only, one per command.
+//! The command line. The arguments of each command are beside its code; those of the emulator are here.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
-/// Durable workflows on Azure Cosmos DB: a local server to develop against, and operations.
+use crate::commands::completions::CompletionsArgs;
+use crate::commands::dead_letters::DeadLettersArgs;
+use crate::commands::delete::DeleteArgs;
+use crate::commands::demo::DemoArgs;
+use crate::commands::export::ExportArgs;
+use crate::commands::fsck::FsckArgs;
+use crate::commands::history::HistoryArgs;
+use crate::commands::import::ImportArgs;
+use crate::commands::instances::InstancesArgs;
+use crate::commands::prune::PruneArgs;
+use crate::commands::queues::QueuesArgs;
+use crate::commands::send::{CancelArgs, EnqueueArgs, RaiseArgs, StartArgs};
+use crate::commands::show::ShowArgs;
+use crate::commands::stress::StressArgs;
+use crate::commands::top::TopArgs;
+use crate::commands::tree::TreeArgs;
+use crate::commands::why::WhyArgs;
+use crate::exit::CODES;
+
+/// Durable workflows on Azure Cosmos DB: see them run, operate them, and a local server to develop against.
 #[derive(Debug, Parser)]
-#[command(name = "cdb", version, about, max_term_width = 100)]
+#[command(name = "cdb", version, about, max_term_width = 100, after_help = CODES)]
 pub(crate) struct Args {
     /// What to log to standard error, as `level` or `module=level` separated by commas.
-    #[arg(long, global = true, env = "CDB_LOG", default_value = "warn", value_name = "FILTER")]
+    #[arg(
+        long,
+        global = true,
+        env = "CDB_LOG",
+        default_value = "warn,duroxide=error",
+        value_name = "FILTER"
+    )]
     pub(crate) log: String,
 
     #[command(subcommand)]
@@ -20,7 +45,27 @@ pub(crate) struct Args {
 /// One command.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Demo(DemoArgs),
+    Instances(InstancesArgs),
+    Show(ShowArgs),
+    History(HistoryArgs),
+    Tree(TreeArgs),
+    Why(WhyArgs),
+    Queues(QueuesArgs),
+    Top(TopArgs),
+    Start(StartArgs),
+    Raise(RaiseArgs),
+    Enqueue(EnqueueArgs),
+    Cancel(CancelArgs),
+    Delete(DeleteArgs),
+    Prune(PruneArgs),
+    DeadLetters(DeadLettersArgs),
+    Export(ExportArgs),
+    Import(ImportArgs),
+    Fsck(FsckArgs),
+    Stress(StressArgs),
     Emulator(EmulatorArgs),
+    Completions(CompletionsArgs),
 }
 
 /// Run a Cosmos DB account on this machine.

@@ -1,28 +1,113 @@
-//! How the process ends.
+//! How the process ends: what is said, and the code.
 
-use std::io::Write as _;
+use std::fmt;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use cosmos_emulator::StartError;
 
-/// Anything that has no code of its own.
-const FAILED: u8 = 1;
-/// The command line cannot be meant.
-const USAGE: u8 = 2;
-/// The address cannot be listened on.
-const PORT: u8 = 3;
-/// The data folder cannot be used.
-const FOLDER: u8 = 4;
+/// The exit codes, for the end of every help page.
+pub(crate) const CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the port is taken, 4 the data folder \
+cannot be used, 5 no such instance (or container, or dead letter), 6 the account cannot be reached, 7 the account \
+refused the key, 8 something was found that needs attention, 130 stopped by Ctrl-C.";
+
+/// What can be wrong in a way that a script wants to tell apart.
+#[derive(Debug)]
+pub(crate) enum Problem {
+    /// The command line cannot be meant.
+    Usage(String),
+    /// What was asked for is not there.
+    Missing(String),
+    /// Nobody answers at the endpoint.
+    Unreachable(String),
+    /// The account does not accept the key.
+    Refused(String),
+    /// The command did its work and found something bad.
+    Found(String),
+    /// Ctrl-C; the text says how to go on.
+    Interrupted(String),
+}
+
+impl Problem {
+    /// No instance has this id.
+    pub(crate) fn no_instance(id: &str) -> Self {
+        Self::Missing(format!("there is no instance {id:?}: `cdb instances` lists those there are"))
+    }
+
+    fn code(&self) -> u8 {
+        match self {
+            Self::Usage(_) => 2,
+            Self::Missing(_) => 5,
+            Self::Unreachable(_) => 6,
+            Self::Refused(_) => 7,
+            Self::Found(_) => 8,
+            Self::Interrupted(_) => 130,
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usage(text)
+            | Self::Missing(text)
+            | Self::Unreachable(text)
+            | Self::Refused(text)
+            | Self::Found(text)
+            | Self::Interrupted(text) => f.write_str(text),
+        }
+    }
+}
+
+impl std::error::Error for Problem {}
 
 /// Says what went wrong and picks the exit code.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
+    if is_broken_pipe(error) {
+        // Whoever read our output has seen enough.
+        return ExitCode::SUCCESS;
+    }
     // Nothing can be done when even standard error is closed.
-    let _ = writeln!(std::io::stderr(), "cdb: {error:#}");
-    let code = match error.downcast_ref::<StartError>() {
-        Some(StartError::Listen { .. }) => PORT,
-        Some(StartError::Store(_)) => FOLDER,
-        Some(StartError::Key(_)) => USAGE,
-        Some(_) | None => FAILED,
-    };
-    ExitCode::from(code)
+    let _ = writeln!(io::stderr(), "cdb: {error:#}");
+    ExitCode::from(code(error))
+}
+
+fn code(error: &anyhow::Error) -> u8 {
+    if let Some(problem) = error.downcast_ref::<Problem>() {
+        return problem.code();
+    }
+    match error.downcast_ref::<StartError>() {
+        Some(StartError::Listen { .. }) => 3,
+        Some(StartError::Store(_)) => 4,
+        Some(StartError::Key(_)) => 2,
+        Some(_) | None => 1,
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<io::Error>())
+        .any(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context as _;
+
+    use super::*;
+
+    #[test]
+    fn problems_keep_their_code_under_a_context() {
+        let error = Err::<(), _>(Problem::no_instance("a")).context("while looking").unwrap_err();
+        assert_eq!(code(&error), 5);
+        assert_eq!(code(&anyhow::anyhow!("anything")), 1);
+    }
+
+    #[test]
+    fn a_reader_that_went_away_is_no_failure() {
+        let error = anyhow::Error::from(io::Error::from(io::ErrorKind::BrokenPipe)).context("writing");
+        assert!(is_broken_pipe(&error));
+        assert!(!is_broken_pipe(&anyhow::anyhow!("broken pipe")));
+    }
 }

@@ -1,12 +1,26 @@
 //! `cdb`: durable workflows on Cosmos DB from the command line.
 //!
-//! Data goes to standard output, everything else to standard error. Exit codes: 0 done, 1 failed, 2 wrong usage,
-//! 3 the port is taken, 4 the data folder cannot be used.
+//! Data goes to standard output, everything else to standard error. [`exit`] has the exit codes.
 
+mod archive;
 mod args;
+mod clock;
 mod commands;
+mod context;
+mod demo;
+mod diagnosis;
+mod documents;
 mod exit;
+mod fsck;
+mod interrupt;
+mod ledger;
+mod model;
+mod output;
+mod progress;
+mod stress;
+mod timeline;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -16,17 +30,61 @@ use crate::args::{Args, Command};
 fn main() -> ExitCode {
     let args = Args::parse();
     log_to_stderr(&args.log);
-    let outcome = match args.command {
-        Command::Emulator(options) => commands::emulator::run(&options),
-    };
-    match outcome {
+    match run(&args.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => exit::report(&error),
+    }
+}
+
+fn run(command: &Command) -> anyhow::Result<()> {
+    // The emulator and the completions need no runtime of ours.
+    match command {
+        Command::Emulator(args) => return commands::emulator::run(args),
+        Command::Completions(args) => return commands::completions::run(args),
+        _ => {}
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build()?;
+    let outcome = runtime.block_on(async { Box::pin(dispatch(command)).await });
+    // A read of a name or of standard input that still blocks must not keep us.
+    runtime.shutdown_background();
+    outcome
+}
+
+async fn dispatch(command: &Command) -> anyhow::Result<()> {
+    match command {
+        Command::Emulator(_) | Command::Completions(_) => Ok(()),
+        Command::Demo(args) => commands::demo::run(args).await,
+        Command::Instances(args) => commands::instances::run(args).await,
+        Command::Show(args) => commands::show::run(args).await,
+        Command::History(args) => commands::history::run(args).await,
+        Command::Tree(args) => commands::tree::run(args).await,
+        Command::Why(args) => commands::why::run(args).await,
+        Command::Queues(args) => commands::queues::run(args).await,
+        Command::Top(args) => commands::top::run(args).await,
+        Command::Start(args) => commands::send::start(args).await,
+        Command::Raise(args) => commands::send::raise(args).await,
+        Command::Enqueue(args) => commands::send::enqueue(args).await,
+        Command::Cancel(args) => commands::send::cancel(args).await,
+        Command::Delete(args) => commands::delete::run(args).await,
+        Command::Prune(args) => commands::prune::run(args).await,
+        Command::DeadLetters(args) => commands::dead_letters::run(args).await,
+        Command::Export(args) => commands::export::run(args).await,
+        Command::Import(args) => commands::import::run(args).await,
+        Command::Fsck(args) => commands::fsck::run(args).await,
+        Command::Stress(args) => commands::stress::run(args).await,
     }
 }
 
 /// Logs of the libraries, by the usual filter syntax.
 fn log_to_stderr(filter: &str) {
     let filter = tracing_subscriber::EnvFilter::new(filter);
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let is_terminal = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(is_terminal)
+        .with_writer(std::io::stderr)
+        .init();
 }
+
+/// The demo's activities sleep; two threads are plenty.
+const THREADS: usize = 2;

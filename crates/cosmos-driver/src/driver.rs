@@ -44,6 +44,7 @@ pub(crate) struct Core {
     pub(crate) latencies: Latencies,
     pub(crate) hedge_budget: HedgeBudget,
     pub(crate) meters: Meters,
+    pub(crate) plans: crate::query::Plans,
     pub(crate) containers: ArcSwap<BTreeMap<(String, String), Arc<ContainerCell>>>,
 }
 
@@ -66,7 +67,6 @@ impl Core {
 
 impl Driver {
     /// Starts building a driver for the account at `endpoint`.
-    #[must_use]
     pub fn builder(endpoint: impl Into<String>, credential: Credential) -> Builder {
         Builder::new(endpoint.into(), credential)
     }

@@ -52,6 +52,8 @@ pub enum Operation {
     PatchItem,
     /// Delete one item.
     DeleteItem,
+    /// Delete every item of a logical partition.
+    DeletePartition,
     /// A transactional batch: all or nothing.
     Batch,
     /// A bulk request: independent operations in one body.
@@ -70,7 +72,7 @@ pub enum Operation {
 
 impl Operation {
     /// Every operation, in declaration order.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 31] = [
         Self::ReadAccount,
         Self::CreateDatabase,
         Self::ReadDatabase,
@@ -94,6 +96,7 @@ impl Operation {
         Self::ReplaceItem,
         Self::PatchItem,
         Self::DeleteItem,
+        Self::DeletePartition,
         Self::Batch,
         Self::Bulk,
         Self::Query,
@@ -129,6 +132,7 @@ impl Operation {
             Self::ReplaceItem => "replaceItem",
             Self::PatchItem => "patchItem",
             Self::DeleteItem => "deleteItem",
+            Self::DeletePartition => "deletePartition",
             Self::Batch => "batch",
             Self::Bulk => "bulk",
             Self::Query => "query",
@@ -153,6 +157,7 @@ impl Operation {
             | Self::ReplaceItem
             | Self::PatchItem
             | Self::DeleteItem
+            | Self::DeletePartition
             | Self::Batch
             | Self::Bulk => true,
             Self::ReadAccount
@@ -179,7 +184,8 @@ impl Operation {
     pub(crate) fn is_heavy(self) -> bool {
         matches!(
             self,
-            Self::Batch
+            Self::DeletePartition
+                | Self::Batch
                 | Self::Bulk
                 | Self::Query
                 | Self::ReadFeed

@@ -138,7 +138,7 @@ fn kind_headers(kind: Kind, headers: &mut HeaderMap) {
 
 fn target_headers(operation: &Operation, message: &Message<'_>, headers: &mut HeaderMap) {
     match &operation.target {
-        Target::None | Target::All => {}
+        Target::None => {}
         Target::Key { header, .. } => {
             headers.insert(&PARTITION_KEY, header.clone());
         }

@@ -146,10 +146,8 @@ impl Kind {
 /// Which part of a container is meant.
 #[derive(Clone, Debug)]
 pub(crate) enum Target {
-    /// Not about items.
+    /// No part of it in particular.
     None,
-    /// Every range; the service fans out.
-    All,
     /// One logical partition.
     Key { header: HeaderValue, epk: Epk },
     /// Part of the key space, within one physical range; the bounds are sent when it is not all of it.

@@ -4,8 +4,18 @@
 //! the gateway for a plan first, then runs the planned text on every range it touches, in parallel, and puts the
 //! parts together here.
 
+mod continuation;
+mod group;
+mod pipeline;
+pub(crate) mod plan;
+mod rows;
+mod sort;
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
 use bytes::Bytes;
-use cosmos_wire::epk::{Epk, EpkRange};
+use cosmos_wire::epk::{Epk, EpkRange, Scope as KeyScope};
 use cosmos_wire::header;
 use cosmos_wire::partition_key::PartitionKey;
 use http::HeaderValue;
@@ -20,10 +30,13 @@ use crate::database::{json, resume};
 use crate::diagnostics::Diagnostics;
 use crate::error::Error;
 use crate::limits;
+use crate::metadata::container::ContainerInfo;
 use crate::operation::Call;
 use crate::operation::request::{Kind, Operation, Target};
 use crate::options::CallOptions;
 use crate::response::Response;
+use pipeline::{Pipeline, Source};
+use plan::{Plan, PlanDocument};
 
 /// A query text with its parameters.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -49,6 +62,10 @@ impl Query {
     pub fn with(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
         self.parameters.push(Parameter { name: name.into(), value: value.into() });
         self
+    }
+
+    fn with_text(&self, text: String) -> Self {
+        Self { query: text, parameters: self.parameters.clone() }
     }
 
     /// The text.
@@ -184,6 +201,15 @@ impl Page {
         }
     }
 
+    fn merged(
+        rows: Vec<Box<RawValue>>,
+        continuation: Option<String>,
+        charge: f64,
+        diagnostics: Diagnostics,
+    ) -> Self {
+        Self { rows: Rows::Values(rows), continuation, charge, diagnostics, session_token: None }
+    }
+
     /// The rows.
     ///
     /// # Errors
@@ -236,7 +262,12 @@ pub struct Pager {
 #[derive(Debug)]
 enum State {
     New,
-    Direct { continuation: Option<String> },
+    /// The service runs the query as it is, on one partition.
+    Direct {
+        continuation: Option<String>,
+        region: Option<Arc<str>>,
+    },
+    Merged(Box<Pipeline>),
     Done,
 }
 
@@ -250,35 +281,131 @@ impl Pager {
     /// # Errors
     /// As any operation. The pager can be asked again after an error; it has not moved.
     pub async fn next(&mut self) -> Result<Option<Page>, Error> {
-        limits::query(&self.query.query)?;
-        let call_options = self.options.call.clone();
-        let core = self.container.driver().core.clone();
-        let call = Call::start(&core, &call_options);
-        let continuation = match &self.state {
-            State::Done => return Ok(None),
-            State::New => self.options.continuation.clone(),
-            State::Direct { continuation } => continuation.clone(),
+        if matches!(self.state, State::New) {
+            self.state = self.begin().await?;
+        }
+        let page = match &mut self.state {
+            State::New | State::Done => None,
+            State::Direct { .. } => Some(self.direct().await?),
+            State::Merged(pipeline) => pipeline.next().await?,
         };
+        if page.is_none() {
+            self.state = State::Done;
+        }
+        Ok(page)
+    }
+
+    /// Decides how the query is run: as it is where one partition holds everything, else by plan.
+    async fn begin(&self) -> Result<State, Error> {
+        limits::query(&self.query.query)?;
+        let core = &self.container.driver().core;
+        let call = Call::start(core, &self.options.call);
+        let info = self.container.cell().info(core, &call).await?;
+        let continuation = self.options.continuation.clone();
+        let bounds = match &self.scope {
+            Scope::Container => EpkRange::full(),
+            Scope::Range(range) => range.bounds()?,
+            Scope::PartitionKey(key) => match KeyScope::of(key, &info.definition) {
+                Ok(KeyScope::Point(_)) => return Ok(State::Direct { continuation, region: None }),
+                Ok(KeyScope::Range(bounds)) => bounds,
+                Err(_) => {
+                    return Err(Error::limit(format!("partition key {key} does not fit the container's")));
+                }
+            },
+        };
+        let is_ours = continuation.as_deref().is_some_and(continuation::Continuation::is_ours);
+        let is_one_range = info.ranges.load().holding(&bounds.min).bounds.contains_range(&bounds);
+        if is_one_range && !is_ours && self.scope != Scope::Container {
+            return Ok(State::Direct { continuation, region: None });
+        }
+        self.merged(&info, bounds, continuation.as_deref(), &call).await
+    }
+
+    async fn merged(
+        &self,
+        info: &Arc<ContainerInfo>,
+        bounds: EpkRange,
+        continuation: Option<&str>,
+        call: &Call<'_>,
+    ) -> Result<State, Error> {
+        let source = Source {
+            container: self.container.clone(),
+            info: info.clone(),
+            query: self.query.clone(),
+            options: self.options.clone(),
+            plan: self.plan(info, call).await?,
+            bounds,
+        };
+        Ok(State::Merged(Box::new(Pipeline::new(source, continuation)?)))
+    }
+
+    /// The gateway's plan; the same query is not planned twice.
+    async fn plan(&self, info: &Arc<ContainerInfo>, call: &Call<'_>) -> Result<Arc<Plan>, Error> {
+        let plans = &self.container.driver().core.plans;
+        let body = json(&self.query)?;
+        if let Some(plan) = plans.find(&info.rid, &body) {
+            return Ok(plan);
+        }
+        let cell = self.container.cell();
+        let mut operation =
+            Operation::new(Kind::QueryPlan, "docs", cell.link.clone(), cell.docs_path.clone());
+        operation.container = Some(info.clone());
+        operation.body = body.clone();
+        let document: PlanDocument = self.container.run(operation, call).await?.json()?;
+        let plan = Arc::new(Plan::read(document)?);
+        plans.keep(&info.rid, &body, &plan);
+        Ok(plan)
+    }
+
+    async fn direct(&mut self) -> Result<Page, Error> {
+        let State::Direct { continuation, region } = &self.state else {
+            return Err(Error::protocol("a direct page of a merged query"));
+        };
+        let (continuation, region) = (continuation.clone(), region.clone());
+        let options = self.options.call.clone();
+        let core = self.container.driver().core.clone();
+        let call = Call::start(&core, &options);
         let mut operation = self.operation(&self.query)?;
+        operation.pinned = region;
         match &self.scope {
             Scope::PartitionKey(key) => self.container.aim(&mut operation, key, &call).await?,
             Scope::Range(range) => {
                 operation.container = Some(self.container.cell().info(&core, &call).await?);
                 operation.target = range_target(range.bounds()?)?;
             }
-            Scope::Container => {
-                operation.container = Some(self.container.cell().info(&core, &call).await?);
-                operation.target = Target::All;
-            }
+            Scope::Container => return Err(Error::protocol("a direct page of the whole container")),
         }
         resume(&mut operation, continuation.as_deref())?;
-        let response = self.container.run(operation, &call).await?;
+        let response = match self.container.run(operation, &call).await {
+            Ok(response) => response,
+            Err(error) => return self.rescue(error, continuation.is_none(), &call).await,
+        };
         let continuation = response.continuation().map(str::to_owned);
+        let region = response.diagnostics().attempts().last().map(|attempt| attempt.region.clone());
         self.state = match &continuation {
-            Some(_) => State::Direct { continuation: continuation.clone() },
+            Some(_) => State::Direct { continuation: continuation.clone(), region },
             None => State::Done,
         };
-        Ok(Some(Page::direct(response, continuation)))
+        Ok(Page::direct(response, continuation))
+    }
+
+    /// A range that split before anything was read from it is read by plan instead.
+    async fn rescue(&mut self, error: Error, is_first: bool, call: &Call<'_>) -> Result<Page, Error> {
+        let Scope::Range(range) = &self.scope else { return Err(error) };
+        let bounds = range.bounds()?;
+        let info = self.container.cell().info(&self.container.driver().core, call).await?;
+        let has_split = !info.ranges.load().holding(&bounds.min).bounds.contains_range(&bounds);
+        if error.status() != Some(410) || !has_split || !is_first {
+            return Err(error);
+        }
+        self.state = self.merged(&info, bounds, None, call).await?;
+        match &mut self.state {
+            State::Merged(pipeline) => match pipeline.next().await? {
+                Some(page) => Ok(page),
+                None => Ok(Page::merged(Vec::new(), None, 0.0, Diagnostics::default())),
+            },
+            State::New | State::Direct { .. } | State::Done => Err(error),
+        }
     }
 
     /// All remaining rows.
@@ -307,6 +434,32 @@ impl Pager {
     }
 }
 
+/// Plans of recent queries, by container and exact body.
+#[derive(Debug, Default)]
+pub(crate) struct Plans(ArcSwap<Vec<KnownPlan>>);
+
+/// A container's rid, a query's body, and its plan.
+type KnownPlan = (Arc<str>, Bytes, Arc<Plan>);
+
+impl Plans {
+    fn find(&self, rid: &Arc<str>, body: &Bytes) -> Option<Arc<Plan>> {
+        let plans = self.0.load();
+        plans.iter().find(|(known, text, _)| known == rid && text == body).map(|(_, _, plan)| plan.clone())
+    }
+
+    /// Keeps the newest; the oldest makes room.
+    fn keep(&self, rid: &Arc<str>, body: &Bytes, plan: &Arc<Plan>) {
+        self.0.rcu(|plans| {
+            let first = plans.len().saturating_sub(PLANS_MAX - 1);
+            let mut next = plans[first..].to_vec();
+            next.push((rid.clone(), body.clone(), plan.clone()));
+            next
+        });
+    }
+}
+
+const PLANS_MAX: usize = 64;
+
 /// Points an operation at part of the key space.
 pub(crate) fn range_target(want: EpkRange) -> Result<Target, Error> {
     let header = |epk: &Epk| {
@@ -315,4 +468,16 @@ pub(crate) fn range_target(want: EpkRange) -> Result<Target, Error> {
     };
     let bounds = (header(&want.min)?, header(&want.max)?);
     Ok(Target::Range { want, bounds })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pagers_can_be_held_across_threads() {
+        fn holds<T: Send + Sync>() {}
+        holds::<Pager>();
+        holds::<Page>();
+    }
 }

@@ -1,4 +1,12 @@
-//! The driver against the emulator, over real sockets.
+//! The driver over real sockets: against the emulator, and against a make-believe account of several regions.
 
 mod account;
+mod failover;
+mod hole;
 mod items;
+mod query;
+mod resilience;
+mod soak;
+mod split;
+mod transport;
+mod world;

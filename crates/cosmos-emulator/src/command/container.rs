@@ -2,23 +2,78 @@
 
 use cosmos_wire::header;
 use http::{HeaderName, HeaderValue};
+use serde_json::{Value, json};
 
 use super::resource::{self, feed, reply, throughput};
 use super::{Envelope, Reply, container_path, database, decoded};
-use crate::engine::ResourceReply;
+use crate::engine::{Container, PageSize, ReadFeedRequest, ResourceReply, Scope};
 use crate::failure::Failure;
 use crate::http::route::Target;
 use crate::http::{Account, Call};
 
 pub(crate) fn create(account: &Account, call: &Call) -> Result<Reply, Failure> {
-    let throughput = throughput(&call.asked())?;
+    let asked = call.asked();
+    let throughput = throughput(&asked)?;
     let body = decoded(&call.body)?;
+    if asked.text(header::VERSION) == Some(cosmos_wire::API_VERSION_2018) && is_hierarchical(&body) {
+        return Err(Failure::bad_request(
+            "The 'kind' value 'MultiHash' specified in the partition key definition is invalid for x-ms-version \
+             2018-12-31; use 2020-07-15 or later.",
+        ));
+    }
     Ok(with_limits(account.engine.create_container(database::name(call)?, &body, throughput)?))
+}
+
+fn is_hierarchical(body: &[u8]) -> bool {
+    serde_json::from_slice::<Value>(body).is_ok_and(|body| body["partitionKey"]["kind"] == "MultiHash")
 }
 
 pub(crate) fn read(account: &Account, call: &Call) -> Result<Reply, Failure> {
     let path = container_path(call)?;
-    Ok(with_limits(account.engine.read_container(&path.database, &path.container)?))
+    let mut answer = account.engine.read_container(&path.database, &path.container)?;
+    let asked = call.asked();
+    if asked.text(header::POPULATE_PARTITION_KEY_RANGE_STATISTICS).is_some_and(header::is_true) {
+        let container = account.engine.container(&path.database, &path.container)?;
+        answer.body["statistics"] = statistics(account, &container)?;
+    }
+    let mut reply = with_limits(answer);
+    if asked.text(header::POPULATE_QUOTA_INFO).is_some_and(header::is_true) {
+        const USAGE: HeaderName = HeaderName::from_static(header::RESOURCE_USAGE);
+        const QUOTA: HeaderName = HeaderName::from_static(header::RESOURCE_QUOTA);
+        reply.extra.push((QUOTA, HeaderValue::from_static("storedProcedures=100;triggers=25;functions=25;")));
+        reply.extra.push((USAGE, HeaderValue::from_static("storedProcedures=0;triggers=0;functions=0;")));
+    }
+    Ok(reply)
+}
+
+/// How much each partition holds, counted item by item: only for those who ask.
+fn statistics(account: &Account, container: &Container) -> Result<Value, Failure> {
+    let mut list = Vec::new();
+    for range in container.range_ids() {
+        let (mut count, mut bytes, mut continuation) = (0, 0, None);
+        loop {
+            let request = ReadFeedRequest {
+                scope: Scope::Range(range.to_string()),
+                page_size: PageSize::Dynamic,
+                continuation: continuation.take(),
+                session_token: None,
+            };
+            let page = account.engine.read_feed(container, request)?;
+            count += page.documents.len();
+            bytes += page.documents.iter().map(bytes::Bytes::len).sum::<usize>();
+            continuation = page.continuation;
+            if continuation.is_none() {
+                break;
+            }
+        }
+        list.push(json!({
+            "id": range.to_string(),
+            "sizeInKB": bytes.div_ceil(1024),
+            "documentCount": count,
+            "partitionKeys": [],
+        }));
+    }
+    Ok(list.into())
 }
 
 pub(crate) fn replace(account: &Account, call: &Call) -> Result<Reply, Failure> {
@@ -44,6 +99,14 @@ pub(crate) fn delete(account: &Account, call: &Call) -> Result<Reply, Failure> {
 
 /// A feed of things this server does not keep.
 pub(crate) fn empty_feed(_: &Account, call: &Call) -> Result<Reply, Failure> {
+    let asked = call.asked();
+    let is_scoped = asked.utf8(header::PARTITION_KEY).is_some() || asked.allows_cross_partition();
+    if call.route.kind == "conflicts" && asked.is_query() && !is_scoped {
+        return Err(Failure::bad_request(
+            "Cross partition query is required but disabled. Please set \
+             x-ms-documentdb-query-enablecrosspartition to true, or specify x-ms-documentdb-partitionkey.",
+        ));
+    }
     let member = match call.route.target {
         Target::Absent(member) => member,
         _ => "Resources",

@@ -7,6 +7,7 @@ mod database;
 mod feed;
 mod item;
 mod offer;
+mod partition;
 mod query;
 mod ranges;
 mod resource;
@@ -115,6 +116,7 @@ pub(crate) fn run(account: &Account, call: &Call) -> Result<Reply, Failure> {
         | Operation::ReplaceItem
         | Operation::PatchItem
         | Operation::DeleteItem => item::run(account, call),
+        Operation::DeletePartition => partition::delete(account, call),
         Operation::Batch | Operation::Bulk => batch::run(account, call),
         Operation::Query => query::run(account, call),
         Operation::QueryPlan => query::plan(account, call),
@@ -142,9 +144,11 @@ fn container(account: &Account, call: &Call) -> Result<Arc<Container>, Failure> 
 
 fn container_path(call: &Call) -> Result<&ContainerPath, Failure> {
     match &call.route.target {
-        Target::Container(path) | Target::Items(path) | Target::Item(path, _) | Target::Ranges(path) => {
-            Ok(path)
-        }
+        Target::Container(path)
+        | Target::Items(path)
+        | Target::Item(path, _)
+        | Target::Ranges(path)
+        | Target::PartitionDelete(path) => Ok(path),
         _ => Err(Failure::bad_request("Request url is invalid.")),
     }
 }

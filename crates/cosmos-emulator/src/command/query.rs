@@ -1,12 +1,16 @@
 //! SQL over items.
 
+use std::time::{Duration, Instant};
+
 use cosmos_wire::header;
 use cosmos_wire::number::Style;
+use http::{HeaderName, HeaderValue};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Envelope, Reply, container, decoded, invalid_payload, page_size, scope, session_token, text};
 use crate::config::Gateway;
-use crate::engine::{Container, QueryRequest, Scope};
+use crate::engine::{Container, QueryPage, QueryRequest, Scope};
 use crate::failure::Failure;
 use crate::http::headers::Asked;
 use crate::http::{Account, Call};
@@ -21,6 +25,7 @@ pub(super) struct Question {
 
 /// One page of a query.
 pub(crate) fn run(account: &Account, call: &Call) -> Result<Reply, Failure> {
+    let started = Instant::now();
     let asked = call.asked();
     let container = container(account, call)?;
     let question = question(call)?;
@@ -28,23 +33,27 @@ pub(crate) fn run(account: &Account, call: &Call) -> Result<Reply, Failure> {
         Scope::All if account.gateway == Gateway::AsService => gate(&asked, &container, &question)?,
         named => named,
     };
-    let page = account.engine.query(
-        &container,
-        QueryRequest {
-            text: question.text,
-            parameters: question.parameters,
-            scope,
-            page_size: page_size(&asked)?,
-            continuation: text(&asked, header::CONTINUATION),
-            session_token: session_token(account, &asked),
-        },
-    )?;
+    let request = QueryRequest {
+        text: question.text,
+        parameters: question.parameters,
+        scope,
+        page_size: page_size(&asked)?,
+        continuation: text(&asked, header::CONTINUATION),
+        session_token: session_token(account, &asked),
+    };
+    let page = match (&request.scope, account.gateway) {
+        (Scope::All, Gateway::AsService) => range_by_range(account, &container, &request)?,
+        _ => account.engine.query(&container, request)?,
+    };
+    let body = Envelope::new(&container.rid(), "Documents").values(&page.rows, Style::Query);
+    let metrics = asked.wants_query_metrics().then(|| metrics(&page, body.len(), started.elapsed()));
     Ok(Reply {
-        body: Envelope::new(&container.rid(), "Documents").values(&page.rows, Style::Query),
+        body,
         charge: page.charge,
         continuation: page.continuation,
         item_count: Some(page.rows.len()),
         documents_visited: page.documents_visited,
+        extra: metrics.into_iter().collect(),
         ..Reply::standing(&container, &page.standing, None)
     })
 }
@@ -68,6 +77,79 @@ fn gate(asked: &Asked<'_>, container: &Container, question: &Question) -> Result
             _ => Scope::All,
         }),
     }
+}
+
+/// Where a query over all partitions stands between two pages.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Place {
+    /// Id of the partition.
+    range: u32,
+    /// The engine's own continuation there; none at its start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token: Option<String>,
+}
+
+/// A page never holds rows of two partitions, as with the service; partitions without rows are passed over.
+fn range_by_range(
+    account: &Account,
+    container: &Container,
+    request: &QueryRequest,
+) -> Result<QueryPage, Failure> {
+    let invalid = || Failure::bad_request("Invalid Continuation Token");
+    let mut ranges = container.range_ids().into_iter();
+    let mut place = match &request.continuation {
+        Some(token) => serde_json::from_str(token).map_err(|_| invalid())?,
+        None => Place { range: ranges.clone().next().ok_or_else(invalid)?, token: None },
+    };
+    ranges.by_ref().find(|range| *range == place.range).ok_or_else(invalid)?;
+    let (mut charge, mut documents_visited) = (0.0, 0);
+    loop {
+        let mut page = account.engine.query(
+            container,
+            QueryRequest {
+                scope: Scope::Range(place.range.to_string()),
+                continuation: place.token.take(),
+                ..request.clone()
+            },
+        )?;
+        charge += page.charge;
+        documents_visited += page.documents_visited;
+        let next = match page.continuation.take() {
+            Some(token) => Some(Place { token: Some(token), ..place }),
+            None => ranges.next().map(|range| Place { range, token: None }),
+        };
+        match next {
+            Some(next) if page.rows.is_empty() && next.token.is_none() => place = next,
+            next => {
+                let continuation =
+                    next.map(|next| serde_json::to_string(&next).map_err(|_| invalid())).transpose()?;
+                return Ok(QueryPage { continuation, charge, documents_visited, ..page });
+            }
+        }
+    }
+}
+
+/// What a query cost, as the service lists it.
+fn metrics(page: &QueryPage, body_bytes: usize, elapsed: Duration) -> (HeaderName, HeaderValue) {
+    const QUERY_METRICS: HeaderName = HeaderName::from_static(header::QUERY_METRICS);
+    let rows = page.rows.len();
+    let ratio = if page.documents_visited == 0 {
+        1.0
+    } else {
+        (rows as f64 / page.documents_visited as f64).min(1.0)
+    };
+    let millis = elapsed.as_secs_f64() * 1000.0;
+    let text = format!(
+        "totalExecutionTimeInMs={millis:.2};queryCompileTimeInMs=0.00;queryLogicalPlanBuildTimeInMs=0.00;\
+         queryPhysicalPlanBuildTimeInMs=0.00;queryOptimizationTimeInMs=0.00;VMExecutionTimeInMs={millis:.2};\
+         indexLookupTimeInMs=0.00;documentLoadTimeInMs=0.00;systemFunctionExecuteTimeInMs=0.00;\
+         userFunctionExecuteTimeInMs=0.00;retrievedDocumentCount={};retrievedDocumentSize={body_bytes};\
+         outputDocumentCount={rows};outputDocumentSize={body_bytes};writeOutputTimeInMs=0.00;\
+         indexUtilizationRatio={ratio:.2}",
+        page.documents_visited
+    );
+    (QUERY_METRICS, HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("")))
 }
 
 /// The plan of a query, for a client that fans out by itself.

@@ -164,8 +164,8 @@ impl Stored {
 
     /// The document.
     pub(crate) fn value(&self) -> Result<Value, Failure> {
-        serde_json::from_slice(&self.body)
-            .map_err(|error| Failure::new(500, format!("A stored document cannot be read: {error}.")))
+        json::parse(&self.body)
+            .map_err(|error| Failure::new(500, format!("A stored document cannot be read: {error:?}.")))
     }
 }
 

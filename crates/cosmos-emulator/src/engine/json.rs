@@ -5,6 +5,7 @@
 //! `1`), negative zero becomes zero, and 64-bit integers stay exact.
 
 use cosmos_wire::number;
+use serde_json::map::Entry;
 use serde_json::{Map, Number, Value};
 
 /// Why a text is not a document.
@@ -182,10 +183,12 @@ impl Parser<'_> {
             }
             self.at += 1;
             let value = self.value(depth)?;
-            if map.contains_key(&name) {
-                return Err(Malformed::DuplicateKey(name));
+            match map.entry(name) {
+                Entry::Vacant(free) => {
+                    free.insert(value);
+                }
+                Entry::Occupied(taken) => return Err(Malformed::DuplicateKey(taken.key().clone())),
             }
-            map.insert(name, value);
             self.blank();
             match self.peek() {
                 Some(b',') => self.at += 1,
@@ -380,6 +383,40 @@ mod tests {
             (r#""\udc00\u0041""#, "\"\u{fffd}A\""),
         ] {
             assert_eq!(round(given).as_deref(), Ok(stored), "{given}");
+        }
+    }
+
+    /// Cuts and flips of a document: no input makes the parser panic, and what it takes serde_json takes too.
+    #[test]
+    fn any_bytes_are_parsed_or_refused() {
+        let text =
+            r#"{"a":[1,-2.5e3,true,null,"x\u00e9\ud83d\ude00\n"],"b":{"c":{}},"d":18446744073709551615}"#
+                .as_bytes();
+        let mut seed = 1_u64;
+        for round in 0..20_000 {
+            let mut bytes = text.to_vec();
+            for _ in 0..=round % 3 {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let at = usize::try_from(seed >> 33).expect("31 bits") % bytes.len();
+                match seed % 3 {
+                    0 => bytes[at] = seed.to_be_bytes()[1],
+                    1 => bytes.truncate(at.max(1)),
+                    _ => bytes.insert(at, b"{}[],:\"\\0e-"[at % 11]),
+                }
+            }
+            match (parse(&bytes), serde_json::from_slice::<Value>(&bytes)) {
+                (Ok(_), Err(error)) => {
+                    assert!(
+                        error.to_string().contains("surrogate") || error.to_string().contains("hex"),
+                        "{error}"
+                    );
+                }
+                (Err(Malformed::Syntax(_)), Ok(value)) => panic!("{value} was refused"),
+                (Ok(ours), Ok(theirs)) => {
+                    assert_eq!(ours.to_string().is_empty(), theirs.to_string().is_empty())
+                }
+                (Err(_), _) => {}
+            }
         }
     }
 

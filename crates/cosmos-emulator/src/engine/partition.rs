@@ -40,7 +40,7 @@ impl Counters {
     /// Of a new partition. Resource ids of different partitions of one container never meet: the upper bits are
     /// the range's id.
     pub(crate) fn new(range: u32) -> Self {
-        Self { lsn: 0, rid: u64::from(range) << RID_PREFIX_SHIFT, etag: 0 }
+        Self { lsn: 1, rid: u64::from(range) << RID_PREFIX_SHIFT, etag: 0 }
     }
 
     /// As kept in the store.

@@ -7,7 +7,7 @@ use std::sync::{Arc, MutexGuard};
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-use super::container::{Container, IndexState, Shape};
+use super::container::{Container, Shape};
 use super::document::{self, Stamp, Stored};
 use super::index::encode;
 use super::index::path::{PathId, value_at};
@@ -153,8 +153,7 @@ impl<'a> Writer<'a> {
         let segment = self.partition.segment;
         let terms = if self.needs_old_document() {
             let document = old.value()?;
-            for (at, key) in self.unique_keys(epk, &document).into_iter().enumerate() {
-                debug_assert!(at < self.shape.unique_keys.len());
+            for key in self.unique_keys(epk, &document) {
                 self.set(key, None);
             }
             self.terms(&document, old)
@@ -197,7 +196,6 @@ impl<'a> Writer<'a> {
     }
 
     fn put_difference(&mut self, epk: &EpkKey, place: &Bytes, rid: u64, old: &Terms, new: &Terms) {
-        debug_assert_eq!(self.shape.index, IndexState::Ready, "no writer runs while the index is built");
         terms::difference(old, new, |side, path, value| match side {
             Side::Added => self.put_entry(epk, place, path, value, rid),
             Side::Removed => {

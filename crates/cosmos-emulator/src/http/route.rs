@@ -18,6 +18,8 @@ pub(crate) enum Target {
     Items(ContainerPath),
     Item(ContainerPath, String),
     Ranges(ContainerPath),
+    /// Where the items of one logical partition are deleted.
+    PartitionDelete(ContainerPath),
     Offers,
     Offer(String),
     /// Collections of things this server does not keep: always empty.
@@ -56,20 +58,30 @@ pub(crate) fn route(path: &str) -> Result<Route, Failure> {
     }
     let parts: Vec<&str> = segments.iter().map(String::as_str).collect();
     let target = target(&parts).ok_or_else(invalid_url)?;
-    let kind = parts.iter().step_by(2).next_back().map_or("", |kind| known_kind(kind));
-    let signed = if parts.len().is_multiple_of(2) { parts.len() } else { parts.len() - 1 };
+    let (kind, link) = signed(&target, &parts);
     let container = match &target {
-        Target::Container(_) | Target::Items(_) | Target::Item(..) | Target::Ranges(_) => {
-            Some(parts[..4].join("/"))
-        }
+        Target::Container(_)
+        | Target::Items(_)
+        | Target::Item(..)
+        | Target::Ranges(_)
+        | Target::PartitionDelete(_) => Some(parts[..4].join("/")),
         _ => None,
     };
-    let link = if kind == "offers" {
-        parts.get(1).copied().unwrap_or_default().into()
-    } else {
-        parts[..signed].join("/")
-    };
     Ok(Route { target, kind, link, container })
+}
+
+/// Kind and link as signatures cover them.
+fn signed(target: &Target, parts: &[&str]) -> (&'static str, String) {
+    match target {
+        Target::Offers => ("offers", String::new()),
+        Target::Offer(rid) => ("offers", rid.clone()),
+        Target::PartitionDelete(_) => ("partitionkey", parts[..4].join("/")),
+        _ => {
+            let kind = parts.iter().step_by(2).next_back().map_or("", |kind| known_kind(kind));
+            // A feed signs its parent.
+            (kind, parts[..parts.len() - parts.len() % 2].join("/"))
+        }
+    }
 }
 
 /// Deepest path: `dbs/d/users/u/permissions/p` and `dbs/d/colls/c/docs/i` with attachments below.
@@ -89,6 +101,7 @@ fn target(parts: &[&str]) -> Option<Target> {
         ["dbs", db, "colls", c, "docs"] => Target::Items(path(db, c)),
         ["dbs", db, "colls", c, "docs", id] => Target::Item(path(db, c), id.to_owned()),
         ["dbs", db, "colls", c, "pkranges"] => Target::Ranges(path(db, c)),
+        ["dbs", db, "colls", c, "operations", "partitionkeydelete"] => Target::PartitionDelete(path(db, c)),
         ["offers"] => Target::Offers,
         ["offers", rid] => Target::Offer(rid.to_owned()),
         ["dbs", _, "colls", _, "sprocs"] => Target::Absent("StoredProcedures"),
@@ -105,12 +118,11 @@ fn target(parts: &[&str]) -> Option<Target> {
 }
 
 fn known_kind(kind: &str) -> &'static str {
-    const KINDS: [&str; 11] = [
+    const KINDS: [&str; 10] = [
         "dbs",
         "colls",
         "docs",
         "pkranges",
-        "offers",
         "sprocs",
         "triggers",
         "udfs",
@@ -145,6 +157,7 @@ pub(crate) fn operation(method: &Method, target: &Target, asked: &Asked<'_>) -> 
         Target::Item(..) if is(&Method::PATCH) => Operation::PatchItem,
         Target::Item(..) if is(&Method::DELETE) => Operation::DeleteItem,
         Target::Ranges(_) if is(&Method::GET) => Operation::ReadRanges,
+        Target::PartitionDelete(_) if is(&Method::POST) => Operation::DeletePartition,
         Target::Offers if is(&Method::GET) => Operation::ListOffers,
         Target::Offers if is(&Method::POST) => Operation::QueryOffers,
         Target::Offer(_) if is(&Method::GET) => Operation::ReadOffer,

@@ -13,7 +13,7 @@ use super::source::{Access, Direction, Path, Predicate, Step};
 use super::value::is_same_type;
 
 /// Longest list of values handed to an index.
-const VALUES_MAX: usize = 1000;
+const VALUES_MAX: usize = 10_000;
 
 /// What a bound query wants from its source.
 pub(crate) fn access_of(query: &Query) -> Access {

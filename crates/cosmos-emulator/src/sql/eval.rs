@@ -25,6 +25,7 @@ pub(crate) struct Context {
     pub(crate) now: SystemTime,
     /// Tuples that inner loops may still build.
     work: Cell<u64>,
+    rows: Cell<u64>,
     random: Cell<u64>,
     patterns: RefCell<Vec<(String, Option<Regex>)>>,
 }
@@ -42,6 +43,7 @@ impl Context {
         Self {
             now,
             work: Cell::new(WORK_PER_PAGE),
+            rows: Cell::new(0),
             random: Cell::new(0x9E37_79B9_7F4A_7C15 ^ (u64::from(nanos) << 20)),
             patterns: RefCell::default(),
         }
@@ -58,9 +60,20 @@ impl Context {
         Ok(())
     }
 
-    /// Grants the work of one more document.
-    pub(crate) fn grant_row(&self) {
+    /// Goes on to the next document, and grants the work of it.
+    pub(crate) fn begin_row(&self) {
+        self.rows.set(self.rows.get() + 1);
         self.work.set(self.work.get().saturating_add(WORK_PER_ROW));
+    }
+
+    /// Numbers the current document otherwise than by the order in which they come.
+    pub(crate) fn number_row(&self, number: u64) {
+        self.rows.set(number);
+    }
+
+    /// The number of the current document.
+    pub(crate) fn row(&self) -> u64 {
+        self.rows.get()
     }
 
     /// A number in [0, 1).
@@ -148,58 +161,22 @@ pub(crate) fn eval<'a>(expr: &'a Expr, env: Env<'a>) -> Result<Computed<'a>, Fai
             (Some(base), Some(index)) => element(base, &index),
             _ => None,
         },
-        Kind::Array(items) => {
-            let mut array = Vec::with_capacity(items.len());
-            for item in items {
-                array.push(eval(item, env)?.map_or(Value::Null, Cow::into_owned));
-            }
-            owned(Value::Array(array))
-        }
-        Kind::Object(entries) => {
-            let mut map = Map::new();
-            for (name, item) in entries {
-                if let Some(item) = eval(item, env)? {
-                    map.insert(name.clone(), item.into_owned());
-                }
-            }
-            owned(Value::Object(map))
-        }
+        Kind::Array(items) => array(items, env)?,
+        Kind::Object(entries) => object(entries, env)?,
         Kind::Unary(op, operand) => unary(*op, eval(operand, env)?),
         Kind::Binary(op, left, right) => binary(*op, &eval(left, env)?, &eval(right, env)?)?,
         Kind::And(operands) => junction(operands, env, false)?,
         Kind::Or(operands) => junction(operands, env, true)?,
-        Kind::Between(polarity, three) => {
-            let [value, low, high] = &**three;
-            let value = eval(value, env)?;
-            let low = relation(value.as_deref(), eval(low, env)?.as_deref()).map(Ordering::is_ge);
-            let high = relation(value.as_deref(), eval(high, env)?.as_deref()).map(Ordering::is_le);
-            let inside = match (low, high) {
-                (Some(false), _) | (_, Some(false)) => Some(false),
-                (Some(true), Some(true)) => Some(true),
-                _ => None,
-            };
-            truth(inside, *polarity)
-        }
+        Kind::Between(polarity, three) => truth(is_between(three, env)?, *polarity),
         Kind::In(polarity, needle, items, lookup) => {
-            let found = match eval(needle, env)? {
-                None => None,
-                Some(needle) => match lookup {
-                    Some(lookup) => Some(lookup.contains(&value::key_of(Some(&needle)))),
-                    None => Some(is_in(&needle, items, env)?),
-                },
+            let found = match (eval(needle, env)?, lookup) {
+                (None, _) => None,
+                (Some(needle), Some(lookup)) => Some(lookup.contains(&value::key_of(Some(&needle)))),
+                (Some(needle), None) => Some(is_in(&needle, items, env)?),
             };
             truth(found, *polarity)
         }
-        Kind::Like(polarity, two, escape) => {
-            let (text, pattern) = (eval(&two[0], env)?, eval(&two[1], env)?);
-            let found = match (text.as_deref(), pattern.as_deref()) {
-                (Some(Value::String(text)), Some(Value::String(pattern))) => {
-                    Some(like::is_match(text, pattern, *escape)?)
-                }
-                _ => None,
-            };
-            truth(found, *polarity)
-        }
+        Kind::Like(polarity, two, escape) => truth(is_like(two, *escape, env)?, *polarity),
         Kind::Conditional(three) => {
             let branch = if is_true(&three[0], env)? { &three[1] } else { &three[2] };
             eval(branch, env)?
@@ -224,6 +201,48 @@ fn owned<'a>(value: impl Into<Value>) -> Computed<'a> {
 
 fn truth<'a>(value: Option<bool>, polarity: Polarity) -> Computed<'a> {
     value.map(|flag| Cow::Owned(Value::Bool(flag == (polarity == Polarity::Plain))))
+}
+
+/// An array has a place for each element, so undefined becomes null there.
+fn array<'a>(items: &[Expr], env: Env<'_>) -> Result<Computed<'a>, Failure> {
+    let mut array = Vec::with_capacity(items.len());
+    for item in items {
+        array.push(eval(item, env)?.map_or(Value::Null, Cow::into_owned));
+    }
+    Ok(owned(Value::Array(array)))
+}
+
+/// An object leaves undefined out.
+fn object<'a>(entries: &[(String, Expr)], env: Env<'_>) -> Result<Computed<'a>, Failure> {
+    let mut map = Map::new();
+    for (name, item) in entries {
+        if let Some(item) = eval(item, env)? {
+            map.insert(name.clone(), item.into_owned());
+        }
+    }
+    Ok(owned(Value::Object(map)))
+}
+
+fn is_between(three: &[Expr; 3], env: Env<'_>) -> Result<Option<bool>, Failure> {
+    let [value, low, high] = three;
+    let value = eval(value, env)?;
+    let low = relation(value.as_deref(), eval(low, env)?.as_deref()).map(Ordering::is_ge);
+    let high = relation(value.as_deref(), eval(high, env)?.as_deref()).map(Ordering::is_le);
+    Ok(match (low, high) {
+        (Some(false), _) | (_, Some(false)) => Some(false),
+        (Some(true), Some(true)) => Some(true),
+        _ => None,
+    })
+}
+
+fn is_like(two: &[Expr; 2], escape: Option<char>, env: Env<'_>) -> Result<Option<bool>, Failure> {
+    let (text, pattern) = (eval(&two[0], env)?, eval(&two[1], env)?);
+    match (text.as_deref(), pattern.as_deref()) {
+        (Some(Value::String(text)), Some(Value::String(pattern))) => {
+            like::is_match(text, pattern, escape).map(Some)
+        }
+        _ => Ok(None),
+    }
 }
 
 fn property<'a>(base: Cow<'a, Value>, name: &str) -> Computed<'a> {

@@ -29,7 +29,7 @@ pub mod source;
 mod value;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use self::ast::Query;
 pub use self::bind::Parameters;

@@ -28,7 +28,7 @@ pub(super) struct Folder {
     path: PathBuf,
     /// Whether the store in it is still to be made.
     pub(super) is_new: bool,
-    _lock: File,
+    lock: File,
 }
 
 impl Folder {
@@ -36,7 +36,7 @@ impl Folder {
     pub(super) fn claim(path: &Path) -> Result<Self, StorageError> {
         make(path)?;
         let lock = lock(path)?;
-        let folder = Self { path: path.to_owned(), is_new: read_format(path)?.is_none(), _lock: lock };
+        let folder = Self { path: path.to_owned(), is_new: read_format(path)?.is_none(), lock };
         if folder.is_new {
             folder.prepare()?;
         } else if !folder.store().exists() {
@@ -79,6 +79,14 @@ impl Folder {
             self.is_new = false;
         }
         Ok(())
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Closing the file is not enough: a process that is just being started by another thread holds it too.
+        // A lock that cannot be given back ends with this process.
+        let _ = self.lock.unlock();
     }
 }
 

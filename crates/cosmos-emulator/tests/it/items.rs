@@ -163,3 +163,21 @@ fn a_binary_body_is_read_like_text() {
     let broken = client.request("POST", ITEMS).body(vec![0x80, 0xff, 0xff]).key("x").send();
     assert_eq!(broken.status, 400);
 }
+
+#[test]
+fn a_logical_partition_is_deleted_at_once() {
+    let (_emulator, mut client) = with_container();
+    for index in 0..120 {
+        client.create(&json!({"id": format!("i{index}"), "pk": "x"})).expect(201);
+    }
+    client.create(&json!({"id": "a", "pk": "y"})).expect(201);
+    let path = "/dbs/d/colls/c/operations/partitionkeydelete";
+    let date = cosmos_wire::date::format(std::time::SystemTime::now());
+    let key = cosmos_wire::signature::Key::from_base64(cosmos_wire::EMULATOR_KEY).unwrap();
+    let signed = cosmos_wire::signature::Signable::new("POST", "partitionkey", "dbs/d/colls/c", &date);
+    let token = key.authorization(&signed);
+    let request = client.request("POST", path).unsigned().key("x");
+    request.header("x-ms-date", &date).header("authorization", &token).send().expect(200);
+    let left = client.get(ITEMS).send().expect(200).json();
+    assert_eq!((left["_count"].clone(), left["Documents"][0]["pk"].clone()), (json!(1), json!("y")));
+}

@@ -240,3 +240,42 @@ fn a_change_feed_goes_on_from_its_etag() {
     assert_eq!(rows(&read(&mut client, "if-none-match", now.header("etag")).expect(200)).len(), 2);
     assert_eq!(read(&mut client, "if-modified-since", "yesterday").status, 400);
 }
+
+#[test]
+fn a_page_never_holds_rows_of_two_partitions() {
+    let (_emulator, mut client) = filled(four_partitions());
+    let (mut pages, mut rows_seen, mut token) = (0, 0, String::new());
+    loop {
+        let question = json!({"query": "SELECT * FROM c"});
+        let answer = client.question(&question).header("x-ms-continuation", &token).send().expect(200);
+        let is_last = answer.header("x-ms-continuation").is_empty();
+        assert!(is_last || !rows(&answer).is_empty(), "partitions without rows are passed over");
+        (pages, rows_seen) = (pages + 1, rows_seen + rows(&answer).len());
+        token = answer.header("x-ms-continuation").to_owned();
+        if token.is_empty() {
+            break;
+        }
+    }
+    assert!(pages > 1, "three keys fall into more than one of four partitions");
+    assert_eq!(rows_seen, 12);
+    client
+        .question(&json!({"query": "SELECT * FROM c"}))
+        .header("x-ms-continuation", "odd")
+        .send()
+        .expect(400);
+}
+
+#[test]
+fn metrics_are_told_to_those_who_ask() {
+    let (_emulator, mut client) = filled(four_partitions());
+    let question = json!({"query": "SELECT * FROM c WHERE c.n = 4"});
+    let answer = client
+        .question(&question)
+        .key("k1")
+        .header("x-ms-documentdb-populatequerymetrics", "True")
+        .send()
+        .expect(200);
+    let metrics = answer.header("x-ms-documentdb-query-metrics");
+    assert!(metrics.contains("outputDocumentCount=1;"), "{metrics}");
+    assert!(metrics.split(';').all(|part| part.contains('=')), "{metrics}");
+}

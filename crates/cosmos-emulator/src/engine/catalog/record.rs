@@ -84,7 +84,7 @@ pub(crate) fn container_record(database: u32, shape: &Shape) -> Vec<u8> {
                    "parents": partition.parents})
         })
         .collect();
-    let tracked: Vec<_> = shape.tracked.iter().map(|path| path_text(path)).collect();
+    let tracked: Vec<_> = shape.tracked.iter().map(|path| names(path)).collect();
     json!({"database": database, "body": shape.body, "ranges": ranges, "version": shape.partitions_version,
            "tracked": tracked, "building": shape.index == IndexState::Building,
            "offer": shape.offer.as_ref().map(Offer::to_record)})
@@ -127,7 +127,7 @@ pub(crate) fn load_container(
             etag: body["_etag"].as_str()?.to_owned(),
             default_ttl: body["defaultTtl"].as_i64().and_then(|ttl| i32::try_from(ttl).ok()),
             policy,
-            tracked: paths(&record["tracked"])?,
+            tracked: tracked(&record["tracked"])?,
             index: if record["building"] == true { IndexState::Building } else { IndexState::Ready },
             unique_keys,
             offer: Offer::from_record(&record["offer"]),
@@ -173,14 +173,21 @@ fn paths(list: &Value) -> Option<Vec<Path>> {
     list.iter().map(|path| Pattern::parse_plain(path.as_str()?).ok()).collect()
 }
 
-fn path_text(path: &[Step]) -> String {
+/// Tracked paths consist of properties, whatever characters those have.
+fn names(path: &[Step]) -> Vec<&str> {
     path.iter()
-        .map(|step| match step {
-            Step::Property(name) => format!("/\"{name}\""),
-            Step::Index(at) => format!("/{at}"),
-            Step::Each => "/[]".to_owned(),
+        .filter_map(|step| match step {
+            Step::Property(name) => Some(&**name),
+            Step::Index(_) | Step::Each => None,
         })
         .collect()
+}
+
+fn tracked(list: &Value) -> Option<Vec<Path>> {
+    let path = |names: &Value| -> Option<Path> {
+        names.as_array()?.iter().map(|name| name.as_str().map(|name| Step::Property(name.into()))).collect()
+    };
+    list.as_array()?.iter().map(path).collect()
 }
 
 fn broken(what: &str) -> StorageError {

@@ -199,7 +199,10 @@ pub(crate) fn intervals(base: &[u8], predicate: &Predicate) -> Vec<(Vec<u8>, Vec
                 })
                 .collect()
         }
-        Predicate::Range { lower, upper, .. } => vec![range_interval(base, lower, upper)],
+        Predicate::Range { lower, upper, .. } => {
+            let interval = range_interval(base, lower, upper);
+            if interval.0 < interval.1 { vec![interval] } else { Vec::new() }
+        }
         Predicate::Defined { .. } => {
             vec![(with(base, &[encode::UNDEFINED + 1]), with(base, &[encode::BEYOND]))]
         }

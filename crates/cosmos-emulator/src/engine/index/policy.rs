@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::path::{PathId, Pattern, PatternEnd};
+use super::terms::is_system_property;
 use crate::Failure;
 use crate::sql::source::{Direction, Path, Step};
 
@@ -87,15 +88,15 @@ impl Policy {
         Cursor { node: Some(&self.root), inherited: false }
     }
 
-    /// Whether values at a path are in the index. `id` and `_ts` always are.
+    /// Whether values at a path are in the index. `id` and `_ts` always are, other system properties never.
     pub(crate) fn includes(&self, path: &[Step]) -> bool {
         if self.mode == Mode::None {
             return false;
         }
-        if let [Step::Property(name)] = path
-            && matches!(&**name, "id" | "_ts")
-        {
-            return true;
+        match path {
+            [Step::Property(name)] if matches!(&**name, "id" | "_ts") => return true,
+            [Step::Property(name), ..] if is_system_property(name) => return false,
+            _ => {}
         }
         let end = path.iter().fold(self.cursor(), |cursor, step| match step {
             Step::Property(name) => cursor.property(name),

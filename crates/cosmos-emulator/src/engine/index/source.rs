@@ -6,12 +6,13 @@ use std::sync::Arc;
 use super::choice::{self, Choice, KeyScope};
 use super::cursor::{Cursor, Reader, split_position};
 use super::policy::Mode;
+use super::terms::is_system_property;
 use crate::Failure;
 use crate::engine::Engine;
 use crate::engine::container::{Container, IndexState, Shape};
 use crate::engine::partition::Partition;
 use crate::engine::request::storage_failed;
-use crate::sql::source::{Access, Direction, Path, Position, Predicate, Rows, Source};
+use crate::sql::source::{Access, Direction, Path, Position, Predicate, Rows, Source, Step};
 use crate::storage::Order;
 
 /// Documents of one physical partition that a request may see.
@@ -34,6 +35,14 @@ impl PartitionSource<'_> {
         }
         if access.predicates.is_empty() && access.order.is_empty() {
             return Ok(Choice::Scan);
+        }
+        if let ([predicate], []) = (access.predicates.as_slice(), access.order.as_slice())
+            && !matches!(self.scope, KeyScope::Range(..))
+        {
+            // Nothing to weigh against each other.
+            let path = choice::predicate_path(predicate);
+            let usable = !path.is_empty() && shape.policy.includes(path);
+            return Ok(if usable { Choice::Equality(0) } else { Choice::Scan });
         }
         if matches!(self.scope, KeyScope::Range(..)) && self.count(Choice::Scan, access, &shape)? <= FEW {
             return Ok(Choice::Scan);
@@ -159,14 +168,18 @@ impl Source for PartitionSource<'_> {
 
 /// Whether every document has a value here.
 fn is_always_there(path: &Path) -> bool {
-    use crate::sql::source::Step;
     matches!(path.as_slice(), [Step::Property(name)] if matches!(&**name, "id" | "_ts"))
+}
+
+/// Whether the service adds the value; those are sorted without an index.
+fn is_system_path(path: &Path) -> bool {
+    matches!(path.first(), Some(Step::Property(name)) if is_system_property(name))
 }
 
 fn check_order(shape: &Shape, order: &[(Path, Direction)]) -> Result<(), Failure> {
     match order {
         [] => Ok(()),
-        [(path, _)] if shape.policy.includes(path) => Ok(()),
+        [(path, _)] if shape.policy.includes(path) || is_system_path(path) => Ok(()),
         [_] => Err(Failure::bad_request(
             "The index path corresponding to the specified order-by item is excluded.",
         )),

@@ -219,9 +219,9 @@ fn unique_keys_hold_in_their_logical_partition() {
 fn sessions_see_what_they_wrote_and_are_refused_what_is_not_here() {
     let world = World::new();
     let first = world.create(json!({"id": "1", "pk": "a"})).expect("created").standing;
-    assert_eq!((first.lsn, first.session_token.as_str(), first.range_id), (1, "0:-1#1", 0));
+    assert_eq!((first.lsn, first.session_token.as_str(), first.range_id), (2, "0:-1#2", 0));
     let second = world.create(json!({"id": "2", "pk": "b"})).expect("created");
-    assert_eq!((second.standing.session_token.as_str(), second.item_lsn), ("0:-1#2", Some(2)));
+    assert_eq!((second.standing.session_token.as_str(), second.item_lsn), ("0:-1#3", Some(3)));
     let read = |token: &str| {
         let request = ItemRequest {
             partition_key: Some(key("a")),
@@ -231,12 +231,12 @@ fn sessions_see_what_they_wrote_and_are_refused_what_is_not_here() {
         };
         world.engine.item(&world.container(), request)
     };
-    let seen = read("0:-1#2").expect("seen");
-    assert_eq!((seen.standing.lsn, seen.item_lsn), (2, Some(1)));
-    assert_eq!(status(read("0:-1#3")), (404, 1002));
+    let seen = read("0:-1#3").expect("seen");
+    assert_eq!((seen.standing.lsn, seen.item_lsn), (3, Some(2)));
+    assert_eq!(status(read("0:-1#4")), (404, 1002));
     let failed = world.create(json!({"id": "1", "pk": "a"}));
     assert_eq!(status(failed), (409, 0));
-    assert_eq!(read("0:-1#2").expect("a refused write has no LSN").standing.lsn, 2);
+    assert_eq!(read("0:-1#3").expect("a refused write has no LSN").standing.lsn, 3);
 }
 
 #[test]
@@ -263,7 +263,7 @@ fn everything_survives_a_restart() {
     assert_eq!((read.body, read.etag), (first.body, first.etag));
     assert_eq!(status(world.create(json!({"id": "2", "pk": "a", "u": 1}))), (409, 3301));
     let second = world.create(json!({"id": "2", "pk": "a", "u": 2})).expect("created");
-    assert_eq!(second.standing.lsn, 2);
+    assert_eq!(second.standing.lsn, 3);
     assert_eq!(world.ids(&in_key("a"), "SELECT * FROM c WHERE c.u = 2"), ["2"]);
 }
 
@@ -283,5 +283,5 @@ fn writers_of_one_partition_take_turns() {
         }
     });
     let read = world.read("a", "n").expect("found");
-    assert_eq!((body(&read)["n"].clone(), read.standing.lsn), (json!(200), 201));
+    assert_eq!((body(&read)["n"].clone(), read.standing.lsn), (json!(200), 202));
 }

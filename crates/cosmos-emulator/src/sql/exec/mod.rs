@@ -32,9 +32,10 @@ use super::access::{access_of, order_of};
 use super::ast::{Collection, Expr, InputMode, Kind, Query, Select};
 use super::bind::{Parameters, ROOT, bind};
 use super::eval::{Context, Env, Scope, is_true};
+use super::function::document_number;
 use super::lexer::Span;
 use super::list::List;
-use super::source::{Access, Rows, Source};
+use super::source::{Access, Position, Rows, Source};
 use crate::Failure;
 
 /// Most tuples a page builds from joins before it ends early.
@@ -183,71 +184,64 @@ impl Run<'_> {
     }
 
     fn stream(&mut self, rows: &mut dyn Rows, place: Place) -> Result<Option<Place>, Failure> {
-        let Place::Stream { mut after, tuples: mut done, mut skipped, mut taken } = place else {
-            return Ok(None);
-        };
-        let query = &self.prepared.query;
-        let window = Window::of(query);
-        let (offset, limit) = (window.offset as u64, window.limit.map_or(u64::MAX, |limit| limit as u64));
-        let is_identity = self.prepared.is_identity();
-        let mut built = 0;
+        let Place::Stream { mut after, tuples, skipped, taken } = place else { return Ok(None) };
+        let window = Window::of(&self.prepared.query);
+        let limit = window.limit.map_or(u64::MAX, |limit| limit as u64);
         let visited_max = self.page.visited.saturating_add(self.limits.rows_visited_max.max(1));
+        let mut progress =
+            Progress { done: tuples, built: 0, skipped, taken, offset: window.offset as u64, limit };
         loop {
-            if taken >= limit {
+            if progress.taken >= limit {
                 return Ok(None);
             }
-            let is_spent = self.page.visited >= visited_max || built >= TUPLES_MAX;
+            let is_spent = self.page.visited >= visited_max || progress.built >= TUPLES_MAX;
             let Some(row) = rows.next()? else { return Ok(None) };
             if is_spent || !self.page.has_room(self.limits, 0) {
-                return Ok(Some(Place::Stream { after, tuples: 0, skipped, taken }));
+                return Ok(Some(progress.place(after, progress.done)));
             }
             self.page.visited += 1;
-            self.context.grant_row();
-            let root = Scope { parent: None, name: ROOT, value: &row.document };
-            let env = Env::new(&self.context).within(&root);
-            let (mut tuple, mut is_full, mut whole) = (0, false, false);
-            let page = &mut self.page;
-            let limits = self.limits;
-            let _ = each_tuple(&query.from, env, &mut |env| {
-                tuple += 1;
-                built += 1;
-                if tuple <= done {
-                    return Ok(ControlFlow::Continue(()));
-                }
-                if !passes(query, env)? {
-                    let is_enough = built >= TUPLES_MAX;
-                    is_full |= is_enough;
-                    return Ok(if is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) });
-                }
-                if is_identity {
-                    whole = true;
-                    return Ok(ControlFlow::Break(()));
-                }
-                let Some(result) = project(query, env)? else { return Ok(ControlFlow::Continue(())) };
-                if skipped < offset {
-                    skipped += 1;
-                } else if page.offer(result, limits).is_ok() {
-                    taken += 1;
-                } else {
-                    tuple -= 1;
-                    is_full = true;
-                }
-                Ok(if is_full || taken >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-            })?;
-            if whole && skipped < offset {
-                skipped += 1;
-            } else if whole {
-                if self.page.offer(row.document, self.limits).is_err() {
-                    return Ok(Some(Place::Stream { after, tuples: 0, skipped, taken }));
-                }
-                taken += 1;
-            }
-            if is_full {
-                return Ok(Some(Place::Stream { after, tuples: tuple, skipped, taken }));
+            self.context.begin_row();
+            if let Some(tuples) = self.stream_row(row.document, &mut progress)? {
+                return Ok(Some(progress.place(after, tuples)));
             }
             after = Some(row.position);
-            done = 0;
+            progress.done = 0;
         }
+    }
+
+    /// Puts the results of one document on the page; says how many of its tuples are done if the page ends there.
+    fn stream_row(&mut self, document: Value, progress: &mut Progress) -> Result<Option<u64>, Failure> {
+        let query = &self.prepared.query;
+        let is_identity = self.prepared.is_identity();
+        let root = Scope { parent: None, name: ROOT, value: &document };
+        let env = Env::new(&self.context).within(&root);
+        let (mut tuple, mut is_full, mut is_match) = (0, false, false);
+        let (page, limits) = (&mut self.page, self.limits);
+        let _ = each_tuple(&query.from, env, &mut |env| {
+            tuple += 1;
+            progress.built += 1;
+            if tuple <= progress.done {
+                return Ok(ControlFlow::Continue(()));
+            }
+            if !passes(query, env)? {
+                is_full = progress.built >= TUPLES_MAX;
+            } else if is_identity {
+                // The document itself is the result; it is handed on below, not copied.
+                is_match = true;
+                return Ok(ControlFlow::Break(()));
+            } else if let Some(result) = project(query, env)?
+                && !progress.take(result, page, limits)
+            {
+                tuple -= 1;
+                is_full = true;
+            }
+            let is_done = is_full || progress.taken >= progress.limit;
+            Ok(if is_done { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
+        if is_match && !progress.take(document, &mut self.page, self.limits) {
+            return Ok(Some(0));
+        }
+        Ok(is_full.then_some(tuple))
     }
 
     /// Visits what passes the filter in all rows.
@@ -343,6 +337,35 @@ impl Run<'_> {
     }
 }
 
+/// How far a streaming query is.
+struct Progress {
+    /// Tuples of the current document that earlier pages have done.
+    done: u64,
+    /// Tuples built for this page.
+    built: u64,
+    skipped: u64,
+    taken: u64,
+    offset: u64,
+    limit: u64,
+}
+
+impl Progress {
+    fn place(&self, after: Option<Position>, tuples: u64) -> Place {
+        Place::Stream { after, tuples, skipped: self.skipped, taken: self.taken }
+    }
+
+    /// Skips the result or puts it on the page; false if it does not fit.
+    fn take(&mut self, result: Value, page: &mut Page, limits: &PageLimits) -> bool {
+        if self.skipped < self.offset {
+            self.skipped += 1;
+            return true;
+        }
+        let fits = page.offer(result, limits).is_ok();
+        self.taken += u64::from(fits);
+        fits
+    }
+}
+
 fn taken(place: Option<&Place>) -> usize {
     match place {
         Some(Place::Replay { taken }) => usize::try_from(*taken).unwrap_or(usize::MAX),
@@ -360,7 +383,10 @@ fn visit_matches(
     document: &Value,
     visit: &mut Visit<'_>,
 ) -> Result<ControlFlow<()>, Failure> {
-    context.grant_row();
+    context.begin_row();
+    if let (false, Some(number)) = (query.order_by.is_empty(), document_number(document)) {
+        context.number_row(number);
+    }
     let root = Scope { parent: None, name: ROOT, value: document };
     each_tuple(&query.from, Env::new(context).within(&root), &mut |env| {
         if passes(query, env)? { visit(env) } else { Ok(ControlFlow::Continue(())) }

@@ -48,6 +48,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         let right = keys(a.array(1)?);
         distinct(a.array(0)?.iter().filter(|item| right.contains(&key_of(Some(item)))))
     }),
+    Function::pure("SetEqual", 2, 2, |a| Some((keys(a.array(0)?) == keys(a.array(1)?)).into())),
     Function::pure("SetUnion", 2, 2, |a| distinct(a.array(0)?.iter().chain(a.array(1)?))),
     Function::pure("SetDifference", 2, 2, |a| {
         let right = keys(a.array(1)?);

@@ -22,6 +22,10 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::pure("STARTSWITH", 2, 3, |a| test(a, |text, part| text.starts_with(part))),
     Function::pure("ENDSWITH", 2, 3, |a| test(a, |text, part| text.ends_with(part))),
     Function::pure("STRINGEQUALS", 2, 3, |a| test(a, |text, part| text == part)),
+    Function::pure("CONTAINS_ALL_CI", 2, MANY, |a| contains_many(a, true, |found| !found)),
+    Function::pure("CONTAINS_ALL_CS", 2, MANY, |a| contains_many(a, false, |found| !found)),
+    Function::pure("CONTAINS_ANY_CI", 2, MANY, |a| contains_many(a, true, |found| found)),
+    Function::pure("CONTAINS_ANY_CS", 2, MANY, |a| contains_many(a, false, |found| found)),
     Function::pure("INDEX_OF", 2, 3, index_of),
     Function::pure("LEFT", 2, 2, |a| Some(substring(a.text(0)?, 0, a.integer(1)?).into())),
     Function::pure("RIGHT", 2, 2, |a| {
@@ -43,6 +47,10 @@ pub(super) const FUNCTIONS: &[Function] = &[
     }),
     Function::pure("REVERSE", 1, 1, |a| Some(a.text(0)?.chars().rev().collect::<String>().into())),
     Function::pure("SUBSTRING", 3, 3, |a| Some(substring(a.text(0)?, a.integer(1)?, a.integer(2)?).into())),
+    Function::pure("SUBSTRINGAFTER", 2, 2, |a| Some(a.text(0)?.split_once(a.text(1)?)?.1.into())),
+    Function::pure("SUBSTRINGBEFORE", 2, 2, |a| Some(a.text(0)?.split_once(a.text(1)?)?.0.into())),
+    Function::pure("LASTSUBSTRINGAFTER", 2, 2, |a| Some(a.text(0)?.rsplit_once(a.text(1)?)?.1.into())),
+    Function::pure("LASTSUBSTRINGBEFORE", 2, 2, |a| Some(a.text(0)?.rsplit_once(a.text(1)?)?.0.into())),
     Function::pure("StringJoin", 2, 2, |a| {
         let parts: Vec<&str> = a.array(0)?.iter().map(Value::as_str).collect::<Option<_>>()?;
         Some(parts.join(a.text(1)?).into())
@@ -75,6 +83,31 @@ fn test(arguments: &Arguments<'_>, test: fn(&str, &str) -> bool) -> Option<Value
     let ignore_case = arguments.optional(2, false, Arguments::flag)?;
     let found = if ignore_case { test(&text.to_lowercase(), &part.to_lowercase()) } else { test(text, part) };
     Some(found.into())
+}
+
+/// AND or OR over CONTAINS, in three-valued logic: a decisive part decides, else a part that is no text leaves the
+/// result undefined.
+fn contains_many(
+    arguments: &Arguments<'_>,
+    ignore_case: bool,
+    is_decisive: fn(bool) -> bool,
+) -> Option<Value> {
+    let fold = |text: &str| if ignore_case { text.to_lowercase() } else { text.to_owned() };
+    let text = fold(arguments.text(0)?);
+    let mut is_known = true;
+    for at in 1..arguments.len() {
+        match arguments.text(at) {
+            Some(part) => {
+                let found = text.contains(&fold(part));
+                if is_decisive(found) {
+                    return Some(found.into());
+                }
+            }
+            None => is_known = false,
+        }
+    }
+    // Nothing decided: every part was the opposite of a decisive one.
+    is_known.then(|| Value::from(!is_decisive(true)))
 }
 
 fn index_of(arguments: &Arguments<'_>) -> Option<Value> {

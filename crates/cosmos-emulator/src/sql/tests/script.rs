@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::super::source::Source;
 use super::super::value::key_of;
-use super::super::{List, PageLimits, Prepared, parse};
+use super::super::{List, Page, PageLimits, Prepared, parse};
 use crate::Failure;
 
 /// One file.
@@ -27,6 +27,22 @@ pub(crate) struct Script {
     /// What the container holds, in order of creation.
     pub(crate) documents: Vec<Value>,
     cases: Vec<Case>,
+}
+
+/// One request of a script.
+pub(crate) struct Ask<'a> {
+    pub(crate) text: &'a str,
+    pub(crate) parameters: &'a [(String, Value)],
+    pub(crate) limits: &'a PageLimits,
+    pub(crate) continuation: Option<&'a str>,
+}
+
+/// Whatever answers the requests of a script.
+pub(crate) type Answer<'a> = dyn FnMut(&Ask<'_>) -> Result<Page, Failure> + 'a;
+
+/// The time at which scripts run: 2024-02-29T12:34:56.789Z.
+pub(crate) fn now() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_millis(1_709_210_096_789)
 }
 
 #[derive(Default)]
@@ -113,22 +129,31 @@ impl Script {
         script
     }
 
-    /// Runs every query, in pages of several sizes, and panics where the answer is another.
+    /// Runs every query over a source, in pages of several sizes, and panics where the answer is another.
     pub(crate) fn run(&self, source: &dyn Source) {
+        self.run_with(&mut |ask| {
+            let prepared = Prepared::new(&parse(ask.text)?, ask.parameters)?;
+            prepared.page(source, ask.limits, ask.continuation, now())
+        });
+    }
+
+    /// Runs every query over whatever answers, be it a whole engine. Its clock must stand at [`now`], and it must
+    /// have a composite index over `/a` ascending and `/b` descending.
+    pub(crate) fn run_with(&self, answer: &mut Answer<'_>) {
         let sizes = [(1000, 100_000), (1, 100_000), (2, 3), (1000, 1)];
         for case in &self.cases {
             for (items_max, rows_visited_max) in sizes {
                 let limits = PageLimits { items_max, rows_visited_max, ..PageLimits::default() };
-                case.check(self.name, source, &limits);
+                case.check(self.name, answer, &limits);
             }
         }
     }
 }
 
 impl Case {
-    fn check(&self, name: &str, source: &dyn Source, limits: &PageLimits) {
+    fn check(&self, name: &str, answer: &mut Answer<'_>, limits: &PageLimits) {
         let place = format!("{name}: {}\nparameters {:?}\nlimits {limits:?}", self.query, self.parameters);
-        match (self.answer(source, limits), &self.error) {
+        match (self.all_pages(answer, limits), &self.error) {
             (Ok(mut rows), None) => {
                 let mut expected = self.rows.clone();
                 if self.is_unordered {
@@ -147,13 +172,15 @@ impl Case {
         }
     }
 
-    fn answer(&self, source: &dyn Source, limits: &PageLimits) -> Result<Vec<Value>, Failure> {
-        let prepared = Prepared::new(&parse(&self.query)?, &self.parameters)?;
-        // 2024-02-29T12:34:56.7890000Z
-        let now = SystemTime::UNIX_EPOCH + Duration::from_millis(1_709_210_096_789);
-        let (mut rows, mut continuation) = (Vec::new(), None);
+    fn all_pages(&self, answer: &mut Answer<'_>, limits: &PageLimits) -> Result<Vec<Value>, Failure> {
+        let (mut rows, mut continuation) = (Vec::new(), None::<String>);
         for _ in 0..10_000 {
-            let page = prepared.page(source, limits, continuation.as_deref(), now)?;
+            let page = answer(&Ask {
+                text: &self.query,
+                parameters: &self.parameters,
+                limits,
+                continuation: continuation.as_deref(),
+            })?;
             assert!(page.rows.len() <= limits.items_max, "{}: more rows than asked for", self.query);
             rows.extend(page.rows);
             continuation = page.continuation;

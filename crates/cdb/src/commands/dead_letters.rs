@@ -1,0 +1,232 @@
+//! `cdb dead-letters`: messages that could never be delivered.
+
+use clap::{Args, Subcommand};
+use cosmos_driver::Query;
+use serde_json::{Value, json};
+
+use crate::clock::now_ms;
+use crate::context::{Connection, ConnectionArgs};
+use crate::documents::{Documents, Written};
+use crate::exit::Problem;
+use crate::model::DeadLetter;
+use crate::output::{Column, Output, Table, ago, plural, say};
+
+/// Look at messages that could never be delivered, send them again or drop them.
+#[derive(Debug, Args)]
+#[command(visible_alias = "dl", after_help = EXAMPLES)]
+pub(crate) struct DeadLettersArgs {
+    #[command(subcommand)]
+    action: Action,
+}
+
+const EXAMPLES: &str = "Examples:
+  cdb dead-letters list --data cdb-demo
+  cdb dead-letters show intent:3:0
+  cdb dead-letters requeue intent:3:0
+  cdb dead-letters drop --all";
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// List them, the latest first.
+    List(ListArgs),
+    /// Show one with its message.
+    Show(OneArgs),
+    /// Send them again to where they were going.
+    Requeue(SomeArgs),
+    /// Delete them; their messages are lost.
+    Drop(SomeArgs),
+}
+
+#[derive(Debug, Args)]
+struct ListArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+
+    /// Print JSON, one per line.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct OneArgs {
+    /// Id of the dead letter.
+    id: String,
+
+    /// Instance that sent it, where several letters have the same id.
+    #[arg(long, value_name = "INSTANCE")]
+    from: Option<String>,
+
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+#[derive(Debug, Args)]
+struct SomeArgs {
+    /// Ids of dead letters.
+    #[arg(required_unless_present = "all", conflicts_with = "all")]
+    ids: Vec<String>,
+
+    /// All of them.
+    #[arg(long)]
+    all: bool,
+
+    /// Only those this instance sent.
+    #[arg(long, value_name = "INSTANCE")]
+    from: Option<String>,
+
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+/// Does one of the four.
+pub(crate) async fn run(args: &DeadLettersArgs) -> anyhow::Result<()> {
+    match &args.action {
+        Action::List(args) => list(args).await,
+        Action::Show(args) => show(args).await,
+        Action::Requeue(args) => change(args, Change::Requeue).await,
+        Action::Drop(args) => change(args, Change::Drop).await,
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Change {
+    Requeue,
+    Drop,
+}
+
+async fn list(args: &ListArgs) -> anyhow::Result<()> {
+    let connection = Connection::open(&args.connection).await?;
+    let letters = read(&connection.documents()?).await;
+    connection.close().await;
+    let letters = letters?;
+    let output = Output::new(args.json);
+    if output.is_json() {
+        for letter in &letters {
+            output.line(&to_json(letter).to_string())?;
+        }
+        return Ok(());
+    }
+    if letters.is_empty() {
+        say("there are no dead letters");
+        return Ok(());
+    }
+    let now = now_ms();
+    let mut table = Table::new(vec![
+        Column::flexible("ID", 12),
+        Column::flexible("FROM", 10),
+        Column::flexible("TO", 10),
+        Column::flexible("WHAT", 10),
+        Column::new("DIED"),
+        Column::flexible("REASON", 16),
+    ]);
+    for letter in &letters {
+        table.row([
+            letter.id.clone(),
+            letter.instance_id.clone(),
+            letter.target_instance_id.clone(),
+            letter.describe(),
+            ago(letter.died_at, now),
+            letter.reason.clone(),
+        ]);
+    }
+    output.table(&table)?;
+    Ok(())
+}
+
+async fn show(args: &OneArgs) -> anyhow::Result<()> {
+    let connection = Connection::open(&args.connection).await?;
+    let letters = read(&connection.documents()?).await;
+    connection.close().await;
+    let found: Vec<DeadLetter> =
+        letters?.into_iter().filter(|letter| matches(letter, &args.id, args.from.as_deref())).collect();
+    match found.as_slice() {
+        [] => Err(missing(&args.id).into()),
+        [letter] => Ok(Output::new(true).line(&format!("{:#}", to_json(letter)))?),
+        several => {
+            let senders: Vec<&str> = several.iter().map(|letter| letter.instance_id.as_str()).collect();
+            Err(Problem::Usage(format!(
+                "several have the id {:?}: add --from with one of {}",
+                args.id,
+                senders.join(", ")
+            ))
+            .into())
+        }
+    }
+}
+
+async fn change(args: &SomeArgs, change: Change) -> anyhow::Result<()> {
+    let connection = Connection::open(&args.connection).await?;
+    let outcome = async {
+        let documents = connection.documents()?;
+        let letters = read(&documents).await?;
+        let mut done = 0;
+        for id in &args.ids {
+            if !letters.iter().any(|letter| matches(letter, id, args.from.as_deref())) {
+                return Err(missing(id).into());
+            }
+        }
+        let wanted = letters.iter().filter(|letter| {
+            args.from.as_ref().is_none_or(|from| *from == letter.instance_id)
+                && (args.all || args.ids.contains(&letter.id))
+        });
+        for letter in wanted {
+            if change == Change::Requeue {
+                deliver(&documents, letter).await?;
+            }
+            if documents.delete(&letter.instance_id, &letter.id, &letter.etag).await? == Written::Done {
+                done += 1;
+            }
+        }
+        anyhow::Ok(done)
+    };
+    let done = outcome.await;
+    connection.close().await;
+    let done = done?;
+    let what = match change {
+        Change::Requeue => "sent again",
+        Change::Drop => "dropped",
+    };
+    say(&format!("{} {what}", plural(done, "dead letter")));
+    Ok(())
+}
+
+/// Puts the message where it was going. One that is there already was delivered after all.
+async fn deliver(documents: &Documents, letter: &DeadLetter) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        letter.document.is_object(),
+        "the dead letter {} of {} has no message that could be sent",
+        letter.id,
+        letter.instance_id
+    );
+    let mut message = letter.document.clone();
+    message["instanceId"] = letter.target_instance_id.clone().into();
+    documents.create(&letter.target_instance_id, &message).await?;
+    Ok(())
+}
+
+async fn read(documents: &Documents) -> anyhow::Result<Vec<DeadLetter>> {
+    let mut letters: Vec<DeadLetter> =
+        documents.query_all(Query::new("SELECT * FROM c WHERE c.type = 'dead_letter'")).await?;
+    letters.sort_by_key(|letter| std::cmp::Reverse(letter.died_at));
+    Ok(letters)
+}
+
+fn matches(letter: &DeadLetter, id: &str, from: Option<&str>) -> bool {
+    letter.id == id && from.is_none_or(|from| from == letter.instance_id)
+}
+
+fn missing(id: &str) -> Problem {
+    Problem::Missing(format!("there is no dead letter {id:?}: `cdb dead-letters list` shows those there are"))
+}
+
+fn to_json(letter: &DeadLetter) -> Value {
+    json!({
+        "id": letter.id,
+        "from": letter.instance_id,
+        "to": letter.target_instance_id,
+        "what": letter.describe(),
+        "reason": letter.reason,
+        "diedAt": letter.died_at,
+        "message": letter.document,
+    })
+}

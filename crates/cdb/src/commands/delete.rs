@@ -1,0 +1,256 @@
+//! `cdb delete`: instances and their descendants, counted first.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context as _;
+use clap::Args;
+use cosmos_driver::Query;
+use duroxide::Client;
+use duroxide::providers::Provider;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::commands::instances::{FilterArgs, Status, list};
+use crate::context::{Connection, ConnectionArgs};
+use crate::documents::Documents;
+use crate::exit::Problem;
+use crate::interrupt::Interrupt;
+use crate::model::{Partition, kind};
+use crate::output::{Output, say};
+use crate::progress::Progress;
+
+/// Delete instances with their sub-orchestrations, histories and messages.
+///
+/// Without --yes nothing is deleted: what would go is counted. Each instance goes with its whole tree or not at all;
+/// after Ctrl-C the same command goes on where it stopped.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct DeleteArgs {
+    /// Instance ids; or choose with the filters below.
+    ids: Vec<String>,
+
+    #[command(flatten)]
+    filter: FilterArgs,
+
+    /// At most this many trees.
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+
+    /// Delete running instances as well.
+    #[arg(long)]
+    force: bool,
+
+    /// Do it.
+    #[arg(long)]
+    yes: bool,
+
+    #[command(flatten)]
+    connection: ConnectionArgs,
+
+    /// Print the counts as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "Examples:
+  cdb delete bakery-1-order --data cdb-demo           what would go
+  cdb delete bakery-1-order --data cdb-demo --yes     gone
+  cdb delete --status completed --before 30d          everything that ended a month ago
+  cdb delete --prefix stress- --force --yes";
+
+/// What goes, or has gone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Tally {
+    instances: u64,
+    executions: u64,
+    events: u64,
+    messages: u64,
+}
+
+/// Counts, and deletes if told to.
+pub(crate) async fn run(args: &DeleteArgs) -> anyhow::Result<()> {
+    let mut interrupt = Interrupt::listen().context("cannot listen for signals")?;
+    let connection = Connection::open(&args.connection).await?;
+    // The sweep of this provider finishes what an interrupted command left.
+    let provider = connection.provider_with(|_| {}).await?;
+    let outcome = work(&connection, &provider, args, &mut interrupt).await;
+    drop(provider);
+    connection.close().await;
+    outcome
+}
+
+async fn work(
+    connection: &Connection,
+    provider: &std::sync::Arc<dyn Provider>,
+    args: &DeleteArgs,
+    interrupt: &mut Interrupt,
+) -> anyhow::Result<()> {
+    let documents = connection.documents()?;
+    let client = Client::new(provider.clone());
+    let roots = choose(&documents, args).await?;
+    let output = Output::new(args.json);
+    if !args.yes {
+        let mut tally = Tally::default();
+        for root in &roots {
+            for member in client.get_instance_tree(root).await?.all_ids {
+                tally.add(&count(&documents, &member).await?);
+            }
+        }
+        report(output, roots.len(), tally, "would be deleted")?;
+        if !roots.is_empty() {
+            say("nothing was deleted: --yes does it");
+        }
+        return Ok(());
+    }
+    let mut tally = Tally::default();
+    let mut progress = Progress::new(roots.len() as u64);
+    for root in &roots {
+        let deleted = tokio::select! {
+            deleted = client.delete_instance(root, args.force) => deleted,
+            () = interrupt.wait() => {
+                let done = progress.done();
+                drop(progress);
+                return Err(Problem::Interrupted(format!(
+                    "stopped: {done} of {} trees are deleted. The same command goes on with the rest.", roots.len()
+                )).into());
+            }
+        };
+        let deleted = deleted.with_context(|| format!("cannot delete {root:?}"))?;
+        tally.add(&Tally {
+            instances: deleted.instances_deleted,
+            executions: deleted.executions_deleted,
+            events: deleted.events_deleted,
+            messages: deleted.queue_messages_deleted,
+        });
+        progress.advance(root);
+    }
+    drop(progress);
+    report(output, roots.len(), tally, "deleted")
+}
+
+/// The roots of the trees that go.
+async fn choose(documents: &Documents, args: &DeleteArgs) -> anyhow::Result<Vec<String>> {
+    let filter = &args.filter;
+    let has_filter = filter.status.is_some()
+        || filter.name.is_some()
+        || filter.prefix.is_some()
+        || filter.since.is_some()
+        || filter.before.is_some();
+    match (args.ids.is_empty(), has_filter) {
+        (true, false) => {
+            Err(Problem::Usage("say which instances: ids, or filters such as --before 30d".into()).into())
+        }
+        (false, true) => Err(Problem::Usage("say ids or filters, not both".into()).into()),
+        (false, false) => named(documents, args).await,
+        (true, true) => {
+            let mut chosen = list(documents, &FilterArgs { roots: true, ..filter.clone() }).await?;
+            let running = Status::Running.name();
+            let left_out = chosen.iter().filter(|row| row.status == running).count();
+            if !args.force {
+                chosen.retain(|row| row.status != running);
+                if left_out > 0 {
+                    say(&format!("{left_out} running instances are left out: --force takes them as well"));
+                }
+            }
+            chosen.sort_by_key(|row| row.created_at);
+            chosen.truncate(args.limit.unwrap_or(usize::MAX));
+            Ok(chosen.into_iter().map(|row| row.instance).collect())
+        }
+    }
+}
+
+async fn named(documents: &Documents, args: &DeleteArgs) -> anyhow::Result<Vec<String>> {
+    for id in &args.ids {
+        let partition = Partition::new(documents.partition(id).await?);
+        let head = partition.head().ok_or_else(|| Problem::no_instance(id))?;
+        if let Some(parent) = &head.parent_instance_id {
+            return Err(Problem::Usage(format!(
+                "{id:?} is a child of {parent:?}: delete the root of the tree"
+            ))
+            .into());
+        }
+        if !head.has_ended() && !args.force && head.kind == kind::INSTANCE {
+            return Err(Problem::Usage(format!(
+                "{id:?} is {}: add --force to delete it anyway",
+                head.status
+            ))
+            .into());
+        }
+    }
+    Ok(args.ids.clone())
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Row {
+    #[serde(rename = "type")]
+    kind: String,
+    event_count: u64,
+    execution_id: u64,
+    event_data: Option<bool>,
+}
+
+async fn count(documents: &Documents, member: &str) -> anyhow::Result<Tally> {
+    let rows: Vec<Row> = documents.query(member, Query::new(COUNT)).await?;
+    Ok(tally(&rows))
+}
+
+fn tally(rows: &[Row]) -> Tally {
+    let mut executions: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut tally = Tally { instances: 1, ..Tally::default() };
+    for row in rows {
+        match row.kind.as_str() {
+            kind::HISTORY => {
+                let events = if row.event_data == Some(true) { 1 } else { row.event_count };
+                *executions.entry(row.execution_id).or_default() += events;
+            }
+            kind::MESSAGE | kind::WORK => tally.messages += 1,
+            _ => {}
+        }
+    }
+    tally.executions = executions.len() as u64;
+    tally.events = executions.values().sum();
+    tally
+}
+
+impl Tally {
+    fn add(&mut self, other: &Self) {
+        self.instances += other.instances;
+        self.executions += other.executions;
+        self.events += other.events;
+        self.messages += other.messages;
+    }
+}
+
+fn report(output: Output, trees: usize, tally: Tally, what: &str) -> anyhow::Result<()> {
+    if output.is_json() {
+        output.json(&json!({"trees": trees, "instances": tally.instances, "executions": tally.executions,
+            "events": tally.events, "messages": tally.messages, "deleted": what == "deleted"}))?;
+    } else {
+        output.line(&format!(
+            "{trees} trees with {} instances, {} executions, {} events and {} waiting messages {what}",
+            tally.instances, tally.executions, tally.events, tally.messages
+        ))?;
+    }
+    Ok(())
+}
+
+const COUNT: &str = "SELECT c.type, c.eventCount, c.executionId, IS_DEFINED(c.eventData) AS eventData FROM c \
+    WHERE c.type IN ('history', 'orch_queue', 'worker_queue')";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_layouts_of_history_are_counted() {
+        let row = |kind: &str, event_count: u64, execution_id: u64, event_data: bool| Row {
+            kind: kind.to_owned(),
+            event_count,
+            execution_id,
+            event_data: Some(event_data),
+        };
+        let rows = [row("history", 5, 1, false), row("history", 0, 2, true), row("orch_queue", 0, 0, false)];
+        assert_eq!(tally(&rows), Tally { instances: 1, executions: 2, events: 6, messages: 1 });
+    }
+}

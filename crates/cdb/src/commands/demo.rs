@@ -1,0 +1,423 @@
+//! `cdb demo`: the bakery, run 1 and every further one.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use clap::Args;
+use duroxide::providers::Provider;
+use duroxide::runtime::{Runtime, RuntimeOptions};
+use duroxide::{Client, OrchestrationStatus};
+use serde_json::json;
+
+use crate::clock::now_ms;
+use crate::context::{Connection, ConnectionArgs, DEMO_FOLDER, IfMissing, Place, Target};
+use crate::demo::bakery::{self, SCENARIOS};
+use crate::demo::board::{Board, Origin, Phase, Row};
+use crate::demo::costs::{Cost, Costs};
+use crate::demo::past::{self, Past};
+use crate::demo::screen::Screen;
+use crate::exit::Problem;
+use crate::interrupt::Interrupt;
+use crate::output::{Column, Output, Paint, Style, Table, ago, plural, span};
+
+/// See durable workflows run, stop and continue.
+///
+/// Starts an embedded Cosmos DB emulator on a data folder and runs eight workflows of a bakery on it: a sequence with
+/// a retry, a fan-out over 20 activities, sub-orchestrations, a durable timer, an external event, continue-as-new,
+/// key-value state and a session. At the end it shows what each cost in requests and request units.
+///
+/// Stop it with Ctrl-C in the middle and run it again: the workflows go on where they were. Everything stays in the
+/// folder, where the other commands can look at it.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct DemoArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+
+    /// Keep the data in memory; nothing is left and nothing can be continued.
+    #[arg(long, conflicts_with_all = ["data", "endpoint"])]
+    memory: bool,
+
+    /// Milliseconds that one step of a workflow takes.
+    #[arg(long, default_value_t = 500, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    pace: u64,
+
+    /// Print the summary as JSON and nothing else.
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "Examples:
+  cdb demo                        data in ./cdb-demo
+  cdb demo --data /tmp/bakery     data somewhere else
+  cdb demo --pace 2000            slowly, with time to press Ctrl-C
+  COSMOS_ENDPOINT=https://NAME.documents.azure.com:443/ COSMOS_KEY=... cdb demo   on a real account";
+
+/// Runs the demo.
+pub(crate) async fn run(args: &DemoArgs) -> anyhow::Result<()> {
+    let mut interrupt = Interrupt::listen().context("cannot listen for signals")?;
+    let target =
+        Target::resolve(&args.connection, |name| std::env::var(name).ok(), || Ok(default_place(args)))?;
+    let output = Output::new(args.json);
+    let connection = Connection::open_target(target, IfMissing::Create).await?;
+    let outcome = Demo::open(&connection, output, args).await?.conduct(&mut interrupt).await;
+    connection.close().await;
+    outcome
+}
+
+fn default_place(args: &DemoArgs) -> Place {
+    if args.memory { Place::Memory } else { Place::Folder(PathBuf::from(DEMO_FOLDER)) }
+}
+
+/// One run of the demo.
+struct Demo<'a> {
+    connection: &'a Connection,
+    output: Output,
+    pace: Duration,
+    provider: Arc<dyn Provider>,
+    client: Client,
+    number: u32,
+    board: Arc<Board>,
+    began: Instant,
+}
+
+impl<'a> Demo<'a> {
+    /// Finds out what is there and decides what to run.
+    async fn open(connection: &'a Connection, output: Output, args: &DemoArgs) -> anyhow::Result<Self> {
+        let provider: Arc<dyn Provider> = connection.provider_with(|_| {}).await?;
+        let client = Client::new(provider.clone());
+        let past = Past::read(&client).await?;
+        let (number, rows) = match (past.unfinished(), &past.last) {
+            (Some(run), _) => (run.number, run.rows.clone()),
+            (None, last) => {
+                let number = last.as_ref().map_or(1, |run| run.number + 1);
+                let rows = SCENARIOS
+                    .iter()
+                    .map(|scenario| Row::new(past::instance(number, scenario), scenario, Origin::Started, 0));
+                (number, rows.collect())
+            }
+        };
+        if !output.is_json() {
+            greet(connection, output, &past, number)?;
+        }
+        Ok(Self {
+            connection,
+            output,
+            pace: Duration::from_millis(args.pace),
+            provider,
+            client,
+            number,
+            board: Arc::new(Board::new(rows)),
+            began: Instant::now(),
+        })
+    }
+
+    /// Runs until everything has ended or somebody wants to stop.
+    async fn conduct(self, interrupt: &mut Interrupt) -> anyhow::Result<()> {
+        let mut costs = self.connection.emulator().map(Costs::starting_at);
+        let mut screen = Screen::new(self.output);
+        screen.draw(&self.board.rows(), HINT)?;
+        let runtime = Runtime::start_with_options(
+            self.provider.clone(),
+            bakery::activities(&self.board, self.pace),
+            bakery::orchestrations(&self.board, self.pace),
+            options(),
+        )
+        .await;
+        let outcome = tokio::select! {
+            outcome = self.watch(&mut screen, &mut costs) => outcome.map(|()| true),
+            () = interrupt.wait() => Ok(false),
+        };
+        // What is under way may finish: an activity that is cut off would be repeated by the next run.
+        runtime.shutdown(Some(SHUTDOWN_GRACE_MS.max(self.pace_ms() + 200).min(SHUTDOWN_GRACE_MS_MAX))).await;
+        let is_done = outcome?;
+        if let (Some(costs), Some(emulator)) = (&mut costs, self.connection.emulator()) {
+            costs.read(emulator);
+        }
+        let rows = self.board.rows();
+        if is_done {
+            screen.clear()?;
+            return self.summarise(&rows, costs.as_ref());
+        }
+        screen.draw(&rows, "Stopped.")?;
+        let done = rows.iter().filter(|row| row.phase.has_ended()).count();
+        Err(Problem::Interrupted(format!(
+            "stopped with {done} of {} workflows done. Nothing is lost: {} continues them.",
+            rows.len(),
+            self.again()
+        ))
+        .into())
+    }
+
+    /// Starts what is new, says yes to the cake, and follows everything to its end.
+    async fn watch(&self, screen: &mut Screen, costs: &mut Option<Costs>) -> anyhow::Result<()> {
+        for row in self.board.rows().iter().filter(|row| row.origin == Origin::Started) {
+            self.client.start_orchestration(&row.instance, row.scenario.name, row.scenario.input).await?;
+        }
+        let mut approval_sent = false;
+        loop {
+            let rows = self.board.rows();
+            for row in rows.iter().filter(|row| row.phase == Phase::Returned) {
+                if let Some(phase) = self.stored_end(&row.instance).await? {
+                    self.board.ended(&row.instance, &phase);
+                }
+            }
+            if !approval_sent && self.began.elapsed() >= self.pace * APPROVAL_AFTER {
+                approval_sent = self.approve(&rows).await?;
+            }
+            if let (Some(costs), Some(emulator)) = (&mut *costs, self.connection.emulator()) {
+                costs.read(emulator);
+            }
+            let rows = self.board.rows();
+            screen.draw(&rows, HINT)?;
+            if rows.iter().all(|row| row.phase.has_ended()) {
+                return Ok(());
+            }
+            // A change is shown at once, the clock ten times a second.
+            let _ = tokio::time::timeout(TICK, self.board.changed()).await;
+        }
+    }
+
+    /// Raises the event for the workflow that waits for it; false if it does not wait yet.
+    async fn approve(&self, rows: &[Row]) -> anyhow::Result<bool> {
+        let Some(row) = rows.iter().find(|row| row.scenario.name == "approve") else { return Ok(true) };
+        match (&row.phase, row.origin) {
+            (Phase::Waiting, Origin::Started | Origin::Earlier) => Ok(false),
+            // A continued one waits since an earlier process; nothing else will wake it.
+            (Phase::Waiting, Origin::Continued) | (Phase::Running, _) => {
+                self.client.raise_event(&row.instance, bakery::APPROVAL, "Anna").await?;
+                Ok(true)
+            }
+            (Phase::Returned | Phase::Completed(_) | Phase::Failed(_), _) => Ok(true),
+        }
+    }
+
+    /// How a workflow has ended, if its end is stored.
+    async fn stored_end(&self, instance: &str) -> anyhow::Result<Option<Phase>> {
+        Ok(match self.client.get_orchestration_status(instance).await? {
+            OrchestrationStatus::Completed { output, .. } => Some(Phase::Completed(output)),
+            OrchestrationStatus::Failed { details, .. } => Some(Phase::Failed(details.display_message())),
+            OrchestrationStatus::NotFound | OrchestrationStatus::Running { .. } => None,
+        })
+    }
+
+    fn summarise(&self, rows: &[Row], costs: Option<&Costs>) -> anyhow::Result<()> {
+        let took_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        if self.output.is_json() {
+            self.output.json(&summary_json(self.number, rows, costs, took_ms))?;
+            return failures(rows);
+        }
+        self.output.table(&summary_table(rows, costs, took_ms))?;
+        for row in rows.iter().filter(|row| row.origin == Origin::Continued) {
+            self.output.line(&continuation(row))?;
+        }
+        if costs.is_some_and(|costs| costs.is_incomplete) {
+            self.output.line("The ledger overflowed: the costs above are too low.")?;
+        }
+        if self.connection.target.place != Place::Memory {
+            self.hints()?;
+        }
+        failures(rows)
+    }
+
+    fn hints(&self) -> anyhow::Result<()> {
+        let style = self.output.style;
+        let place = self.connection.target.options();
+        let run = self.number;
+        self.output.line("")?;
+        self.output.line("Look around:")?;
+        for (command, what) in [
+            (format!("cdb instances {place}"), "everything that is stored"),
+            (format!("cdb show bakery-{run}-order {place}"), "one workflow and its timeline"),
+            (format!("cdb tree bakery-{run}-deliver {place}"), "a workflow and its children"),
+            (self.again(), "another run; what is above stays"),
+        ] {
+            self.output.line(&format!("  {command:<44} {}", style.dim(what)))?;
+        }
+        Ok(())
+    }
+
+    /// The command that runs the demo again at the same place.
+    fn again(&self) -> String {
+        match &self.connection.target.place {
+            Place::Folder(folder) if folder == std::path::Path::new(DEMO_FOLDER) => "cdb demo".to_owned(),
+            Place::Memory | Place::Folder(_) | Place::Account { .. } => {
+                format!("cdb demo {}", self.connection.target.options())
+            }
+        }
+    }
+
+    fn pace_ms(&self) -> u64 {
+        u64::try_from(self.pace.as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// Where it runs and what earlier runs left.
+fn greet(connection: &Connection, output: Output, past: &Past, number: u32) -> anyhow::Result<()> {
+    let place = match &connection.target.place {
+        Place::Folder(folder) => format!("an embedded emulator, data in {}", folder.display()),
+        Place::Memory => "an embedded emulator in memory".to_owned(),
+        Place::Account { endpoint, .. } => endpoint.clone(),
+    };
+    output.line(&format!("{} on {place}", output.style.bold(&format!("The bakery, run {number},"))))?;
+    if let Some(last) = &past.last {
+        let when = ago(last.last_moved_ms, now_ms());
+        let done = last.rows.iter().filter(|row| row.origin == Origin::Earlier).count();
+        output.line(&format!(
+            "Still there from before: {} of {}; run {} last moved {when}, {done} of its {} workflows done.",
+            plural(past.instances, "instance"),
+            plural(usize::try_from(last.number).unwrap_or(usize::MAX), "run"),
+            last.number,
+            last.rows.len()
+        ))?;
+    }
+    if past.unfinished().is_some() {
+        output.line("It was not finished: its workflows continue where they were.")?;
+    }
+    output.line("")?;
+    Ok(())
+}
+
+/// What an earlier process did of a workflow and this one did not do again.
+fn continuation(row: &Row) -> String {
+    let (name, steps) = (row.scenario.name, row.scenario.steps);
+    let repeated = (row.steps_before + row.steps_now).saturating_sub(steps);
+    let kept = format!("{name} was continued: {} of {steps} done before", plural(row.steps_before, "step"));
+    match (row.steps_before, repeated) {
+        (0, 0) => format!("{name} was continued: it had begun, and no step of it was done."),
+        (_, 0) => format!("{kept}, none of them repeated."),
+        (_, _) => format!("{kept}, {repeated} repeated because the process ended in the middle of it."),
+    }
+}
+
+fn failures(rows: &[Row]) -> anyhow::Result<()> {
+    let failed: Vec<&str> = rows
+        .iter()
+        .filter(|row| matches!(row.phase, Phase::Failed(_)))
+        .map(|row| row.instance.as_str())
+        .collect();
+    if failed.is_empty() { Ok(()) } else { anyhow::bail!("these workflows failed: {}", failed.join(", ")) }
+}
+
+fn summary_table(rows: &[Row], costs: Option<&Costs>, took_ms: u64) -> Table {
+    let mut table = Table::new(vec![
+        Column::new("WORKFLOW"),
+        Column::flexible("SHOWS", 8),
+        Column::flexible("RESULT", 12),
+        Column::number("STEPS"),
+        Column::number("TIME"),
+        Column::number("REQUESTS"),
+        Column::number("RU"),
+    ]);
+    let cells = |cost: Option<Cost>| match cost {
+        Some(cost) => (cost.requests.to_string(), format!("{:.1}", cost.request_units)),
+        None => ("-".to_owned(), "-".to_owned()),
+    };
+    for row in rows {
+        let (requests, units) = cells(costs.map(|costs| costs.of(&row.instance)));
+        let (result, paint): (&str, Paint) = match &row.phase {
+            Phase::Completed(result) => (result, Style::good),
+            Phase::Failed(result) => (result, Style::bad),
+            Phase::Waiting | Phase::Running | Phase::Returned => ("not done", Style::warn),
+        };
+        let time = u64::try_from(row.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let origin = match row.origin {
+            Origin::Started => String::new(),
+            Origin::Continued => " (continued)".to_owned(),
+            Origin::Earlier => " (earlier)".to_owned(),
+        };
+        table.painted_row(
+            [
+                format!("{}{origin}", row.scenario.name),
+                row.scenario.shows.to_owned(),
+                result.to_owned(),
+                row.scenario.steps.to_string(),
+                span(time),
+                requests,
+                units,
+            ],
+            0,
+            paint,
+        );
+    }
+    let (requests, units) = cells(costs.map(Costs::shared));
+    let blank = String::new;
+    table.row([
+        "(shared)".into(),
+        "finding work, sessions".into(),
+        blank(),
+        blank(),
+        blank(),
+        requests,
+        units,
+    ]);
+    table.rule();
+    let (requests, units) = cells(costs.map(Costs::total));
+    let steps: usize = rows.iter().map(|row| row.scenario.steps).sum();
+    table.row(["total".into(), blank(), blank(), steps.to_string(), span(took_ms), requests, units]);
+    table
+}
+
+fn summary_json(number: u32, rows: &[Row], costs: Option<&Costs>, took_ms: u64) -> serde_json::Value {
+    let cost = |cost: Option<Cost>| {
+        cost.map(|cost| json!({"requests": cost.requests, "requestUnits": (cost.request_units * 100.0).round() / 100.0}))
+    };
+    let workflows: Vec<serde_json::Value> = rows
+        .iter()
+        .map(|row| {
+            let (status, result) = match &row.phase {
+                Phase::Completed(result) => ("Completed", Some(result)),
+                Phase::Failed(result) => ("Failed", Some(result)),
+                Phase::Waiting | Phase::Running | Phase::Returned => ("Running", None),
+            };
+            json!({
+                "instance": row.instance,
+                "shows": row.scenario.shows,
+                "status": status,
+                "result": result,
+                "origin": match row.origin {
+                    Origin::Started => "started",
+                    Origin::Continued => "continued",
+                    Origin::Earlier => "earlier",
+                },
+                "steps": row.scenario.steps,
+                "stepsBefore": row.steps_before,
+                "stepsNow": row.steps_now,
+                "ms": u64::try_from(row.elapsed().as_millis()).unwrap_or(u64::MAX),
+                "cost": cost(costs.map(|costs| costs.of(&row.instance))),
+            })
+        })
+        .collect();
+    json!({
+        "run": number,
+        "ms": took_ms,
+        "workflows": workflows,
+        "shared": cost(costs.map(Costs::shared)),
+        "total": cost(costs.map(Costs::total)),
+    })
+}
+
+/// Locks end soon, so that a run after a crash need not wait long; a steady node name keeps its sessions.
+fn options() -> RuntimeOptions {
+    RuntimeOptions {
+        orchestration_concurrency: 2,
+        worker_concurrency: 4,
+        worker_lock_timeout: Duration::from_secs(4),
+        worker_lock_renewal_buffer: Duration::from_secs(2),
+        session_lock_timeout: Duration::from_secs(4),
+        session_lock_renewal_buffer: Duration::from_secs(2),
+        worker_node_id: Some("bakery".to_owned()),
+        ..RuntimeOptions::default()
+    }
+}
+
+const HINT: &str = "Ctrl-C stops; the next run continues.";
+/// The baker says yes after this many steps' time.
+const APPROVAL_AFTER: u32 = 10;
+const TICK: Duration = Duration::from_millis(100);
+/// Activities under way may take this long to end when the demo is stopped.
+const SHUTDOWN_GRACE_MS: u64 = 700;
+/// Nobody waits longer than this after Ctrl-C.
+const SHUTDOWN_GRACE_MS_MAX: u64 = 1500;

@@ -1,0 +1,119 @@
+//! `cdb history ID`: every event.
+
+use clap::Args;
+use duroxide::Event;
+use serde_json::Value;
+
+use crate::commands::show::absence;
+use crate::context::{Connection, ConnectionArgs};
+use crate::exit::Problem;
+use crate::output::{Column, Output, Table, span, utc};
+
+/// Print the events of an instance, in order.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct HistoryArgs {
+    /// Instance id.
+    id: String,
+
+    #[command(flatten)]
+    connection: ConnectionArgs,
+
+    /// Which execution [default: the current one].
+    #[arg(long, value_name = "N")]
+    execution: Option<u64>,
+
+    /// Print JSON, one event per line, as duroxide stores it.
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "Examples:
+  cdb history bakery-1-order --data cdb-demo
+  cdb history bakery-1-shift --execution 2 --data cdb-demo
+  cdb history order-17 --json | jq -c 'select(.type == \"ActivityFailed\")'";
+
+/// Prints the history.
+pub(crate) async fn run(args: &HistoryArgs) -> anyhow::Result<()> {
+    let connection = Connection::open(&args.connection).await?;
+    let events = read(&connection, args).await;
+    connection.close().await;
+    let events = events?;
+    let output = Output::new(args.json);
+    if output.is_json() {
+        for event in &events {
+            output.line(&serde_json::to_string(event)?)?;
+        }
+        return Ok(());
+    }
+    output.table(&table(&events)?)?;
+    Ok(())
+}
+
+async fn read(connection: &Connection, args: &HistoryArgs) -> anyhow::Result<Vec<Event>> {
+    if !connection.documents()?.is_instance(&args.id).await? {
+        return Err(absence(connection, &args.id).await?);
+    }
+    let client = connection.client().await?;
+    let executions = client.list_executions(&args.id).await?;
+    let execution = args.execution.or_else(|| executions.last().copied()).unwrap_or(1);
+    if !executions.contains(&execution) {
+        let known: Vec<String> = executions.iter().map(ToString::to_string).collect();
+        let text = format!("{:?} has no execution {execution}: it has {}", args.id, known.join(", "));
+        return Err(Problem::Missing(text).into());
+    }
+    Ok(client.read_execution_history(&args.id, execution).await?)
+}
+
+fn table(events: &[Event]) -> anyhow::Result<Table> {
+    let mut table = Table::new(vec![
+        Column::number("ID"),
+        Column::new("TIME (UTC)"),
+        Column::number("AFTER"),
+        Column::new("EVENT"),
+        Column::number("OF"),
+        Column::flexible("DETAILS", 16),
+    ]);
+    let start = events.first().map_or(0, |event| event.timestamp_ms);
+    for event in events {
+        let (name, details) = describe(event)?;
+        table.row([
+            event.event_id.to_string(),
+            utc(event.timestamp_ms),
+            span(event.timestamp_ms.saturating_sub(start)),
+            name,
+            event.source_event_id.map(|id| format!("#{id}")).unwrap_or_default(),
+            details,
+        ]);
+    }
+    Ok(table)
+}
+
+/// The event's name and what it says; by its stored form, so that kinds of later versions are shown as well.
+fn describe(event: &Event) -> anyhow::Result<(String, String)> {
+    let Value::Object(mut fields) = serde_json::to_value(&event.kind)? else { return Ok(Default::default()) };
+    let name = fields.remove("type").and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default();
+    fields.retain(|_, value| !value.is_null());
+    let details: Vec<String> = fields
+        .iter()
+        .map(|(field, value)| match value {
+            Value::String(text) => format!("{field}={text}"),
+            other => format!("{field}={other}"),
+        })
+        .collect();
+    Ok((name, details.join("  ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use duroxide::EventKind;
+
+    use super::*;
+
+    #[test]
+    fn events_are_told_by_their_stored_form() {
+        let event =
+            Event::with_event_id(3, "a", 1, Some(2), EventKind::ActivityCompleted { result: "loaf".into() });
+        assert_eq!(describe(&event).unwrap(), ("ActivityCompleted".to_owned(), "result=loaf".to_owned()));
+    }
+}

@@ -1,0 +1,233 @@
+//! `cdb instances`: what is there.
+
+use clap::{Args, ValueEnum};
+use cosmos_driver::Query;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::clock::now_ms;
+use crate::context::{Connection, ConnectionArgs};
+use crate::documents::Documents;
+use crate::exit::Problem;
+use crate::output::{Column, Output, Style, Table, ago, parse_moment, plural, say, span};
+
+/// List instances, the one that moved last first.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES, visible_alias = "ls")]
+pub(crate) struct InstancesArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+
+    #[command(flatten)]
+    filter: FilterArgs,
+
+    /// What to sort by.
+    #[arg(long, value_enum, default_value_t = Sort::Updated)]
+    sort: Sort,
+
+    /// Sort the other way round.
+    #[arg(long)]
+    reverse: bool,
+
+    /// Instances on one page; 0 shows all.
+    #[arg(long, default_value_t = 50, value_name = "N")]
+    limit: usize,
+
+    /// Instances to leave out before the page.
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    offset: usize,
+
+    /// Print JSON, one instance per line.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Which instances.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct FilterArgs {
+    /// Only this status.
+    #[arg(long, value_enum, ignore_case = true)]
+    pub(crate) status: Option<Status>,
+
+    /// Only this orchestration.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+
+    /// Only ids that begin like this.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) prefix: Option<String>,
+
+    /// Only what moved since then: 15m, 2h, 7d, or a date in UTC.
+    #[arg(long, value_name = "WHEN")]
+    pub(crate) since: Option<String>,
+
+    /// Only what has not moved since then.
+    #[arg(long, value_name = "WHEN")]
+    pub(crate) before: Option<String>,
+
+    /// Leave children of other instances out.
+    #[arg(long)]
+    pub(crate) roots: bool,
+}
+
+const EXAMPLES: &str = "Examples:
+  cdb instances --data cdb-demo
+  cdb instances --status failed --since 1h
+  cdb instances --name bake --sort created --limit 20 --offset 20
+  cdb instances --json --limit 0 | jq -r .instance";
+
+/// Statuses one can ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Status {
+    Running,
+    Completed,
+    Failed,
+}
+
+impl Status {
+    /// As it is stored.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Running => "Running",
+            Self::Completed => "Completed",
+            Self::Failed => "Failed",
+        }
+    }
+}
+
+/// What to sort by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Sort {
+    Updated,
+    Created,
+    Id,
+    Name,
+    Status,
+}
+
+/// One instance in a list.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Listed {
+    #[serde(rename(deserialize = "instanceId"))]
+    pub(crate) instance: String,
+    #[serde(rename(deserialize = "orchestrationName"))]
+    pub(crate) orchestration: String,
+    #[serde(rename(deserialize = "orchestrationVersion"))]
+    pub(crate) version: String,
+    pub(crate) status: String,
+    #[serde(rename(deserialize = "currentExecutionId"))]
+    pub(crate) execution: u64,
+    #[serde(rename(deserialize = "parentInstanceId"))]
+    pub(crate) parent: Option<String>,
+    #[serde(rename(deserialize = "customStatus", serialize = "customStatus"))]
+    pub(crate) custom_status: Option<String>,
+    #[serde(rename(deserialize = "createdAt", serialize = "createdAt"))]
+    pub(crate) created_at: u64,
+    #[serde(rename(deserialize = "updatedAt", serialize = "updatedAt"))]
+    pub(crate) updated_at: u64,
+}
+
+/// Lists instances.
+pub(crate) async fn run(args: &InstancesArgs) -> anyhow::Result<()> {
+    let connection = Connection::open(&args.connection).await?;
+    let output = Output::new(args.json);
+    let listed = list(&connection.documents()?, &args.filter).await;
+    connection.close().await;
+    let mut listed = listed?;
+    sort(&mut listed, args.sort);
+    if args.reverse {
+        listed.reverse();
+    }
+    let total = listed.len();
+    let limit = if args.limit == 0 { usize::MAX } else { args.limit };
+    let page: Vec<Listed> = listed.into_iter().skip(args.offset).take(limit).collect();
+    show(output, &page)?;
+    let shown = args.offset + page.len();
+    if shown < total {
+        say(&format!("{} of {total} instances; --offset {shown} shows the next, --limit 0 all", page.len()));
+    } else if !output.is_json() {
+        say(&plural(total, "instance"));
+    }
+    Ok(())
+}
+
+/// The instances a filter lets through, in no order.
+pub(crate) async fn list(documents: &Documents, filter: &FilterArgs) -> anyhow::Result<Vec<Listed>> {
+    let now = now_ms();
+    let moment = |text: &Option<String>, otherwise: u64| match text {
+        Some(text) => parse_moment(text, now).map_err(Problem::Usage),
+        None => Ok(otherwise),
+    };
+    let query = Query::new(LIST)
+        .with("@status", filter.status.map(Status::name))
+        .with("@name", filter.name.clone())
+        .with("@since", moment(&filter.since, 0)?)
+        .with("@before", moment(&filter.before, FAR_FUTURE_MS)?);
+    let mut listed: Vec<Listed> = documents.query_all(query).await?;
+    listed.retain(|row| {
+        filter.prefix.as_ref().is_none_or(|prefix| row.instance.starts_with(prefix.as_str()))
+            && !(filter.roots && row.parent.is_some())
+    });
+    Ok(listed)
+}
+
+fn sort(listed: &mut [Listed], by: Sort) {
+    match by {
+        Sort::Updated => listed.sort_by_key(|row| std::cmp::Reverse(row.updated_at)),
+        Sort::Created => listed.sort_by_key(|row| std::cmp::Reverse(row.created_at)),
+        Sort::Id => listed.sort_by(|a, b| a.instance.cmp(&b.instance)),
+        Sort::Name => {
+            listed.sort_by(|a, b| (&a.orchestration, &a.instance).cmp(&(&b.orchestration, &b.instance)));
+        }
+        Sort::Status => listed.sort_by(|a, b| (&a.status, &a.instance).cmp(&(&b.status, &b.instance))),
+    }
+}
+
+fn show(output: Output, page: &[Listed]) -> anyhow::Result<()> {
+    if output.is_json() {
+        for row in page {
+            output.line(&json!(row).to_string())?;
+        }
+        return Ok(());
+    }
+    let now = now_ms();
+    let mut table = Table::new(vec![
+        Column::flexible("INSTANCE", 16),
+        Column::flexible("ORCHESTRATION", 12),
+        Column::new("STATUS"),
+        Column::number("EXEC"),
+        Column::new("MOVED"),
+        Column::new("AGE"),
+        Column::flexible("CUSTOM STATUS", 8),
+    ]);
+    for row in page {
+        table.painted_row(
+            [
+                row.instance.clone(),
+                row.orchestration.clone(),
+                row.status.clone(),
+                row.execution.to_string(),
+                ago(row.updated_at, now),
+                span(now.saturating_sub(row.created_at)),
+                row.custom_status.clone().unwrap_or_default(),
+            ],
+            2,
+            Style::status,
+        );
+    }
+    if !table.is_empty() {
+        output.table(&table)?;
+    }
+    Ok(())
+}
+
+/// Heads that only hold a lock are not instances yet.
+const LIST: &str = "SELECT c.instanceId, c.orchestrationName, c.orchestrationVersion, c.status, \
+    c.currentExecutionId, c.parentInstanceId, c.customStatus, c.createdAt, c.updatedAt FROM c \
+    WHERE c.type = 'instance' \
+    AND (c.started = true OR (NOT IS_DEFINED(c.formatVersion) AND c.orchestrationName != '')) \
+    AND (IS_NULL(@status) OR c.status = @status) AND (IS_NULL(@name) OR c.orchestrationName = @name) \
+    AND c.updatedAt >= @since AND c.updatedAt <= @before";
+/// Later than any clock: the end of the year 9999.
+const FAR_FUTURE_MS: u64 = 253_402_300_799_000;

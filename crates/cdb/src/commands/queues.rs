@@ -1,0 +1,159 @@
+//! `cdb queues`: what waits to be done.
+
+use std::collections::BTreeMap;
+
+use clap::Args;
+use cosmos_driver::Query;
+use serde_json::json;
+
+use crate::clock::now_ms;
+use crate::context::{Connection, ConnectionArgs};
+use crate::documents::Documents;
+use crate::model::{Queued, kind};
+use crate::output::{Column, Output, Paint, Style, Table, plain, say, span};
+
+/// Show what waits: messages for workflows, activities for workers, timers, undelivered and dead messages.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  cdb queues --data cdb-demo\n  cdb queues --json | jq '.[] | select(.overdue > 0)'"
+)]
+pub(crate) struct QueuesArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Things of one sort that wait.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Pile {
+    /// Free to be taken now.
+    pub(crate) ready: u64,
+    /// Taken by somebody.
+    pub(crate) locked: u64,
+    /// Not visible yet: timers, and what was put back.
+    pub(crate) later: u64,
+    /// Age of the oldest one that is free, milliseconds.
+    pub(crate) oldest_ms: u64,
+}
+
+/// Shows the queues.
+pub(crate) async fn run(args: &QueuesArgs) -> anyhow::Result<()> {
+    let connection = Connection::open(&args.connection).await?;
+    let piles = read(&connection.documents()?).await;
+    connection.close().await;
+    let piles = piles?;
+    let output = Output::new(args.json);
+    if output.is_json() {
+        let rows: Vec<_> = piles
+            .iter()
+            .map(|((queue, what), pile)| {
+                json!({"queue": queue, "what": what, "ready": pile.ready, "locked": pile.locked, "later": pile.later,
+                    "oldestMs": pile.oldest_ms, "overdue": if pile.oldest_ms > OVERDUE_MS { pile.ready } else { 0 }})
+            })
+            .collect();
+        output.json(&json!(rows))?;
+        return Ok(());
+    }
+    if piles.is_empty() {
+        say("nothing waits");
+        return Ok(());
+    }
+    let mut table = Table::new(vec![
+        Column::new("QUEUE"),
+        Column::flexible("WHAT", 16),
+        Column::number("READY"),
+        Column::number("LOCKED"),
+        Column::number("LATER"),
+        Column::number("OLDEST"),
+    ]);
+    for ((queue, what), pile) in &piles {
+        let oldest = if pile.ready > 0 { span(pile.oldest_ms) } else { String::new() };
+        let is_overdue = pile.ready > 0 && pile.oldest_ms > OVERDUE_MS;
+        let paint: Paint = if is_overdue { Style::warn } else { plain };
+        table.painted_row(
+            [
+                queue.clone(),
+                what.clone(),
+                pile.ready.to_string(),
+                pile.locked.to_string(),
+                pile.later.to_string(),
+                oldest,
+            ],
+            5,
+            paint,
+        );
+    }
+    output.table(&table)?;
+    Ok(())
+}
+
+/// What waits, by queue and sort.
+pub(crate) async fn read(documents: &Documents) -> anyhow::Result<BTreeMap<(String, String), Pile>> {
+    let rows: Vec<Queued> = documents.query_all(Query::new(WAITING)).await?;
+    Ok(pile_up(&rows, now_ms()))
+}
+
+fn pile_up(rows: &[Queued], now: u64) -> BTreeMap<(String, String), Pile> {
+    let mut piles: BTreeMap<(String, String), Pile> = BTreeMap::new();
+    for row in rows {
+        let pile = piles.entry(name_of(row)).or_default();
+        if row.is_locked(now) {
+            pile.locked += 1;
+        } else if row.visible_at > now {
+            pile.later += 1;
+        } else {
+            pile.ready += 1;
+            pile.oldest_ms = pile.oldest_ms.max(now.saturating_sub(row.visible_at.max(row.enqueued_at)));
+        }
+    }
+    piles
+}
+
+fn name_of(row: &Queued) -> (String, String) {
+    let (variant, fields) = row.item();
+    let field = |name: &str| fields.get(name).and_then(|value| value.as_str()).unwrap_or_default().to_owned();
+    match row.kind.as_str() {
+        kind::WORK => {
+            let tag = row.tag.as_ref().map(|tag| format!(" [{tag}]")).unwrap_or_default();
+            ("activities".to_owned(), format!("{}{tag}", field("name")))
+        }
+        kind::MESSAGE if variant == "TimerFired" => ("timers".to_owned(), "timer".to_owned()),
+        kind::MESSAGE => ("workflows".to_owned(), variant),
+        kind::DEAD_LETTER => ("dead letters".to_owned(), String::new()),
+        _ => ("undelivered".to_owned(), "outbox intent".to_owned()),
+    }
+}
+
+/// Free for longer than this means that nobody takes it.
+const OVERDUE_MS: u64 = 10_000;
+const WAITING: &str = "SELECT c.type, c.workItem, c.visibleAt, c.enqueuedAt, c.lockToken, c.lockedUntil, c.tag FROM c \
+    WHERE c.type IN ('orch_queue', 'worker_queue', 'outbox_intent', 'dead_letter')";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_is_counted_by_sort_and_state() {
+        let work = |name: &str, visible_at: u64, locked_until: Option<u64>| Queued {
+            kind: kind::WORK.to_owned(),
+            work_item: json!({"ActivityExecute": {"name": name}}).to_string(),
+            visible_at,
+            lock_token: locked_until.map(|_| "t".to_owned()),
+            locked_until,
+            ..Queued::default()
+        };
+        let rows = [
+            work("Bake", 100, None),
+            work("Bake", 400, None),
+            work("Bake", 100, Some(900)),
+            work("Bake", 600, None),
+        ];
+        let piles = pile_up(&rows, 500);
+        let pile = &piles[&("activities".to_owned(), "Bake".to_owned())];
+        assert_eq!(*pile, Pile { ready: 2, locked: 1, later: 1, oldest_ms: 400 });
+    }
+}

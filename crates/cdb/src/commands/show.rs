@@ -1,0 +1,286 @@
+//! `cdb show ID`: everything worth knowing about one instance.
+
+use clap::Args;
+use duroxide::providers::{ExecutionInfo, InstanceInfo};
+use duroxide::{Client, Event, EventKind};
+use serde_json::{Value, json};
+
+use crate::clock::now_ms;
+use crate::context::{Connection, ConnectionArgs};
+use crate::exit::Problem;
+use crate::model::{Partition, kind};
+use crate::output::{Column, Output, Style, Table, ago, clip, span, utc};
+use crate::timeline;
+
+/// Show one instance: status, executions, family, key-values and the timeline of its history.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ShowArgs {
+    /// Instance id.
+    id: String,
+
+    #[command(flatten)]
+    connection: ConnectionArgs,
+
+    /// Draw the timeline of this execution [default: the current one].
+    #[arg(long, value_name = "N")]
+    execution: Option<u64>,
+
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "Examples:
+  cdb show bakery-1-order --data cdb-demo
+  cdb show bakery-1-shift --execution 2 --data cdb-demo
+  cdb show order-17 --json | jq .kv";
+
+/// What is shown.
+struct Portrait {
+    info: InstanceInfo,
+    custom_status: Option<String>,
+    executions: Vec<ExecutionInfo>,
+    children: Vec<InstanceInfo>,
+    kv: Vec<(String, String)>,
+    execution: u64,
+    events: Vec<Event>,
+}
+
+/// Shows an instance.
+pub(crate) async fn run(args: &ShowArgs) -> anyhow::Result<()> {
+    let connection = Connection::open(&args.connection).await?;
+    let portrait = look(&connection, args).await;
+    connection.close().await;
+    let portrait = portrait?;
+    let output = Output::new(args.json);
+    if output.is_json() {
+        output.json(&portrait.json())?;
+    } else {
+        portrait.print(output)?;
+    }
+    Ok(())
+}
+
+async fn look(connection: &Connection, args: &ShowArgs) -> anyhow::Result<Portrait> {
+    let id = &args.id;
+    let provider = connection.provider().await?;
+    let client = Client::new(provider.clone());
+    if !connection.documents()?.is_instance(id).await? {
+        return Err(absence(connection, id).await?);
+    }
+    let info = client.get_instance_info(id).await?;
+    let status = provider.get_custom_status(id, 0).await?;
+    let mut executions = Vec::new();
+    for execution in client.list_executions(id).await? {
+        executions.push(client.get_execution_info(id, execution).await?);
+    }
+    let execution = args.execution.unwrap_or(info.current_execution_id);
+    if !executions.iter().any(|known| known.execution_id == execution) {
+        return Err(Problem::Missing(format!(
+            "{id:?} has no execution {execution}: it has {}",
+            executions.iter().map(|known| known.execution_id.to_string()).collect::<Vec<_>>().join(", ")
+        ))
+        .into());
+    }
+    let tree = client.get_instance_tree(id).await?;
+    let mut children = Vec::new();
+    for child in tree.all_ids.iter().filter(|child| *child != id) {
+        let child = client.get_instance_info(child).await?;
+        if child.parent_instance_id.as_ref() == Some(id) {
+            children.push(child);
+        }
+    }
+    let mut kv: Vec<(String, String)> = client.get_kv_all_values(id).await?.into_iter().collect();
+    kv.sort();
+    let events = client.read_execution_history(id, execution).await?;
+    Ok(Portrait {
+        info,
+        custom_status: status.and_then(|(text, _)| text),
+        executions,
+        children,
+        kv,
+        execution,
+        events,
+    })
+}
+
+/// Why an instance cannot be shown: nothing is there, or nothing has begun.
+pub(crate) async fn absence(connection: &Connection, id: &str) -> anyhow::Result<anyhow::Error> {
+    let partition = Partition::new(connection.documents()?.partition(id).await?);
+    if partition.is_empty() {
+        return Ok(Problem::no_instance(id).into());
+    }
+    let is_deleted = !partition.of::<Value>(kind::DELETING).is_empty();
+    Ok(Problem::Missing(if is_deleted {
+        format!("{id:?} is being deleted")
+    } else {
+        format!("{id:?} has not begun: a message waits and no runtime has taken it. `cdb why` shows more")
+    })
+    .into())
+}
+
+impl Portrait {
+    fn print(&self, output: Output) -> anyhow::Result<()> {
+        let style = output.style;
+        let now = now_ms();
+        let info = &self.info;
+        let version = if info.orchestration_version.is_empty() {
+            String::new()
+        } else {
+            format!(" {}", info.orchestration_version)
+        };
+        output.line(&format!(
+            "{}  {}  {}{version}",
+            style.bold(&info.instance_id),
+            style.status(&info.status),
+            info.orchestration_name
+        ))?;
+        let fact =
+            |name: &str, text: &str| output.line(&format!("  {} {text}", style.dim(&format!("{name:<9}"))));
+        let lived = span(info.updated_at.saturating_sub(info.created_at));
+        fact("created", &format!("{} UTC ({})", utc(info.created_at), ago(info.created_at, now)))?;
+        fact(
+            "moved",
+            &format!(
+                "{} UTC ({}), {lived} after its creation",
+                utc(info.updated_at),
+                ago(info.updated_at, now)
+            ),
+        )?;
+        if let Some(parent) = &info.parent_instance_id {
+            fact("parent", parent)?;
+        }
+        for child in &self.children {
+            fact(
+                "child",
+                &format!(
+                    "{}  {}  {}",
+                    child.instance_id,
+                    style.status(&child.status),
+                    child.orchestration_name
+                ),
+            )?;
+        }
+        if let Some(text) = &self.custom_status {
+            fact("custom", text)?;
+        }
+        if let Some(result) = &info.output {
+            fact("output", &self.cut(output, result))?;
+        }
+        for (key, value) in &self.kv {
+            fact("kv", &format!("{key} = {}", self.cut(output, value)))?;
+        }
+        if self.executions.len() > 1 {
+            output.line("")?;
+            output.table(&self.execution_table())?;
+        }
+        output.line("")?;
+        self.print_timeline(output, now)
+    }
+
+    /// A terminal shows the start of a long text; a file gets all of it.
+    fn cut(&self, output: Output, text: &str) -> String {
+        output
+            .columns
+            .map_or_else(|| text.to_owned(), |columns| clip(text, columns.saturating_sub(14).max(20)))
+    }
+
+    fn execution_table(&self) -> Table {
+        let mut table = Table::new(vec![
+            Column::number("EXEC"),
+            Column::new("STATUS"),
+            Column::new("STARTED (UTC)"),
+            Column::number("TOOK"),
+            Column::number("EVENTS"),
+            Column::flexible("OUTPUT", 10),
+        ]);
+        for execution in &self.executions {
+            let took = execution.completed_at.map(|end| span(end.saturating_sub(execution.started_at)));
+            table.painted_row(
+                [
+                    execution.execution_id.to_string(),
+                    execution.status.clone(),
+                    utc(execution.started_at),
+                    took.unwrap_or_else(|| "goes on".to_owned()),
+                    execution.event_count.to_string(),
+                    execution.output.clone().unwrap_or_default(),
+                ],
+                1,
+                Style::status,
+            );
+        }
+        table
+    }
+
+    fn print_timeline(&self, output: Output, now: u64) -> anyhow::Result<()> {
+        let (Some(first), Some(last)) = (self.events.first(), self.events.last()) else {
+            output.line("No history.")?;
+            return Ok(());
+        };
+        let to_ms = if last.is_terminal() { last.timestamp_ms } else { now };
+        let took = span(to_ms.saturating_sub(first.timestamp_ms));
+        output.line(&output.style.bold(&format!(
+            "Timeline of execution {}: {} events, {took}",
+            self.execution,
+            self.events.len()
+        )))?;
+        let spans = timeline::spans(&self.info.instance_id, &self.events);
+        let columns = output.columns.unwrap_or(PLAIN_COLUMNS);
+        for line in timeline::draw(&spans, first.timestamp_ms, to_ms, columns, output.style) {
+            output.line(&line)?;
+        }
+        if let EventKind::OrchestrationFailed { details } = &last.kind {
+            output.line(&output.style.bad(&format!("failed: {}", details.display_message())))?;
+        }
+        Ok(())
+    }
+
+    fn json(&self) -> Value {
+        let info = &self.info;
+        json!({
+            "instance": info.instance_id,
+            "orchestration": info.orchestration_name,
+            "version": info.orchestration_version,
+            "status": info.status,
+            "output": info.output,
+            "customStatus": self.custom_status,
+            "createdAt": info.created_at,
+            "updatedAt": info.updated_at,
+            "parent": info.parent_instance_id,
+            "children": self.children.iter().map(|child| json!({
+                "instance": child.instance_id,
+                "orchestration": child.orchestration_name,
+                "status": child.status,
+            })).collect::<Vec<_>>(),
+            "kv": self.kv.iter().map(|(key, value)| (key.clone(), json!(value))).collect::<serde_json::Map<_, _>>(),
+            "executions": self.executions.iter().map(|execution| json!({
+                "execution": execution.execution_id,
+                "status": execution.status,
+                "output": execution.output,
+                "startedAt": execution.started_at,
+                "completedAt": execution.completed_at,
+                "events": execution.event_count,
+            })).collect::<Vec<_>>(),
+            "timeline": {
+                "execution": self.execution,
+                "spans": timeline::spans(&info.instance_id, &self.events).iter().map(|span| json!({
+                    "event": span.id,
+                    "kind": span.kind.word(),
+                    "name": span.name,
+                    "beganAt": span.began_ms,
+                    "endedAt": span.ended_ms,
+                    "end": match &span.end {
+                        timeline::End::Open => "open",
+                        timeline::End::Done(_) => "done",
+                        timeline::End::Failed(_) => "failed",
+                        timeline::End::Cancelled => "cancelled",
+                    },
+                })).collect::<Vec<_>>(),
+            },
+        })
+    }
+}
+
+/// Width of the timeline where there is no terminal.
+const PLAIN_COLUMNS: usize = 120;

@@ -1,0 +1,171 @@
+//! `cdb stress`: load, measured.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Args;
+use cosmos_emulator::{Emulator, FaultRule, Verdict};
+use serde_json::json;
+
+use crate::clock::now_ms;
+use crate::context::{Connection, ConnectionArgs, IfMissing, Place, Target};
+use crate::exit::Problem;
+use crate::interrupt::Interrupt;
+use crate::output::{Output, parse_span, say};
+use crate::progress::Progress;
+use crate::stress::{Load, Measured, Shape, Workload, pump, table};
+
+/// Put load on the provider and measure throughput, latency and cost.
+///
+/// Runs against an embedded emulator in memory unless told otherwise. Its instances stay behind on a folder or an
+/// account: `cdb delete --prefix stress- --force --yes` removes them.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct StressArgs {
+    /// What to run; several are run one after the other.
+    #[arg(value_enum, default_values_t = [Workload::FanOut])]
+    workloads: Vec<Workload>,
+
+    /// Instances under way at once.
+    #[arg(long, short, default_value_t = 20, value_name = "N")]
+    concurrency: usize,
+
+    /// How long new instances are started, for each workload.
+    #[arg(long, short, default_value = "10s", value_name = "SPAN", value_parser = parse_span)]
+    duration: Duration,
+
+    /// Tasks of one instance.
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    tasks: u32,
+
+    /// Bytes of each payload.
+    #[arg(long, default_value_t = 100, value_name = "BYTES")]
+    payload: usize,
+
+    /// How long an activity takes.
+    #[arg(long, default_value = "10ms", value_name = "SPAN", value_parser = parse_span)]
+    activity: Duration,
+
+    /// Dispatchers of turns.
+    #[arg(long, default_value_t = 2, value_name = "N")]
+    orchestration_dispatchers: usize,
+
+    /// Dispatchers of activities.
+    #[arg(long, default_value_t = 2, value_name = "N")]
+    worker_dispatchers: usize,
+
+    /// Time the embedded emulator waits before it serves a request, as a network would.
+    #[arg(long, value_name = "SPAN", value_parser = parse_span, conflicts_with = "endpoint")]
+    latency: Option<Duration>,
+
+    /// Write the measurements to a JSON file as well.
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    #[command(flatten)]
+    connection: ConnectionArgs,
+
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "Examples:
+  cdb stress                                      fan-out of 5, 20 at once, 10 s
+  cdb stress chain children --duration 30s -o stress.json
+  cdb stress fan-out --tasks 150 --latency 5ms
+  cdb stress large-payload --payload 10240 --endpoint https://NAME.documents.azure.com:443/";
+
+/// Runs every workload and reports.
+pub(crate) async fn run(args: &StressArgs) -> anyhow::Result<()> {
+    let mut interrupt = Interrupt::listen().context("cannot listen for signals")?;
+    let target = Target::resolve(&args.connection, |name| std::env::var(name).ok(), || Ok(Place::Memory))?;
+    let connection = Connection::open_target(target, IfMissing::Create).await?;
+    if args.latency.is_some() && connection.emulator().is_none() {
+        return Err(Problem::Usage(
+            "--latency needs the embedded emulator: leave COSMOS_ENDPOINT out".into(),
+        )
+        .into());
+    }
+    let rows = tokio::select! {
+        rows = measure(&connection, args) => rows,
+        () = interrupt.wait() => Err(Problem::Interrupted("stopped; nothing was measured to its end".into()).into()),
+    };
+    let endpoint = connection.endpoint().to_owned();
+    connection.close().await;
+    report(args, &rows?, &endpoint)
+}
+
+async fn measure(connection: &Connection, args: &StressArgs) -> anyhow::Result<Vec<Measured>> {
+    // Opened before the network gets slow: making the container is not what is measured.
+    let provider = connection.provider_with(|_| {}).await?;
+    let _latency = args.latency.zip(connection.emulator()).map(|(latency, emulator)| {
+        emulator.faults().add(FaultRule::new(Verdict::Delay { duration: latency }))
+    });
+    let mut rows = Vec::new();
+    for workload in &args.workloads {
+        let load = Load {
+            workload: *workload,
+            shape: Shape { tasks: args.tasks, payload: args.payload },
+            concurrency: args.concurrency.max(1),
+            duration: args.duration,
+            activity: args.activity,
+            orchestration_dispatchers: args.orchestration_dispatchers.max(1),
+            worker_dispatchers: args.worker_dispatchers.max(1),
+            prefix: format!("stress-{}-{}", workload.name(), now_ms()),
+        };
+        let before = connection.emulator().map(spent);
+        let mut progress = Progress::new(u64::try_from(load.duration.as_millis()).unwrap_or(u64::MAX));
+        let outcome = pump(provider.clone(), &load, |elapsed, outcome| {
+            let gone = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+            progress.set(
+                gone,
+                &format!(
+                    "ms, {}: {} completed, {} failed",
+                    workload.name(),
+                    outcome.latencies.len(),
+                    outcome.failed
+                ),
+            );
+        })
+        .await;
+        drop(progress);
+        let after = connection.emulator().map(spent);
+        let spent = before.zip(after).map(|(before, after)| (after.0 - before.0, after.1 - before.1));
+        rows.push(Measured::new(&load, outcome, spent));
+    }
+    Ok(rows)
+}
+
+fn spent(emulator: &Emulator) -> (u64, f64) {
+    let totals = emulator.ledger().snapshot().totals;
+    (totals.requests, totals.request_units)
+}
+
+fn report(args: &StressArgs, rows: &[Measured], endpoint: &str) -> anyhow::Result<()> {
+    let document = json!({
+        "at": now_ms(),
+        "endpoint": if args.connection.endpoint.is_some() { endpoint } else { "embedded" },
+        "latencyMs": args.latency.map(|latency| latency.as_secs_f64() * 1000.0),
+        "activityMs": args.activity.as_secs_f64() * 1000.0,
+        "results": rows,
+    });
+    if let Some(path) = &args.output {
+        std::fs::write(path, format!("{document:#}\n"))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    let output = Output::new(args.json);
+    if output.is_json() {
+        output.json(&document)?;
+    } else {
+        output.table(&table(rows))?;
+        say("REQUESTS and RU are per completed instance, waiting clients included");
+    }
+    let failed: u64 = rows.iter().map(|row| row.failed).sum();
+    if failed > 0 {
+        let reasons: Vec<&str> = rows.iter().flat_map(|row| &row.failures).map(String::as_str).collect();
+        return Err(Problem::Found(format!("{failed} instances failed: {}", reasons.join("; "))).into());
+    }
+    Ok(())
+}

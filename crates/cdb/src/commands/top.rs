@@ -1,0 +1,265 @@
+//! `cdb top`: what is going on, again and again.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use clap::Args;
+use duroxide::Client;
+use duroxide::providers::SystemMetrics;
+use serde_json::json;
+
+use crate::commands::queues::{self, Pile};
+use crate::context::{Connection, ConnectionArgs};
+use crate::interrupt::Interrupt;
+use crate::ledger::{self, Line};
+use crate::output::{Column, Output, Paint, Style, Table, clip, parse_span, span};
+
+/// Watch instances, queues, rates, request units and latency.
+///
+/// Rates are differences between two looks. Requests and request units of the whole account are known where its
+/// emulator has a management port; latency is that of this command's own reads.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct TopArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+
+    /// Management endpoint of a running emulator, as its ready line says.
+    #[arg(long, value_name = "URL")]
+    management: Option<String>,
+
+    /// Time between two looks.
+    #[arg(long, default_value = "1s", value_name = "SPAN", value_parser = parse_span)]
+    interval: Duration,
+
+    /// Look twice, print once, and end; so it is when standard output is no terminal.
+    #[arg(long)]
+    once: bool,
+
+    /// Print JSON, once.
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "Examples:
+  cdb top --endpoint http://localhost:8081
+  cdb top --endpoint http://localhost:8081 --management http://localhost:8082
+  cdb top --once --json --data cdb-demo";
+
+/// One look.
+struct Look {
+    at: Instant,
+    metrics: SystemMetrics,
+    piles: Vec<((String, String), Pile)>,
+    ledger: Vec<Line>,
+    /// How long a read took.
+    latency: Duration,
+}
+
+/// Looks until told to stop.
+pub(crate) async fn run(args: &TopArgs) -> anyhow::Result<()> {
+    let mut interrupt = Interrupt::listen().context("cannot listen for signals")?;
+    let connection = Connection::open(&args.connection).await?;
+    let outcome = tokio::select! {
+        outcome = watch(&connection, args) => outcome,
+        () = interrupt.wait() => Ok(()),
+    };
+    connection.close().await;
+    outcome
+}
+
+async fn watch(connection: &Connection, args: &TopArgs) -> anyhow::Result<()> {
+    let output = Output::new(args.json);
+    let is_once = args.once || args.json || !io::stdout().is_terminal();
+    let client = connection.client().await?;
+    let mut before = look(connection, &client, args).await?;
+    loop {
+        tokio::time::sleep(args.interval).await;
+        let now = look(connection, &client, args).await?;
+        if output.is_json() {
+            output.json(&to_json(&before, &now))?;
+            return Ok(());
+        }
+        let lines = frame(&before, &now, output, connection.endpoint());
+        if is_once {
+            for line in lines {
+                output.line(&line)?;
+            }
+            return Ok(());
+        }
+        let mut text = String::from("\u{1b}[H");
+        for line in lines {
+            text.push_str(&line);
+            text.push_str("\u{1b}[K\n");
+        }
+        text.push_str("\u{1b}[J");
+        let mut out = io::stdout().lock();
+        out.write_all(text.as_bytes())?;
+        out.flush()?;
+        before = now;
+    }
+}
+
+async fn look(connection: &Connection, client: &Client, args: &TopArgs) -> anyhow::Result<Look> {
+    let documents = connection.documents()?;
+    let began = Instant::now();
+    documents.read("__meta__", "format").await?;
+    let latency = began.elapsed();
+    let ledger = match (&args.management, connection.emulator()) {
+        (Some(management), _) => ledger::fetch(management)
+            .await
+            .with_context(|| format!("cannot read the ledger of {management}"))?,
+        (None, Some(emulator)) => {
+            let lines = emulator.ledger().snapshot().lines.into_iter().map(|line| Line {
+                operation: serde_json::to_value(line.operation)
+                    .ok()
+                    .and_then(|name| name.as_str().map(str::to_owned))
+                    .unwrap_or_default(),
+                requests: line.totals.requests,
+                failures: line.totals.failures,
+                request_units: line.totals.request_units,
+            });
+            ledger::sum(lines.collect())
+        }
+        (None, None) => Vec::new(),
+    };
+    Ok(Look {
+        at: Instant::now(),
+        metrics: client.get_system_metrics().await?,
+        piles: queues::read(&documents).await?.into_iter().collect(),
+        ledger,
+        latency,
+    })
+}
+
+/// Differences per second.
+fn rates(before: &Look, now: &Look) -> Vec<(String, f64, f64, f64)> {
+    let seconds = now.at.duration_since(before.at).as_secs_f64().max(0.001);
+    now.ledger
+        .iter()
+        .map(|line| {
+            let old =
+                before.ledger.iter().find(|old| old.operation == line.operation).cloned().unwrap_or_default();
+            let per_second = |new: u64, old: u64| new.saturating_sub(old) as f64 / seconds;
+            (
+                line.operation.clone(),
+                per_second(line.requests, old.requests),
+                (line.request_units - old.request_units).max(0.0) / seconds,
+                per_second(line.failures, old.failures),
+            )
+        })
+        .filter(|(_, requests, ..)| *requests > 0.0)
+        .collect()
+}
+
+fn frame(before: &Look, now: &Look, output: Output, endpoint: &str) -> Vec<String> {
+    let style = output.style;
+    let columns = output.columns.unwrap_or(usize::MAX);
+    let seconds = now.at.duration_since(before.at).as_secs_f64().max(0.001);
+    let rate = |new: u64, old: u64| format!("{:+.1}/s", (new as f64 - old as f64) / seconds);
+    let (new, old) = (&now.metrics, &before.metrics);
+    let latency = u64::try_from(now.latency.as_millis()).unwrap_or(u64::MAX);
+    let mut lines = vec![
+        format!(
+            "{}  read {}",
+            style.bold(endpoint),
+            if latency == 0 { "< 1 ms".to_owned() } else { span(latency) }
+        ),
+        String::new(),
+    ];
+    let mut table =
+        Table::new(vec![Column::new("INSTANCES"), Column::number("NOW"), Column::number("CHANGE")]);
+    for (what, new, old, paint) in [
+        ("running", new.running_instances, old.running_instances, Style::busy as Paint),
+        ("completed", new.completed_instances, old.completed_instances, Style::good),
+        ("failed", new.failed_instances, old.failed_instances, Style::bad),
+        ("all", new.total_instances, old.total_instances, Style::bold),
+        ("events", new.total_events, old.total_events, Style::dim),
+    ] {
+        table.painted_row([what.to_owned(), new.to_string(), rate(new, old)], 0, paint);
+    }
+    lines.extend(table.lines(None, style));
+    lines.push(String::new());
+    let mut table = Table::new(vec![
+        Column::new("WAITING"),
+        Column::flexible("WHAT", 12),
+        Column::number("READY"),
+        Column::number("LOCKED"),
+        Column::number("LATER"),
+        Column::number("OLDEST"),
+    ]);
+    for ((queue, what), pile) in &now.piles {
+        let oldest = if pile.ready > 0 { span(pile.oldest_ms) } else { String::new() };
+        table.row([
+            queue.clone(),
+            what.clone(),
+            pile.ready.to_string(),
+            pile.locked.to_string(),
+            pile.later.to_string(),
+            oldest,
+        ]);
+    }
+    if table.is_empty() {
+        lines.push(style.dim("nothing waits"));
+    } else {
+        lines.extend(table.lines(output.columns, style));
+    }
+    let rates = rates(before, now);
+    if !rates.is_empty() {
+        lines.push(String::new());
+        let mut table = Table::new(vec![
+            Column::new("OPERATION"),
+            Column::number("REQUESTS/S"),
+            Column::number("RU/S"),
+            Column::number("FAILED/S"),
+        ]);
+        for (operation, requests, units, failures) in &rates {
+            table.row([
+                operation.clone(),
+                format!("{requests:.1}"),
+                format!("{units:.1}"),
+                format!("{failures:.1}"),
+            ]);
+        }
+        table.rule();
+        let sum = |pick: fn(&(String, f64, f64, f64)) -> f64| rates.iter().map(pick).sum::<f64>();
+        table.row([
+            "all".to_owned(),
+            format!("{:.1}", sum(|row| row.1)),
+            format!("{:.1}", sum(|row| row.2)),
+            format!("{:.1}", sum(|row| row.3)),
+        ]);
+        lines.extend(table.lines(output.columns, style));
+    }
+    lines.into_iter().map(|line| cut(&line, columns)).collect()
+}
+
+fn cut(line: &str, columns: usize) -> String {
+    // Painted lines are longer than they look; only plain ones are cut.
+    if line.contains('\u{1b}') { line.to_owned() } else { clip(line, columns) }
+}
+
+fn to_json(before: &Look, now: &Look) -> serde_json::Value {
+    let metrics = &now.metrics;
+    json!({
+        "seconds": now.at.duration_since(before.at).as_secs_f64(),
+        "instances": {
+            "running": metrics.running_instances,
+            "completed": metrics.completed_instances,
+            "failed": metrics.failed_instances,
+            "all": metrics.total_instances,
+        },
+        "executions": metrics.total_executions,
+        "events": metrics.total_events,
+        "waiting": now.piles.iter().map(|((queue, what), pile)| json!({
+            "queue": queue, "what": what, "ready": pile.ready, "locked": pile.locked, "later": pile.later,
+            "oldestMs": pile.oldest_ms,
+        })).collect::<Vec<_>>(),
+        "operations": rates(before, now).iter().map(|(operation, requests, units, failures)| json!({
+            "operation": operation, "requestsPerSecond": requests, "requestUnitsPerSecond": units,
+            "failuresPerSecond": failures,
+        })).collect::<Vec<_>>(),
+        "readLatencyMs": now.latency.as_secs_f64() * 1000.0,
+    })
+}

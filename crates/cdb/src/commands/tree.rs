@@ -1,0 +1,132 @@
+//! `cdb tree ID`: an instance and its descendants.
+
+use std::collections::BTreeMap;
+
+use clap::Args;
+use duroxide::providers::InstanceInfo;
+use serde_json::{Value, json};
+
+use crate::commands::show::absence;
+use crate::context::{Connection, ConnectionArgs};
+use crate::output::{Output, span};
+
+/// Show an instance with its sub-orchestrations, as a tree.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  cdb tree bakery-1-deliver --data cdb-demo\n  cdb tree order-17 --json")]
+pub(crate) struct TreeArgs {
+    /// Instance id; a child's tree begins at the child.
+    id: String,
+
+    #[command(flatten)]
+    connection: ConnectionArgs,
+
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Shows the tree.
+pub(crate) async fn run(args: &TreeArgs) -> anyhow::Result<()> {
+    let connection = Connection::open(&args.connection).await?;
+    let family = read(&connection, &args.id).await;
+    connection.close().await;
+    let family = family?;
+    let output = Output::new(args.json);
+    if output.is_json() {
+        output.json(&to_json(&family, &args.id))?;
+        return Ok(());
+    }
+    for line in lines(&family, &args.id, output) {
+        output.line(&line)?;
+    }
+    Ok(())
+}
+
+async fn read(connection: &Connection, id: &str) -> anyhow::Result<BTreeMap<String, InstanceInfo>> {
+    if !connection.documents()?.is_instance(id).await? {
+        return Err(absence(connection, id).await?);
+    }
+    let client = connection.client().await?;
+    let mut family = BTreeMap::new();
+    for member in client.get_instance_tree(id).await?.all_ids {
+        family.insert(member.clone(), client.get_instance_info(&member).await?);
+    }
+    Ok(family)
+}
+
+fn children<'a>(family: &'a BTreeMap<String, InstanceInfo>, id: &str) -> Vec<&'a InstanceInfo> {
+    let mut children: Vec<&InstanceInfo> =
+        family.values().filter(|member| member.parent_instance_id.as_deref() == Some(id)).collect();
+    children.sort_by_key(|child| (child.created_at, child.instance_id.clone()));
+    children
+}
+
+fn lines(family: &BTreeMap<String, InstanceInfo>, root: &str, output: Output) -> Vec<String> {
+    let mut lines = Vec::new();
+    // A stack of what is still to be drawn: the member, what stands before its children, and before itself.
+    let mut open: Vec<(&str, String, String)> = vec![(root, String::new(), String::new())];
+    while let Some((id, below, before)) = open.pop() {
+        let Some(member) = family.get(id) else { continue };
+        let style = output.style;
+        lines.push(format!(
+            "{}{}  {}  {}  {}",
+            style.dim(&before),
+            if id == root { style.bold(id) } else { id.to_owned() },
+            style.status(&member.status),
+            member.orchestration_name,
+            style.dim(&span(member.updated_at.saturating_sub(member.created_at))),
+        ));
+        let children = children(family, id);
+        for (index, child) in children.iter().enumerate().rev() {
+            let (mark, bar) =
+                if index + 1 == children.len() { ("└─ ", "   ") } else { ("├─ ", "│  ") };
+            open.push((&child.instance_id, format!("{below}{bar}"), format!("{below}{mark}")));
+        }
+    }
+    lines
+}
+
+fn to_json(family: &BTreeMap<String, InstanceInfo>, id: &str) -> Value {
+    let member = family.get(id);
+    json!({
+        "instance": id,
+        "orchestration": member.map(|member| &member.orchestration_name),
+        "status": member.map(|member| &member.status),
+        "createdAt": member.map(|member| member.created_at),
+        "updatedAt": member.map(|member| member.updated_at),
+        "children": children(family, id).iter().map(|child| to_json(family, &child.instance_id)).collect::<Vec<_>>(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn children_hang_below_their_parents() {
+        let member = |id: &str, parent: Option<&str>, created_at: u64| {
+            let info = InstanceInfo {
+                instance_id: id.to_owned(),
+                orchestration_name: "o".to_owned(),
+                orchestration_version: String::new(),
+                current_execution_id: 1,
+                status: "Running".to_owned(),
+                output: None,
+                created_at,
+                updated_at: created_at,
+                parent_instance_id: parent.map(str::to_owned),
+            };
+            (id.to_owned(), info)
+        };
+        let family = BTreeMap::from([
+            member("a", None, 1),
+            member("b", Some("a"), 3),
+            member("c", Some("a"), 2),
+            member("d", Some("c"), 4),
+        ]);
+        let lines = lines(&family, "a", Output::new(true));
+        let shape: Vec<&str> = lines.iter().map(|line| line.split("  Running").next().unwrap()).collect();
+        assert_eq!(shape, ["a", "├─ c", "│  └─ d", "└─ b"]);
+        assert_eq!(to_json(&family, "a")["children"][0]["children"][0]["instance"], "d");
+    }
+}

@@ -1,0 +1,124 @@
+//! `cdb why ID`: why an instance does not move.
+
+use clap::Args;
+use cosmos_driver::Query;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::clock::now_ms;
+use crate::context::{Connection, ConnectionArgs};
+use crate::diagnosis::{Evidence, Level, diagnose};
+use crate::exit::Problem;
+use crate::model::{Partition, Queued, is_reserved, kind};
+use crate::output::Output;
+use crate::timeline::{self, SpanKind};
+
+/// Say why an instance is not moving.
+///
+/// Looks at what it waits for, who holds its lock and until when, attempts, messages on their way, sessions, children
+/// and dead letters. The exit code is 8 if it looks stuck.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  cdb why bakery-1-approve --data cdb-demo\n  cdb why order-17 --json")]
+pub(crate) struct WhyArgs {
+    /// Instance id.
+    id: String,
+
+    #[command(flatten)]
+    connection: ConnectionArgs,
+
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Explains.
+pub(crate) async fn run(args: &WhyArgs) -> anyhow::Result<()> {
+    let connection = Connection::open(&args.connection).await?;
+    let evidence = gather(&connection, &args.id).await;
+    connection.close().await;
+    let evidence = evidence?;
+    let findings = diagnose(&evidence);
+    let level = findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Fine);
+    let output = Output::new(args.json);
+    let style = output.style;
+    if output.is_json() {
+        output.json(&json!({"instance": args.id, "level": level, "findings": findings}))?;
+    } else {
+        let verdict = match level {
+            Level::Fine => style.good("nothing is wrong"),
+            Level::Waiting => style.busy("it waits"),
+            Level::Stuck => style.bad("it looks stuck"),
+        };
+        output.line(&format!("{}: {verdict}", style.bold(&args.id)))?;
+        for finding in &findings {
+            let mark = match finding.level {
+                Level::Fine => style.good("✔"),
+                Level::Waiting => style.busy("◔"),
+                Level::Stuck => style.bad("✘"),
+            };
+            output.line(&format!("{mark} {}", finding.text))?;
+            if let Some(advice) = &finding.advice {
+                output.line(&format!("  {}", style.dim(advice)))?;
+            }
+        }
+    }
+    match level {
+        Level::Fine | Level::Waiting => Ok(()),
+        Level::Stuck => Err(Problem::Found(format!("{:?} looks stuck", args.id)).into()),
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Session {
+    session_id: String,
+    owner_id: String,
+    locked_until: u64,
+}
+
+async fn gather(connection: &Connection, id: &str) -> anyhow::Result<Evidence> {
+    let documents = connection.documents()?;
+    let partition = Partition::new(documents.partition(id).await?);
+    let to_it = |text: &'static str| Query::new(text).with("@id", id);
+    let arriving = documents.query_all(to_it(ARRIVING)).await?;
+    let dead_letters = documents.query_all(to_it(DEAD_LETTERS)).await?;
+    if (partition.is_empty() && arriving.is_empty() && dead_letters.is_empty()) || is_reserved(id) {
+        return Err(Problem::no_instance(id).into());
+    }
+    let provider = connection.provider().await?;
+    let history = provider.read(id).await.map_err(|error| error.to_string());
+    let mut children = Vec::new();
+    for span in history.iter().flat_map(|events| timeline::open(id, events)) {
+        if span.kind == SpanKind::Child {
+            let head = Partition::new(documents.partition(&span.name).await?).head();
+            children.push((span.name, head.filter(|head| head.is_visible()).map(|head| head.status)));
+        }
+    }
+    let mut wanted: Vec<String> =
+        partition.of::<Queued>(kind::WORK).into_iter().filter_map(|work| work.session_id).collect();
+    wanted.dedup();
+    let sessions: Vec<Session> = if wanted.is_empty() {
+        Vec::new()
+    } else {
+        documents.query_all(Query::new(SESSIONS).with("@wanted", wanted)).await?
+    };
+    Ok(Evidence {
+        instance: id.to_owned(),
+        partition,
+        history,
+        arriving,
+        dead_letters,
+        children,
+        sessions: sessions
+            .into_iter()
+            .map(|session| (session.session_id, session.owner_id, session.locked_until))
+            .collect(),
+        now_ms: now_ms(),
+    })
+}
+
+const ARRIVING: &str = "SELECT * FROM c WHERE c.type = 'outbox_intent' AND c.targetInstanceId = @id";
+const DEAD_LETTERS: &str =
+    "SELECT * FROM c WHERE c.type = 'dead_letter' AND (c.instanceId = @id OR c.targetInstanceId = @id)";
+const SESSIONS: &str = "SELECT c.sessionId, c.ownerId, c.lockedUntil FROM c \
+    WHERE c.type = 'session' AND ARRAY_CONTAINS(@wanted, c.sessionId)";

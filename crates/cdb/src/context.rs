@@ -1,0 +1,349 @@
+//! What a command works on: an account, or a data folder opened in this process.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Args;
+use cosmos_driver::{Credential, Driver, ErrorKind, Timeouts};
+use cosmos_emulator::{Config, Emulator, Fsync, Store};
+use duroxide::Client;
+use duroxide::providers::Provider;
+use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
+
+use crate::documents::Documents;
+use crate::exit::Problem;
+
+/// Where the container is.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Connection")]
+pub(crate) struct ConnectionArgs {
+    /// Folder of an embedded emulator, opened in this process. One process uses it at a time.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["endpoint", "key"])]
+    pub(crate) data: Option<PathBuf>,
+
+    /// Endpoint of an account, or of a running emulator [env: COSMOS_ENDPOINT].
+    #[arg(long, value_name = "URL")]
+    pub(crate) endpoint: Option<String>,
+
+    /// Key of the account [env: COSMOS_KEY] [default on this machine: the key of all emulators].
+    ///
+    /// The environment is the better place: command lines are visible to others.
+    #[arg(long, value_name = "KEY")]
+    pub(crate) key: Option<String>,
+
+    /// Database [env: COSMOS_DATABASE] [default: duroxide].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) database: Option<String>,
+
+    /// Container [env: COSMOS_CONTAINER] [default: duroxide].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) container: Option<String>,
+}
+
+/// Where a container is, with nothing left to look up.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub(crate) place: Place,
+    pub(crate) database: String,
+    pub(crate) container: String,
+}
+
+/// An account, or a folder.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// An embedded emulator on a folder.
+    Folder(PathBuf),
+    /// An embedded emulator that forgets.
+    Memory,
+    /// An account.
+    Account { endpoint: String, key: String },
+}
+
+impl Target {
+    /// What was typed, then the environment; `otherwise` if neither names a place.
+    pub(crate) fn resolve(
+        args: &ConnectionArgs,
+        environment: impl Fn(&str) -> Option<String>,
+        otherwise: impl FnOnce() -> Result<Place, Problem>,
+    ) -> Result<Self, Problem> {
+        let find = |suffix: &str| {
+            ["COSMOS", "COSMOSDB"].into_iter().find_map(|prefix| {
+                environment(&format!("{prefix}_{suffix}")).filter(|value| !value.is_empty())
+            })
+        };
+        let place = match (&args.data, args.endpoint.clone().or_else(|| find("ENDPOINT"))) {
+            (Some(folder), _) => Place::Folder(folder.clone()),
+            (None, Some(endpoint)) => {
+                let key =
+                    args.key.clone().or_else(|| find("KEY")).or_else(|| emulator_key(&endpoint)).ok_or_else(
+                        || {
+                            Problem::Usage(format!(
+                                "there is no key for {endpoint}: set COSMOS_KEY, or give --key"
+                            ))
+                        },
+                    )?;
+                Place::Account { endpoint, key }
+            }
+            (None, None) => otherwise()?,
+        };
+        let name = |typed: &Option<String>, suffix: &str| {
+            typed.clone().or_else(|| find(suffix)).unwrap_or_else(|| "duroxide".to_owned())
+        };
+        Ok(Self {
+            place,
+            database: name(&args.database, "DATABASE"),
+            container: name(&args.container, "CONTAINER"),
+        })
+    }
+
+    /// The options that name the same place again, for hints.
+    pub(crate) fn options(&self) -> String {
+        let mut options = match &self.place {
+            Place::Folder(folder) => format!("--data {}", quoted(&folder.display().to_string())),
+            Place::Memory => String::new(),
+            Place::Account { endpoint, .. } => format!("--endpoint {endpoint}"),
+        };
+        for (option, name) in [("database", &self.database), ("container", &self.container)] {
+            if name != "duroxide" {
+                options.push_str(&format!(" --{option} {}", quoted(name)));
+            }
+        }
+        options
+    }
+}
+
+/// The well-known key opens emulators, which listen on this machine only.
+fn emulator_key(endpoint: &str) -> Option<String> {
+    let host = endpoint.split_once("://")?.1;
+    let is_local = ["localhost", "127.0.0.1", "[::1]"].iter().any(|name| {
+        host.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with([':', '/']))
+    });
+    is_local.then(|| cosmos_wire::EMULATOR_KEY.to_owned())
+}
+
+fn quoted(text: &str) -> String {
+    let is_plain = !text.is_empty() && text.chars().all(|c| c.is_alphanumeric() || "-_./~:@%+=,".contains(c));
+    if is_plain { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
+}
+
+/// What happens if the container is not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IfMissing {
+    /// Say so.
+    Refuse,
+    /// Make it.
+    Create,
+}
+
+/// A container that is there and can be reached.
+pub(crate) struct Connection {
+    pub(crate) target: Target,
+    emulator: Option<Emulator>,
+    endpoint: String,
+    key: String,
+    driver: Driver,
+}
+
+impl Connection {
+    /// Opens what an operating command works on.
+    pub(crate) async fn open(args: &ConnectionArgs) -> anyhow::Result<Self> {
+        let target = Target::resolve(args, |name| std::env::var(name).ok(), || Err(no_place()))?;
+        Self::open_target(target, IfMissing::Refuse).await
+    }
+
+    /// Opens a place, and makes the container if that is wanted.
+    pub(crate) async fn open_target(target: Target, if_missing: IfMissing) -> anyhow::Result<Self> {
+        let emulator = embedded(&target.place, if_missing)?;
+        let (endpoint, key) = match (&target.place, &emulator) {
+            (Place::Account { endpoint, key }, _) => (endpoint.clone(), key.clone()),
+            (Place::Folder(_) | Place::Memory, Some(emulator)) => {
+                (emulator.endpoint(), emulator.key().to_owned())
+            }
+            (Place::Folder(_) | Place::Memory, None) => {
+                unreachable!("embedded() starts one for every such place")
+            }
+        };
+        let credential = Credential::key(&key).map_err(|error| {
+            Problem::Usage(format!("the key cannot be one of an account: {}", error.message()))
+        })?;
+        let timeouts = Timeouts { operation: OPERATION_TIMEOUT, ..Timeouts::default() };
+        let driver = Driver::builder(&endpoint, credential)
+            .application_name("cdb")
+            .timeouts(timeouts)
+            .build()
+            .await
+            .map_err(|error| explain(&error, &endpoint))?;
+        let connection = Self { target, emulator, endpoint, key, driver };
+        if if_missing == IfMissing::Refuse {
+            connection.require_container().await?;
+        }
+        Ok(connection)
+    }
+
+    /// The embedded emulator, if there is one.
+    pub(crate) fn emulator(&self) -> Option<&Emulator> {
+        self.emulator.as_ref()
+    }
+
+    /// Where requests go.
+    pub(crate) fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
+    /// The provider of an operating command: it does what it is told and sweeps nothing by itself.
+    pub(crate) async fn provider(&self) -> anyhow::Result<Arc<dyn Provider>> {
+        self.provider_with(|config| config.reconciler_interval = NO_SWEEP).await
+    }
+
+    /// A provider with settings of its own.
+    pub(crate) async fn provider_with(
+        &self,
+        adjust: impl FnOnce(&mut CosmosDBProviderConfig),
+    ) -> anyhow::Result<Arc<dyn Provider>> {
+        let mut config = CosmosDBProviderConfig::new(&self.endpoint, &self.key)
+            .with_database(&self.target.database)
+            .with_container(&self.target.container);
+        adjust(&mut config);
+        let provider = CosmosDBProvider::new_with_config(config).await;
+        Ok(Arc::new(provider.context("cannot open the container")?))
+    }
+
+    /// A client of duroxide.
+    pub(crate) async fn client(&self) -> anyhow::Result<Client> {
+        let provider: Arc<dyn Provider> = self.provider().await?;
+        Ok(Client::new(provider))
+    }
+
+    /// The documents themselves.
+    pub(crate) fn documents(&self) -> anyhow::Result<Documents> {
+        Ok(Documents::new(self.driver.container(&self.target.database, &self.target.container)?))
+    }
+
+    /// Ends the embedded emulator after its last writes.
+    pub(crate) async fn close(self) {
+        let Self { emulator, driver, .. } = self;
+        drop(driver);
+        if let Some(emulator) = emulator {
+            emulator.shutdown().await;
+        }
+    }
+
+    async fn require_container(&self) -> anyhow::Result<()> {
+        let container = self.driver.container(&self.target.database, &self.target.container)?;
+        match container.read(cosmos_driver::CallOptions::default()).await {
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == ErrorKind::NotFound => Err(Problem::Missing(format!(
+                "there is no container {:?} in database {:?} at {}: check --database and --container; `cdb demo` and \
+                 the first runtime that connects make one",
+                self.target.container, self.target.database, self.endpoint
+            ))
+            .into()),
+            Err(error) => Err(explain(&error, &self.endpoint).into()),
+        }
+    }
+}
+
+fn embedded(place: &Place, if_missing: IfMissing) -> anyhow::Result<Option<Emulator>> {
+    let store = match place {
+        Place::Account { .. } => return Ok(None),
+        Place::Memory => Store::Memory,
+        Place::Folder(path) => {
+            if if_missing == IfMissing::Refuse && !path.is_dir() {
+                let path = path.display();
+                return Err(Problem::Missing(format!(
+                    "there is no folder {path}: `cdb demo --data {path}` makes one"
+                ))
+                .into());
+            }
+            // A demo survives a killed process either way; waiting for the disk would only slow it down.
+            Store::Folder { path: path.clone(), fsync: Fsync::Off }
+        }
+    };
+    Ok(Some(Emulator::start(Config { store, ..Config::default() })?))
+}
+
+/// A sentence that says what to do.
+fn explain(error: &cosmos_driver::Error, endpoint: &str) -> Problem {
+    match error.kind() {
+        ErrorKind::Unauthorized | ErrorKind::Forbidden => Problem::Refused(format!(
+            "{endpoint} refused the key: check --key or COSMOS_KEY (a read-only key is not enough for commands that \
+             write). It said: {}",
+            first_line(error.message())
+        )),
+        ErrorKind::Connection | ErrorKind::Deadline | ErrorKind::Unavailable | ErrorKind::Protocol => {
+            Problem::Unreachable(format!(
+                "nobody answers at {endpoint}: check --endpoint or COSMOS_ENDPOINT, and that the account or `cdb \
+                 emulator` is up. {}",
+                first_line(error.message())
+            ))
+        }
+        ErrorKind::Configuration => Problem::Usage(error.message().to_owned()),
+        _ => Problem::Unreachable(format!("{endpoint}: {error}")),
+    }
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
+}
+
+fn no_place() -> Problem {
+    let folder = if Path::new(DEMO_FOLDER).is_dir() {
+        format!("the demo's data is here: --data {DEMO_FOLDER}")
+    } else {
+        "an embedded emulator's folder: --data DIR (`cdb demo` makes one)".to_owned()
+    };
+    Problem::Usage(format!(
+        "say where the container is: an account (--endpoint and --key, or COSMOS_ENDPOINT and COSMOS_KEY), or {folder}"
+    ))
+}
+
+/// Where the demo keeps its data unless told otherwise.
+pub(crate) const DEMO_FOLDER: &str = "cdb-demo";
+/// An operator waits this long for one answer, retries included.
+const OPERATION_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longer than any command runs.
+const NO_SWEEP: Duration = Duration::from_secs(24 * 3600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolve(args: &ConnectionArgs, environment: &[(&str, &str)]) -> Result<Target, Problem> {
+        let lookup = |name: &str| {
+            environment.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+        };
+        Target::resolve(args, lookup, || Err(no_place()))
+    }
+
+    #[test]
+    fn what_is_typed_comes_before_the_environment() {
+        let environment =
+            [("COSMOS_ENDPOINT", "https://a.test"), ("COSMOSDB_KEY", "a2V5"), ("COSMOS_CONTAINER", "flows")];
+        let target = resolve(&ConnectionArgs::default(), &environment).unwrap();
+        assert!(target.place == Place::Account { endpoint: "https://a.test".into(), key: "a2V5".into() });
+        assert_eq!((target.database.as_str(), target.container.as_str()), ("duroxide", "flows"));
+        let args =
+            ConnectionArgs { data: Some("x".into()), container: Some("c d".into()), ..Default::default() };
+        let target = resolve(&args, &environment).unwrap();
+        assert!(target.place == Place::Folder("x".into()));
+        assert_eq!(target.options(), "--data x --container 'c d'");
+    }
+
+    #[test]
+    fn only_this_machine_has_a_default_key() {
+        for local in ["http://localhost:8081", "https://127.0.0.1:8081/", "http://[::1]"] {
+            assert!(emulator_key(local).is_some(), "{local}");
+        }
+        for other in ["https://localhost.example.com", "https://a.test", "localhost"] {
+            assert!(emulator_key(other).is_none(), "{other}");
+        }
+    }
+
+    #[test]
+    fn no_place_at_all_says_what_to_type() {
+        let problem = resolve(&ConnectionArgs::default(), &[]).err().unwrap();
+        assert!(problem.to_string().contains("--data"), "{problem}");
+    }
+}

@@ -1,0 +1,96 @@
+//! Events of an execution from raw documents.
+
+use std::collections::BTreeMap;
+
+use duroxide::Event;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::model::{Partition, kind, text_of};
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct HistoryDocument {
+    execution_id: u64,
+    event_id: u64,
+    events: Vec<String>,
+    event_data: Option<String>,
+    chunks: Option<ChunkRef>,
+}
+
+/// Where the pieces of a large text are.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ChunkRef {
+    pub(super) commit: String,
+    pub(super) first: u64,
+    pub(super) count: u64,
+}
+
+impl ChunkRef {
+    /// The ids of the pieces.
+    pub(super) fn ids(&self) -> impl Iterator<Item = String> + '_ {
+        (self.first..self.first + self.count).map(|index| format!("chunk:{}:{index}", self.commit))
+    }
+}
+
+/// The texts of all events by execution, or what is missing of them.
+pub(super) fn texts(partition: &Partition) -> Result<BTreeMap<u64, Vec<String>>, String> {
+    let chunks: BTreeMap<&str, &str> = partition
+        .documents()
+        .iter()
+        .filter(|document| text_of(document, "type") == kind::CHUNK)
+        .map(|document| (text_of(document, "id"), text_of(document, "data")))
+        .collect();
+    let mut documents: Vec<HistoryDocument> = partition.of(kind::HISTORY);
+    documents.sort_by_key(|document| (document.execution_id, document.event_id));
+    let mut executions: BTreeMap<u64, Vec<String>> = BTreeMap::new();
+    for document in documents {
+        let texts = executions.entry(document.execution_id).or_default();
+        if let Some(reference) = &document.chunks {
+            let mut text = String::new();
+            for id in reference.ids() {
+                text.push_str(
+                    chunks
+                        .get(id.as_str())
+                        .ok_or_else(|| format!("the piece {id} of an event is missing"))?,
+                );
+            }
+            texts.push(text);
+        } else if let Some(text) = document.event_data {
+            texts.push(text);
+        } else {
+            texts.extend(document.events);
+        }
+    }
+    Ok(executions)
+}
+
+/// The events in the texts of one execution.
+pub(super) fn decode(execution: u64, texts: &[String]) -> Result<Vec<Event>, String> {
+    let events = texts.iter().map(|text| serde_json::from_str::<Event>(text));
+    events
+        .collect::<Result<Vec<Event>, _>>()
+        .map_err(|error| format!("an event of execution {execution} cannot be decoded: {error}"))
+}
+
+/// All references to pieces of large texts that are anywhere in a value.
+pub(super) fn chunk_references(value: &Value, found: &mut Vec<ChunkRef>) {
+    match value {
+        Value::Object(fields) => {
+            let is_reference = ["commit", "first", "count"].iter().all(|name| fields.contains_key(*name));
+            if is_reference && let Ok(reference) = serde_json::from_value(value.clone()) {
+                found.push(reference);
+            }
+            for field in fields.values() {
+                chunk_references(field, found);
+            }
+        }
+        Value::Array(items) => {
+            for item in items {
+                chunk_references(item, found);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}

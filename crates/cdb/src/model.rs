@@ -1,0 +1,317 @@
+//! The provider's documents, as far as a person wants to look into them.
+//!
+//! The provider owns the layout; these are views with a default for everything, so that documents of older versions
+//! and of the public crate are shown as well. Nothing here is written back.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// The values of the `type` property.
+pub(crate) mod kind {
+    pub(crate) const INSTANCE: &str = "instance";
+    pub(crate) const DELETING: &str = "deleting";
+    pub(crate) const EXECUTION: &str = "execution";
+    pub(crate) const HISTORY: &str = "history";
+    pub(crate) const MESSAGE: &str = "orch_queue";
+    pub(crate) const WORK: &str = "worker_queue";
+    pub(crate) const INTENT: &str = "outbox_intent";
+    pub(crate) const MANIFEST: &str = "manifest";
+    pub(crate) const STAGED: &str = "staged";
+    pub(crate) const VALUE: &str = "value";
+    pub(crate) const CHUNK: &str = "chunk";
+    pub(crate) const SESSION: &str = "session";
+    pub(crate) const DEAD_LETTER: &str = "dead_letter";
+    pub(crate) const DELETION: &str = "deletion";
+    /// Every type there is: fsck reports others.
+    pub(crate) const ALL: [&str; 19] = [
+        INSTANCE,
+        DELETING,
+        EXECUTION,
+        HISTORY,
+        MESSAGE,
+        WORK,
+        INTENT,
+        MANIFEST,
+        STAGED,
+        VALUE,
+        CHUNK,
+        SESSION,
+        DEAD_LETTER,
+        DELETION,
+        "tombstone",
+        "kv",
+        "kv_delta",
+        "lease",
+        "format",
+    ];
+}
+
+/// The greatest layout version this program knows.
+pub(crate) const FORMAT_VERSION: u64 = 2;
+
+/// The head of an instance.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Head {
+    pub(crate) id: String,
+    pub(crate) instance_id: String,
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    pub(crate) format_version: u64,
+    pub(crate) started: bool,
+    pub(crate) orchestration_name: String,
+    pub(crate) orchestration_version: String,
+    pub(crate) current_execution_id: u64,
+    pub(crate) status: String,
+    pub(crate) parent_instance_id: Option<String>,
+    pub(crate) pinned_version: Option<[u64; 3]>,
+    pub(crate) custom_status: Option<String>,
+    pub(crate) custom_status_value: Option<String>,
+    pub(crate) lock_token: Option<String>,
+    pub(crate) locked_until: Option<u64>,
+    pub(crate) lock_owner: Option<String>,
+    pub(crate) batch: Vec<Held>,
+    pub(crate) attempts: BTreeMap<String, u32>,
+    pub(crate) last_event_id: u64,
+    pub(crate) event_count: u64,
+    pub(crate) event_bytes: u64,
+    pub(crate) kv: BTreeMap<String, Cell>,
+    pub(crate) created_at: u64,
+    pub(crate) updated_at: u64,
+    #[serde(rename = "_etag")]
+    pub(crate) etag: String,
+}
+
+impl Head {
+    /// Whether listings show it.
+    pub(crate) fn is_visible(&self) -> bool {
+        self.kind == kind::INSTANCE
+            && (self.started || (self.is_legacy() && !self.orchestration_name.is_empty()))
+    }
+
+    /// Whether the public crate wrote it.
+    pub(crate) fn is_legacy(&self) -> bool {
+        self.format_version == 0
+    }
+
+    /// Whether the workflow has ended for good.
+    pub(crate) fn has_ended(&self) -> bool {
+        matches!(self.status.as_str(), "Completed" | "Failed")
+    }
+
+    /// Whether somebody holds the lock.
+    pub(crate) fn is_locked(&self, now_ms: u64) -> bool {
+        self.lock_token.is_some() && self.locked_until.is_some_and(|until| until > now_ms)
+    }
+
+    /// Attempts of a message so far.
+    pub(crate) fn attempts_of(&self, id: &str) -> u32 {
+        let held = self.batch.iter().find(|held| held.id == id).map(|held| held.attempts);
+        held.or_else(|| self.attempts.get(id).copied()).unwrap_or(0)
+    }
+}
+
+/// A message that a lock holds.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Held {
+    pub(crate) id: String,
+    #[serde(rename = "n")]
+    pub(crate) attempts: u32,
+}
+
+/// One key-value.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Cell {
+    #[serde(rename = "s")]
+    pub(crate) stored: Option<Stored>,
+    #[serde(rename = "d")]
+    pub(crate) changed: Option<Stored>,
+}
+
+/// A value, here or in a document of its own.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Stored {
+    #[serde(rename = "r")]
+    pub(crate) document: Option<String>,
+}
+
+/// A message for an instance, or an activity for a worker.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Queued {
+    pub(crate) id: String,
+    pub(crate) instance_id: String,
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    pub(crate) work_item: String,
+    pub(crate) visible_at: u64,
+    pub(crate) enqueued_at: u64,
+    pub(crate) lock_token: Option<String>,
+    pub(crate) locked_until: Option<u64>,
+    pub(crate) attempt_count: u32,
+    pub(crate) execution_id: Option<u64>,
+    pub(crate) activity_id: Option<u64>,
+    pub(crate) session_id: Option<String>,
+    pub(crate) tag: Option<String>,
+}
+
+impl Queued {
+    /// Whether a worker holds it.
+    pub(crate) fn is_locked(&self, now_ms: u64) -> bool {
+        self.lock_token.is_some() && self.locked_until.is_some_and(|until| until > now_ms)
+    }
+
+    /// The work item's variant and fields; texts too large for the document are not here.
+    pub(crate) fn item(&self) -> (String, Value) {
+        let value: Value = serde_json::from_str(&self.work_item).unwrap_or_default();
+        match value {
+            Value::Object(fields) => fields.into_iter().next().unwrap_or_default(),
+            _ => (String::new(), Value::Null),
+        }
+    }
+
+    /// What it is, in words.
+    pub(crate) fn describe(&self) -> String {
+        let (variant, fields) = self.item();
+        let text = |name: &str| fields.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let number = |name: &str| fields.get(name).and_then(Value::as_u64).unwrap_or_default();
+        match variant.as_str() {
+            "StartOrchestration" => format!("start of {}", text("orchestration")),
+            "ContinueAsNew" => format!("next execution of {}", text("orchestration")),
+            "ActivityExecute" => format!("activity {}", text("name")),
+            "ActivityCompleted" => format!("result of activity #{}", number("id")),
+            "ActivityFailed" => format!("failure of activity #{}", number("id")),
+            "TimerFired" => format!("timer #{}", number("id")),
+            "ExternalRaised" => format!("event {:?}", text("name")),
+            "QueueMessage" => format!("queue message {:?}", text("name")),
+            "SubOrchCompleted" => format!("result of sub-orchestration #{}", number("parent_id")),
+            "SubOrchFailed" => format!("failure of sub-orchestration #{}", number("parent_id")),
+            "CancelInstance" => "cancel request".to_owned(),
+            "" => "something too large to look into".to_owned(),
+            other => other.to_owned(),
+        }
+    }
+}
+
+/// A message on its way to another instance.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Intent {
+    pub(crate) id: String,
+    pub(crate) instance_id: String,
+    pub(crate) target_instance_id: String,
+    pub(crate) created_at: u64,
+    pub(crate) attempt_count: u32,
+}
+
+/// A message that can never be delivered.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct DeadLetter {
+    pub(crate) id: String,
+    pub(crate) instance_id: String,
+    pub(crate) target_instance_id: String,
+    pub(crate) document: Value,
+    pub(crate) reason: String,
+    pub(crate) died_at: u64,
+    #[serde(rename = "_etag")]
+    pub(crate) etag: String,
+}
+
+impl DeadLetter {
+    /// What the message is, in words.
+    pub(crate) fn describe(&self) -> String {
+        serde_json::from_value::<Queued>(self.document.clone()).unwrap_or_default().describe()
+    }
+}
+
+/// The unfinished half of a large commit.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Manifest {
+    pub(crate) id: String,
+    pub(crate) commit: String,
+    pub(crate) committed: bool,
+}
+
+/// Everything in one partition.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Partition {
+    documents: Vec<Value>,
+}
+
+impl Partition {
+    /// From its documents.
+    pub(crate) fn new(documents: Vec<Value>) -> Self {
+        Self { documents }
+    }
+
+    /// Whether nothing is there, marks of consumed messages aside.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.documents.iter().all(|document| type_of(document) == "tombstone")
+    }
+
+    /// All documents.
+    pub(crate) fn documents(&self) -> &[Value] {
+        &self.documents
+    }
+
+    /// The head, if there is one.
+    pub(crate) fn head(&self) -> Option<Head> {
+        let head = self.of(kind::INSTANCE).into_iter().next();
+        head.or_else(|| self.of(kind::DELETING).into_iter().next())
+    }
+
+    /// The documents of a type.
+    pub(crate) fn of<T: DeserializeOwned>(&self, kind: &str) -> Vec<T> {
+        let documents = self.documents.iter().filter(|document| type_of(document) == kind);
+        documents.filter_map(|document| serde_json::from_value(document.clone()).ok()).collect()
+    }
+}
+
+/// What a document is.
+pub(crate) fn type_of(document: &Value) -> &str {
+    text_of(document, "type")
+}
+
+/// A text property, or nothing.
+pub(crate) fn text_of<'a>(document: &'a Value, name: &str) -> &'a str {
+    document.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Whether a partition is the provider's own and not an instance.
+pub(crate) fn is_reserved(partition: &str) -> bool {
+    partition.starts_with("__")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn messages_are_told_in_words() {
+        let queued = |item: Value| Queued { work_item: item.to_string(), ..Queued::default() };
+        let start =
+            queued(json!({"StartOrchestration": {"instance": "a", "orchestration": "Bake", "input": ""}}));
+        assert_eq!(start.describe(), "start of Bake");
+        let raised = queued(json!({"ExternalRaised": {"instance": "a", "name": "yes", "data": ""}}));
+        assert_eq!(raised.describe(), "event \"yes\"");
+        assert_eq!(Queued::default().describe(), "something too large to look into");
+    }
+
+    #[test]
+    fn documents_of_the_public_crate_are_read() {
+        let document = json!({"id": "a:instance", "instanceId": "a", "type": "instance", "orchestrationName": "Hello",
+            "status": "Running", "parentInstanceId": null, "lockToken": null, "_etag": "e"});
+        let head = Partition::new(vec![document]).head().unwrap();
+        assert!(head.is_visible() && head.is_legacy() && !head.is_locked(1));
+    }
+}

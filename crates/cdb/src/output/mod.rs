@@ -1,0 +1,91 @@
+//! What people and programs read: tables or JSON on standard output, talk on standard error.
+
+mod style;
+mod table;
+mod time;
+
+pub(crate) use style::Style;
+pub(crate) use table::{Column, Paint, Table, clip, plain, width};
+pub(crate) use time::{ago, parse_moment, parse_span, span, utc};
+
+use std::io::{self, IsTerminal, Write};
+
+use serde_json::Value;
+
+/// Where data goes, and in which form.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Output {
+    /// Tables or JSON.
+    pub(crate) format: Format,
+    /// Colours, if the terminal wants them.
+    pub(crate) style: Style,
+    /// Columns of the terminal; none when standard output is not one, and then nothing is cut.
+    pub(crate) columns: Option<usize>,
+}
+
+/// The form of the data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// For people.
+    Table,
+    /// For programs.
+    Json,
+}
+
+impl Output {
+    /// Decides by the terminal and the flag.
+    pub(crate) fn new(json: bool) -> Self {
+        let is_terminal = io::stdout().is_terminal();
+        Self {
+            format: if json { Format::Json } else { Format::Table },
+            style: Style::new(is_terminal && std::env::var_os("NO_COLOR").is_none()),
+            columns: is_terminal.then(terminal_columns),
+        }
+    }
+
+    /// Whether programs read the data.
+    pub(crate) fn is_json(&self) -> bool {
+        self.format == Format::Json
+    }
+
+    /// One JSON document, indented for a terminal and on one line otherwise.
+    pub(crate) fn json(&self, value: &Value) -> io::Result<()> {
+        let text = if self.columns.is_some() { format!("{value:#}") } else { value.to_string() };
+        self.line(&text)
+    }
+
+    /// One line of text.
+    pub(crate) fn line(&self, text: &str) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        writeln!(out, "{text}")?;
+        out.flush()
+    }
+
+    /// A table.
+    pub(crate) fn table(&self, table: &Table) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        for line in table.lines(self.columns, self.style) {
+            writeln!(out, "{line}")?;
+        }
+        out.flush()
+    }
+}
+
+/// Says something that is not data. Nothing can be done when even standard error is closed.
+pub(crate) fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// `1 step`, `2 steps`.
+pub(crate) fn plural(count: usize, noun: &str) -> String {
+    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+}
+
+/// Columns of the terminal, or what terminals had when they were paper.
+pub(crate) fn terminal_columns() -> usize {
+    let told =
+        std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok()).filter(|columns| *columns >= 20);
+    told.or_else(|| terminal_size::terminal_size().map(|(width, _)| usize::from(width.0)))
+        .unwrap_or(80)
+        .max(20)
+}

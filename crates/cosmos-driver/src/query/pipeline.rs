@@ -1,0 +1,486 @@
+//! A query over many ranges: bounded parallel requests, and the merge of their rows.
+//!
+//! Each part is a piece of the key space within one physical range. Requests of different parts run at the same
+//! time; rows leave in the order the plan asks for. When a range splits under a part, the part becomes several and
+//! goes on where it was. All state lives here, so a dropped `next` loses nothing.
+
+use std::collections::{HashSet, VecDeque};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use cosmos_wire::epk::EpkRange;
+use cosmos_wire::header;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use http::HeaderValue;
+use http::header::HeaderName;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::continuation::{Continuation, PartPosition};
+use super::group::{Groups, canonical};
+use super::plan::{Direction, Distinct, Merge, Plan};
+use super::rows::SortedRow;
+use super::sort::{self, Place};
+use super::{Feed, Page, Query, QueryOptions, range_target};
+use crate::container::Container;
+use crate::database::{json, resume};
+use crate::diagnostics::Diagnostics;
+use crate::error::Error;
+use crate::metadata::container::ContainerInfo;
+use crate::operation::Call;
+use crate::operation::request::{Kind, Operation};
+use crate::response::Response;
+
+/// What all parts share.
+pub(super) struct Source {
+    pub(super) container: Container,
+    pub(super) info: Arc<ContainerInfo>,
+    pub(super) query: Query,
+    pub(super) options: QueryOptions,
+    pub(super) plan: Arc<Plan>,
+    /// The part of the key space the query covers.
+    pub(super) bounds: EpkRange,
+}
+
+pub(super) struct Pipeline {
+    source: Source,
+    body: Bytes,
+    parts: Vec<Part>,
+    next_id: u64,
+    /// Never locked, only reached through `&mut`: the mutex is what makes a pager shareable between threads.
+    in_flight: Mutex<FuturesUnordered<Fetch>>,
+    place: Option<Place>,
+    groups: Option<Groups>,
+    seen: Seen,
+    skip: u64,
+    take: Option<u64>,
+    charge: f64,
+    log: Diagnostics,
+}
+
+type Fetch = Pin<Box<dyn Future<Output = (u64, Result<Response, Error>)> + Send>>;
+
+struct Part {
+    id: u64,
+    bounds: EpkRange,
+    /// Where this part's rows were left, when it began.
+    place: Option<Place>,
+    token: Option<String>,
+    region: Option<Arc<str>>,
+    has_more: bool,
+    is_fetching: bool,
+    pages: VecDeque<Fetched>,
+}
+
+/// One page of one range, and where it and the next one start.
+struct Fetched {
+    rows: VecDeque<Row>,
+    token_before: Option<String>,
+    token_after: Option<String>,
+}
+
+enum Row {
+    Plain(Box<RawValue>),
+    Sorted(Box<SortedRow>),
+}
+
+enum Seen {
+    All,
+    Last(Option<String>),
+    Set(HashSet<String>),
+}
+
+impl Pipeline {
+    pub(super) fn new(source: Source, continuation: Option<&str>) -> Result<Self, Error> {
+        let body = json(&source.query)?;
+        let plan = source.plan.clone();
+        let mut start = Continuation::new(&body, plan.offset, plan.limit);
+        if let Some(text) = continuation {
+            start = Continuation::read(text, &body)?;
+        }
+        let groups = match &plan.merge {
+            Merge::Group { columns, has_keys } => Some(Groups::new(columns.clone(), *has_keys)),
+            Merge::Concatenate | Merge::Sort { .. } => None,
+        };
+        let seen = match plan.distinct {
+            Distinct::None => Seen::All,
+            Distinct::Ordered => Seen::Last(start.last.clone()),
+            Distinct::Unordered => Seen::Set(HashSet::new()),
+        };
+        let mut pipeline = Self {
+            source,
+            body,
+            parts: Vec::new(),
+            next_id: 0,
+            in_flight: Mutex::new(FuturesUnordered::new()),
+            place: start.place.clone(),
+            groups,
+            seen,
+            skip: start.skip,
+            take: start.take,
+            charge: 0.0,
+            log: Diagnostics::default(),
+        };
+        if start.parts.is_empty() {
+            let bounds = pipeline.source.bounds.clone();
+            pipeline.parts = pipeline.parts_of(&bounds, None);
+            pipeline.parts.retain(|part| plan.touches(&part.bounds));
+        } else {
+            for position in &start.parts {
+                let parts = pipeline.parts_of(&position.bounds()?, position.token.as_deref());
+                pipeline.parts.extend(parts);
+            }
+        }
+        Ok(pipeline)
+    }
+
+    /// The pieces of `bounds`, one per physical range as known now.
+    fn parts_of(&mut self, bounds: &EpkRange, token: Option<&str>) -> Vec<Part> {
+        let ranges = self.source.info.ranges.load();
+        let pieces: Vec<EpkRange> =
+            ranges.overlapping(bounds).filter_map(|range| range.bounds.intersection(bounds)).collect();
+        let place = self.place.clone();
+        pieces
+            .into_iter()
+            .map(|bounds| {
+                self.next_id += 1;
+                Part {
+                    id: self.next_id,
+                    bounds,
+                    place: place.clone(),
+                    token: token.map(str::to_owned),
+                    region: None,
+                    has_more: true,
+                    is_fetching: false,
+                    pages: VecDeque::new(),
+                }
+            })
+            .collect()
+    }
+
+    /// The next page, or `None` after the last.
+    pub(super) async fn next(&mut self) -> Result<Option<Page>, Error> {
+        loop {
+            if self.take == Some(0) || self.parts.is_empty() {
+                return Ok(self.finish_groups()?.map(|rows| self.page(rows, None)));
+            }
+            self.start_fetches()?;
+            let rows = match &self.source.plan.merge {
+                Merge::Concatenate => self.concatenate(),
+                Merge::Sort { directions, .. } => {
+                    let directions = directions.clone();
+                    self.merge_sorted(&directions)
+                }
+                Merge::Group { .. } => {
+                    self.collect_groups()?;
+                    Vec::new()
+                }
+            };
+            if !rows.is_empty() {
+                let continuation = self.continuation()?;
+                return Ok(Some(self.page(rows, continuation)));
+            }
+            if self.needs_to_wait() {
+                let Some((id, result)) = self.in_flight().next().await else { continue };
+                self.absorb(id, result)?;
+            }
+        }
+    }
+
+    fn in_flight(&mut self) -> &mut FuturesUnordered<Fetch> {
+        self.in_flight.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn needs_to_wait(&self) -> bool {
+        let is_empty = |part: &Part| part.has_more && part.pages.is_empty();
+        match &self.source.plan.merge {
+            Merge::Concatenate => self.parts.first().is_some_and(is_empty),
+            Merge::Sort { .. } | Merge::Group { .. } => self.parts.iter().any(is_empty),
+        }
+    }
+
+    fn page(&mut self, rows: Vec<Box<RawValue>>, continuation: Option<String>) -> Page {
+        Page::merged(rows, continuation, std::mem::take(&mut self.charge), std::mem::take(&mut self.log))
+    }
+
+    /// Starts what can run: parts in order, within the limit, one page ahead of what is being read.
+    fn start_fetches(&mut self) -> Result<(), Error> {
+        let at_once = self.source.options.parallelism.unwrap_or(PARALLELISM).max(1);
+        for i in 0..self.parts.len() {
+            if self.in_flight().len() >= at_once {
+                return Ok(());
+            }
+            let part = &self.parts[i];
+            if part.has_more && !part.is_fetching && part.pages.len() < PAGES_AHEAD {
+                let operation = self.operation(part)?;
+                let (id, container, options) =
+                    (part.id, self.source.container.clone(), self.source.options.call.clone());
+                self.in_flight().push(Box::pin(async move {
+                    let call = Call::start(&container.driver().core, &options);
+                    (id, container.run(operation, &call).await)
+                }));
+                self.parts[i].is_fetching = true;
+            }
+        }
+        Ok(())
+    }
+
+    fn operation(&self, part: &Part) -> Result<Operation, Error> {
+        let source = &self.source;
+        let cell = source.container.cell();
+        let mut operation = Operation::new(Kind::Query, "docs", cell.link.clone(), cell.docs_path.clone());
+        operation.body = if source.plan.text.is_empty() {
+            self.body.clone()
+        } else {
+            json(&source.query.with_text(source.plan.text.replace(PLACEHOLDER, &self.filter(part))))?
+        };
+        operation.consistency = source.options.call.consistency;
+        operation.container = Some(source.info.clone());
+        operation.target = range_target(part.bounds.clone())?;
+        operation.pinned.clone_from(&part.region);
+        if let Some(size) = source.options.page_size {
+            operation
+                .headers
+                .push((HeaderName::from_static(header::MAX_ITEM_COUNT), HeaderValue::from(size)));
+        }
+        resume(&mut operation, part.token.as_deref())?;
+        Ok(operation)
+    }
+
+    fn filter(&self, part: &Part) -> String {
+        match (&self.source.plan.merge, &part.place) {
+            (Merge::Sort { directions, first_expression: Some(expression) }, Some(place)) => {
+                place.filter(expression, directions.first().copied().unwrap_or(Direction::Ascending))
+            }
+            (Merge::Sort { .. } | Merge::Concatenate | Merge::Group { .. }, _) => "true".to_owned(),
+        }
+    }
+
+    /// Takes a finished request. An error leaves the part where it was, so that asking again goes on.
+    fn absorb(&mut self, id: u64, result: Result<Response, Error>) -> Result<(), Error> {
+        let Some(at) = self.parts.iter().position(|part| part.id == id) else { return Ok(()) };
+        self.parts[at].is_fetching = false;
+        let response = match result {
+            Ok(response) => response,
+            Err(error) if error.status() == Some(410) && self.has_split(at) => {
+                self.split(at);
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        let rows = self.rows(at, response.body())?;
+        let part = &mut self.parts[at];
+        let token_before = std::mem::replace(&mut part.token, response.continuation().map(str::to_owned));
+        part.has_more = part.token.is_some();
+        part.region = response.diagnostics().attempts().last().map(|attempt| attempt.region.clone());
+        part.pages.push_back(Fetched { rows, token_before, token_after: part.token.clone() });
+        self.charge += response.charge();
+        self.log.merge(response.into_diagnostics());
+        Ok(())
+    }
+
+    fn rows(&self, at: usize, body: &[u8]) -> Result<VecDeque<Row>, Error> {
+        let bad = |e| Error::serialization("a page of a query", e);
+        match &self.source.plan.merge {
+            Merge::Sort { directions, .. } => {
+                let part = &self.parts[at];
+                let feed: Feed<SortedRow> = serde_json::from_slice(body).map_err(bad)?;
+                let is_new = |row: &SortedRow| match &part.place {
+                    Some(place) => place.is_before(row, &part.bounds, directions),
+                    None => true,
+                };
+                Ok(feed.documents.into_iter().filter(is_new).map(|row| Row::Sorted(Box::new(row))).collect())
+            }
+            Merge::Concatenate | Merge::Group { .. } => {
+                let feed: Feed<Box<RawValue>> = serde_json::from_slice(body).map_err(bad)?;
+                Ok(feed.documents.into_iter().map(Row::Plain).collect())
+            }
+        }
+    }
+
+    fn has_split(&self, at: usize) -> bool {
+        let bounds = &self.parts[at].bounds;
+        !self.source.info.ranges.load().holding(&bounds.min).bounds.contains_range(bounds)
+    }
+
+    /// The part goes on in the ranges that now hold it: from its token, or for sorted rows from the last row given.
+    fn split(&mut self, at: usize) {
+        let old = self.parts.remove(at);
+        let is_sorted = matches!(self.source.plan.merge, Merge::Sort { .. });
+        // Pages read ahead are read again: their rows now belong to several parts.
+        let token = if is_sorted { None } else { old.position().token };
+        let parts = self.parts_of(&old.bounds, token.as_deref());
+        self.parts.splice(at..at, parts);
+    }
+
+    /// The first part's next page, whole: then its token says where to go on.
+    fn concatenate(&mut self) -> Vec<Box<RawValue>> {
+        while let Some(part) = self.parts.first_mut() {
+            let Some(page) = part.pages.pop_front() else {
+                if part.has_more {
+                    return Vec::new();
+                }
+                self.parts.remove(0);
+                continue;
+            };
+            let mut rows = Vec::with_capacity(page.rows.len());
+            for row in page.rows {
+                let Row::Plain(row) = row else { continue };
+                if self.seen.is_new(&row) && self.window() {
+                    rows.push(row);
+                }
+            }
+            if page.token_after.is_none() {
+                self.parts.remove(0);
+            }
+            if !rows.is_empty() {
+                return rows;
+            }
+        }
+        Vec::new()
+    }
+
+    /// The smallest heads, as long as every part that may still have rows shows one.
+    fn merge_sorted(&mut self, directions: &[Direction]) -> Vec<Box<RawValue>> {
+        let most = self.source.options.page_size.map_or(MERGED_PAGE_ROWS, |size| size as usize).max(1);
+        let mut rows = Vec::new();
+        while rows.len() < most && self.take != Some(0) {
+            for part in &mut self.parts {
+                while part.pages.front().is_some_and(|page| page.rows.is_empty()) {
+                    part.pages.pop_front();
+                }
+            }
+            self.parts.retain(|part| part.has_more || !part.pages.is_empty());
+            if self.parts.is_empty() || self.parts.iter().any(|part| part.pages.is_empty()) {
+                break;
+            }
+            // Parts are in the order of the key space and `min_by` keeps the first of equals.
+            let heads = self.parts.iter().enumerate().filter_map(|(i, part)| Some((i, part.head()?)));
+            let Some((at, _)) = heads.min_by(|(_, a), (_, b)| sort::compare(a, b, directions)) else { break };
+            let popped = self.parts[at].pages.front_mut().and_then(|page| page.rows.pop_front());
+            let Some(Row::Sorted(row)) = popped else { break };
+            self.place = Some(Place::of(&row, &self.parts[at].bounds));
+            if let Some(payload) = row.payload
+                && self.seen.is_new(&payload)
+                && self.window()
+            {
+                rows.push(payload);
+            }
+        }
+        rows
+    }
+
+    fn collect_groups(&mut self) -> Result<(), Error> {
+        let Some(groups) = &mut self.groups else { return Ok(()) };
+        for part in &mut self.parts {
+            for page in part.pages.drain(..) {
+                for row in page.rows {
+                    if let Row::Plain(row) = row {
+                        groups.add(&row)?;
+                    }
+                }
+            }
+        }
+        self.parts.retain(|part| part.has_more);
+        Ok(())
+    }
+
+    fn finish_groups(&mut self) -> Result<Option<Vec<Box<RawValue>>>, Error> {
+        let Some(groups) = self.groups.take() else { return Ok(None) };
+        let rows = groups.finish()?;
+        Ok(Some(rows.into_iter().filter(|row| self.seen.is_new(row) && self.window()).collect()))
+    }
+
+    /// Whether the next row is past the offset and within the limit.
+    fn window(&mut self) -> bool {
+        if self.skip > 0 {
+            self.skip -= 1;
+            return false;
+        }
+        match &mut self.take {
+            None => true,
+            Some(0) => false,
+            Some(left) => {
+                *left -= 1;
+                true
+            }
+        }
+    }
+
+    /// `None` when nothing is left, and for what cannot be picked up again: unordered distinct rows and groups.
+    fn continuation(&self) -> Result<Option<String>, Error> {
+        let is_over = self.take == Some(0) || self.parts.is_empty();
+        if is_over || matches!(self.seen, Seen::Set(_)) || self.groups.is_some() {
+            return Ok(None);
+        }
+        let mut continuation = Continuation::new(&self.body, self.skip, self.take);
+        match &self.source.plan.merge {
+            Merge::Sort { .. } => continuation.place.clone_from(&self.place),
+            Merge::Concatenate | Merge::Group { .. } => {
+                continuation.parts = self.parts.iter().map(Part::position).collect();
+            }
+        }
+        if let Seen::Last(last) = &self.seen {
+            continuation.last.clone_from(last);
+        }
+        continuation.write().map(Some)
+    }
+}
+
+impl Part {
+    fn head(&self) -> Option<&SortedRow> {
+        match self.pages.front().and_then(|page| page.rows.front()) {
+            Some(Row::Sorted(row)) => Some(row),
+            Some(Row::Plain(_)) | None => None,
+        }
+    }
+
+    /// Where reading goes on: before the pages that were read ahead.
+    fn position(&self) -> PartPosition {
+        let token = match self.pages.front() {
+            Some(unread) => unread.token_before.clone(),
+            None => self.token.clone(),
+        };
+        PartPosition::new(&self.bounds, token)
+    }
+}
+
+impl Seen {
+    fn is_new(&mut self, row: &RawValue) -> bool {
+        let text = || {
+            let mut text = String::new();
+            match serde_json::from_str::<Value>(row.get()) {
+                Ok(value) => canonical(&value, &mut text),
+                Err(_) => text.push_str(row.get()),
+            }
+            text
+        };
+        match self {
+            Self::All => true,
+            Self::Last(last) => {
+                let text = text();
+                let is_new = last.as_ref() != Some(&text);
+                *last = Some(text);
+                is_new
+            }
+            Self::Set(set) => set.insert(text()),
+        }
+    }
+}
+
+impl std::fmt::Debug for Pipeline {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pipeline").field("parts", &self.parts.len()).finish_non_exhaustive()
+    }
+}
+
+const PLACEHOLDER: &str = "{documentdb-formattableorderbyquery-filter}";
+/// Ranges asked at the same time.
+const PARALLELISM: usize = 32;
+/// Pages of one part kept in memory.
+const PAGES_AHEAD: usize = 2;
+/// Rows of one merged page when the caller does not say.
+const MERGED_PAGE_ROWS: usize = 1000;

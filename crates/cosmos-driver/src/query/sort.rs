@@ -1,0 +1,212 @@
+//! Order across ranges: comparing sort keys, and finding the place again after a pause or a split.
+//!
+//! Rows are ordered by their keys, then by range, then as the range sends them, which is by resource id in the
+//! direction of the first key. So one emitted row tells for every range what has been emitted from it.
+
+use std::cmp::Ordering;
+
+use cosmos_wire::epk::{Epk, EpkRange};
+use cosmos_wire::rid::Rid;
+use cosmos_wire::value_order;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::plan::Direction;
+use super::rows::{Item, SortedRow};
+
+/// The last row that was emitted, and the part of the key space it came from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Place {
+    /// Sort keys; an empty list stands for an undefined one.
+    pub(crate) keys: Vec<Vec<Value>>,
+    pub(crate) rid: String,
+    pub(crate) min: String,
+    pub(crate) max: String,
+}
+
+impl Place {
+    pub(crate) fn of(row: &SortedRow, bounds: &EpkRange) -> Self {
+        Self {
+            keys: row.order_by_items.iter().map(|item| item.item.iter().cloned().collect()).collect(),
+            rid: row.rid.clone(),
+            min: bounds.min.to_hex(),
+            max: bounds.max.to_hex(),
+        }
+    }
+
+    fn key(&self, i: usize) -> Option<&Value> {
+        self.keys.get(i).and_then(|key| key.first())
+    }
+
+    /// Whether a row from this part of the key space comes after the place.
+    pub(crate) fn is_before(&self, row: &SortedRow, bounds: &EpkRange, directions: &[Direction]) -> bool {
+        let mut order = Ordering::Equal;
+        for (i, direction) in directions.iter().enumerate() {
+            let key = row.order_by_items.get(i).and_then(Item::value);
+            order = order.then_with(|| directed(value_order::compare(key, self.key(i)), *direction));
+        }
+        order.then_with(|| self.compare_ties(row, bounds, directions)) == Ordering::Greater
+    }
+
+    /// Rows with equal keys: ranges on the left were emitted, ranges on the right were not, the same range by rid.
+    fn compare_ties(&self, row: &SortedRow, bounds: &EpkRange, directions: &[Direction]) -> Ordering {
+        let (Ok(min), Ok(max)) = (self.min.parse::<Epk>(), self.max.parse::<Epk>()) else {
+            return Ordering::Greater;
+        };
+        if bounds.max <= min {
+            return Ordering::Less;
+        }
+        if bounds.min >= max {
+            return Ordering::Greater;
+        }
+        let number = |rid: &str| rid.parse::<Rid>().ok().and_then(|rid| rid.counter());
+        let first = directions.first().copied().unwrap_or(Direction::Ascending);
+        directed(number(&row.rid).cmp(&number(&self.rid)), first)
+    }
+
+    /// A filter that spares the ranges what was emitted long ago: the first key is not before the place's. What
+    /// remains is skipped by [`Place::is_before`].
+    pub(crate) fn filter(&self, expression: &str, direction: Direction) -> String {
+        let Some(key) = self.key(0) else {
+            return match direction {
+                Direction::Ascending => "true".to_owned(),
+                Direction::Descending => format!("NOT IS_DEFINED({expression})"),
+            };
+        };
+        let sign = match direction {
+            Direction::Ascending => ">=",
+            Direction::Descending => "<=",
+        };
+        let same = match key {
+            Value::Null => format!("IS_NULL({expression})"),
+            Value::Bool(_) | Value::Number(_) | Value::String(_) => format!("{expression} {sign} {key}"),
+            // Arrays and objects have no order in the language; read them all and skip here.
+            Value::Array(_) => format!("IS_ARRAY({expression})"),
+            Value::Object(_) => format!("IS_OBJECT({expression})"),
+        };
+        let rank = value_order::rank(Some(key));
+        let others = TYPES.iter().filter(|(_, example)| {
+            let other = value_order::rank(example().as_ref());
+            match direction {
+                Direction::Ascending => other > rank,
+                Direction::Descending => other < rank,
+            }
+        });
+        let mut filter = format!("({same}");
+        for (test, _) in others {
+            filter.push_str(" OR ");
+            filter.push_str(&test.replace('$', expression));
+        }
+        filter.push(')');
+        filter
+    }
+}
+
+type Example = fn() -> Option<Value>;
+
+/// Each type's test and an example to rank it by.
+const TYPES: [(&str, Example); 7] = [
+    ("NOT IS_DEFINED($)", || None),
+    ("IS_NULL($)", || Some(Value::Null)),
+    ("IS_BOOL($)", || Some(Value::Bool(true))),
+    ("IS_NUMBER($)", || Some(Value::from(1))),
+    ("IS_STRING($)", || Some(Value::from(""))),
+    ("IS_ARRAY($)", || Some(Value::Array(Vec::new()))),
+    ("IS_OBJECT($)", || Some(Value::Object(serde_json::Map::new()))),
+];
+
+/// Which of two rows comes first, by keys alone.
+pub(crate) fn compare(left: &SortedRow, right: &SortedRow, directions: &[Direction]) -> Ordering {
+    let mut order = Ordering::Equal;
+    for (i, direction) in directions.iter().enumerate() {
+        let (left, right) = (left.order_by_items.get(i), right.order_by_items.get(i));
+        let compared = || value_order::compare(left.and_then(Item::value), right.and_then(Item::value));
+        order = order.then_with(|| directed(compared(), *direction));
+    }
+    order
+}
+
+fn directed(order: Ordering, direction: Direction) -> Ordering {
+    match direction {
+        Direction::Ascending => order,
+        Direction::Descending => order.reverse(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn row(keys: &Value, rid: u64) -> SortedRow {
+        let rid = Rid::database(1).container(1).document(rid).to_string();
+        serde_json::from_value(json!({ "_rid": rid, "orderByItems": keys, "payload": 1 })).expect("a row")
+    }
+
+    fn part(min: &str, max: &str) -> EpkRange {
+        EpkRange::new(min.parse().expect("hex"), max.parse().expect("hex"))
+    }
+
+    #[test]
+    fn keys_decide_in_turn_and_direction() {
+        use Direction::{Ascending, Descending};
+        let a = row(&json!([{ "item": 1 }, { "item": "x" }]), 1);
+        let b = row(&json!([{ "item": 1 }, { "item": "y" }]), 2);
+        let undefined = row(&json!([{}, {}]), 3);
+        assert_eq!(compare(&a, &b, &[Ascending, Ascending]), Ordering::Less);
+        assert_eq!(compare(&a, &b, &[Ascending, Descending]), Ordering::Greater);
+        assert_eq!(compare(&undefined, &a, &[Ascending]), Ordering::Less);
+        assert_eq!(compare(&undefined, &a, &[Descending]), Ordering::Greater);
+    }
+
+    #[test]
+    fn one_place_tells_what_every_range_has_given() {
+        use Direction::{Ascending, Descending};
+        let middle = part("1F", "2F");
+        let place = Place::of(&row(&json!([{ "item": 5 }]), 10), &middle);
+        let cases = [
+            ("later key", json!([{ "item": 6 }]), 1, &middle, Ascending, true),
+            ("earlier key", json!([{ "item": 4 }]), 99, &middle, Ascending, false),
+            ("itself", json!([{ "item": 5 }]), 10, &middle, Ascending, false),
+            ("tie, later rid", json!([{ "item": 5 }]), 11, &middle, Ascending, true),
+            ("tie, earlier rid", json!([{ "item": 5 }]), 9, &middle, Ascending, false),
+            ("tie, descending", json!([{ "item": 5 }]), 9, &middle, Descending, true),
+            ("tie on the left", json!([{ "item": 5 }]), 11, &part("", "1F"), Ascending, false),
+            ("tie on the right", json!([{ "item": 5 }]), 9, &part("2F", "FF"), Ascending, true),
+            (
+                "tie in a half of the split range",
+                json!([{ "item": 5 }]),
+                11,
+                &part("1F", "27"),
+                Ascending,
+                true,
+            ),
+            ("given half of the split range", json!([{ "item": 5 }]), 9, &part("27", "2F"), Ascending, false),
+        ];
+        for (name, keys, rid, bounds, direction, expected) in cases {
+            assert_eq!(place.is_before(&row(&keys, rid), bounds, &[direction]), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn filters_respect_types() {
+        use Direction::{Ascending, Descending};
+        let filter = |key: &Value, direction| {
+            Place::of(&row(&json!([{ "item": key }]), 1), &EpkRange::full()).filter("c.a", direction)
+        };
+        assert_eq!(
+            filter(&json!(5), Ascending),
+            "(c.a >= 5 OR IS_STRING(c.a) OR IS_ARRAY(c.a) OR IS_OBJECT(c.a))"
+        );
+        assert_eq!(
+            filter(&json!(5), Descending),
+            "(c.a <= 5 OR NOT IS_DEFINED(c.a) OR IS_NULL(c.a) OR IS_BOOL(c.a))"
+        );
+        assert_eq!(filter(&json!("x"), Ascending), r#"(c.a >= "x" OR IS_ARRAY(c.a) OR IS_OBJECT(c.a))"#);
+        assert_eq!(filter(&json!(null), Descending), "(IS_NULL(c.a) OR NOT IS_DEFINED(c.a))");
+        let undefined = Place::of(&row(&json!([{}]), 1), &EpkRange::full());
+        assert_eq!(undefined.filter("c.a", Ascending), "true");
+        assert_eq!(undefined.filter("c.a", Descending), "NOT IS_DEFINED(c.a)");
+    }
+}

@@ -1,0 +1,158 @@
+//! Things between driver and service: a proxy that can swallow bytes, and a TLS server.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use cosmos_driver::{Builder, Credential, Driver};
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Mutex;
+
+/// A proxy whose connections can be made to swallow everything, without closing.
+pub(crate) struct Hole {
+    address: SocketAddr,
+    swallowing: Arc<std::sync::Mutex<Vec<Arc<AtomicBool>>>>,
+    open: Arc<AtomicUsize>,
+}
+
+impl Hole {
+    pub(crate) async fn in_front_of(endpoint: &str) -> Self {
+        let target: SocketAddr =
+            endpoint.trim_start_matches("http://").trim_end_matches('/').parse().expect("an address");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let swallowing: Arc<std::sync::Mutex<Vec<Arc<AtomicBool>>>> = Arc::default();
+        let open: Arc<AtomicUsize> = Arc::default();
+        let (flags, count) = (swallowing.clone(), open.clone());
+        tokio::spawn(async move {
+            loop {
+                let Ok((near, _)) = listener.accept().await else { return };
+                let Ok(far) = TcpStream::connect(target).await else { continue };
+                let flag = Arc::new(AtomicBool::new(false));
+                flags.lock().expect("not poisoned").push(flag.clone());
+                count.fetch_add(1, Ordering::SeqCst);
+                let count = count.clone();
+                tokio::spawn(async move {
+                    carry(near, far, target, address, flag).await;
+                    count.fetch_sub(1, Ordering::SeqCst);
+                });
+            }
+        });
+        Self { address, swallowing, open }
+    }
+
+    /// A driver that sees only the proxy: account documents are rewritten on their way.
+    pub(crate) fn builder(&self) -> Builder {
+        Driver::builder(format!("http://{}/", self.address), Credential::emulator())
+    }
+
+    pub(crate) fn swallow_open_connections(&self) {
+        for flag in self.swallowing.lock().expect("not poisoned").iter() {
+            flag.store(true, Ordering::SeqCst);
+        }
+    }
+
+    pub(crate) fn open(&self) -> usize {
+        self.open.load(Ordering::SeqCst)
+    }
+}
+
+async fn carry(
+    near: TcpStream,
+    far: TcpStream,
+    target: SocketAddr,
+    own: SocketAddr,
+    swallow: Arc<AtomicBool>,
+) {
+    let (mut near_in, near_out) = near.into_split();
+    let (mut far_in, mut far_out) = far.into_split();
+    let near_out = Arc::new(Mutex::new(near_out));
+    let flag = swallow.clone();
+    let up = async move {
+        let mut buffer = vec![0; 64 << 10];
+        while let Ok(n) = near_in.read(&mut buffer).await {
+            if n == 0 {
+                return;
+            }
+            if !flag.load(Ordering::SeqCst) && far_out.write_all(&buffer[..n]).await.is_err() {
+                return;
+            }
+        }
+    };
+    let down = async move {
+        let mut buffer = vec![0; 64 << 10];
+        while let Ok(n) = far_in.read(&mut buffer).await {
+            if n == 0 {
+                return;
+            }
+            let bytes = readdressed(&buffer[..n], target, own);
+            if !swallow.load(Ordering::SeqCst) && near_out.lock().await.write_all(&bytes).await.is_err() {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        () = up => {}
+        () = down => {}
+    }
+}
+
+/// Both ports have five digits, so an address can be exchanged without moving anything.
+fn readdressed(bytes: &[u8], target: SocketAddr, own: SocketAddr) -> Vec<u8> {
+    let (from, to) = (target.to_string().into_bytes(), own.to_string().into_bytes());
+    if from.len() != to.len() {
+        return bytes.to_vec();
+    }
+    let mut bytes = bytes.to_vec();
+    let mut at = 0;
+    while at + from.len() <= bytes.len() {
+        if bytes[at..at + from.len()] == from[..] {
+            bytes[at..at + from.len()].copy_from_slice(&to);
+        }
+        at += 1;
+    }
+    bytes
+}
+
+/// An account behind TLS with this certificate; it answers everything with the account document.
+pub(crate) async fn tls_account(certificate: Vec<u8>, key: Vec<u8>) -> SocketAddr {
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![CertificateDer::from(certificate)],
+            PrivateKeyDer::try_from(key).expect("a key"),
+        )
+        .expect("a certificate");
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    tokio::spawn(async move {
+        loop {
+            let Ok((stream, _)) = listener.accept().await else { return };
+            let acceptor = acceptor.clone();
+            tokio::spawn(async move {
+                let Ok(stream) = acceptor.accept(stream).await else { return };
+                let service = hyper::service::service_fn(move |_| async move {
+                    let place = format!("https://localhost:{}/", address.port());
+                    let location = json!([{ "name": "Safe", "databaseAccountEndpoint": place }]);
+                    let body = json!({ "writableLocations": location, "readableLocations": location });
+                    Ok::<_, std::convert::Infallible>(http::Response::new(http_body_util::Full::new(
+                        bytes::Bytes::from(body.to_string()),
+                    )))
+                });
+                let io = hyper_util::rt::TokioIo::new(stream);
+                let builder =
+                    hyper_util::server::conn::auto::Builder::new(hyper_util::rt::TokioExecutor::new());
+                let _ended = builder.serve_connection(io, service).await;
+            });
+        }
+    });
+    address
+}

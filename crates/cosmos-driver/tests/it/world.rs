@@ -1,0 +1,426 @@
+//! A make-believe account of several regions over real sockets: just enough of the protocol to fail in every way.
+//!
+//! Writes go to one shared table, so that what was applied, and how often, can be checked. Each region has a mood.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use cosmos_driver::{Builder, Credential, Driver};
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+use tokio::task::{JoinHandle, JoinSet};
+
+/// How a region behaves towards requests for items.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Mood {
+    Well,
+    Status(u16, u32),
+    /// Only these statuses, this many times.
+    Times(u16, u32, u32),
+    Slow(Duration),
+    Hanging,
+    /// Executes the request and never answers.
+    Swallowing,
+}
+
+#[derive(Default)]
+pub(crate) struct Table {
+    pub(crate) items: BTreeMap<String, Value>,
+    /// How often a write of an item was applied.
+    pub(crate) applied: BTreeMap<String, u32>,
+    /// Requests for items per region.
+    pub(crate) asked: BTreeMap<String, u32>,
+    pub(crate) account_reads: u32,
+    moods: BTreeMap<String, Mood>,
+    write_region: usize,
+    is_multi_write: bool,
+    lsn: u64,
+    /// Upper bounds of the ranges, each with its id and the id of its parent.
+    ranges: Vec<(String, u32, Option<u32>)>,
+    /// Split the container when this many more queries have been asked.
+    split_after: Option<u32>,
+    /// Seconds the service's clock is ahead of ours.
+    clock_ahead: i64,
+}
+
+pub(crate) struct Region {
+    pub(crate) name: String,
+    address: SocketAddr,
+    server: Option<Server>,
+}
+
+struct Server {
+    task: JoinHandle<()>,
+    go_away: Arc<Notify>,
+}
+
+pub(crate) struct World {
+    pub(crate) table: Arc<Mutex<Table>>,
+    pub(crate) regions: Vec<Region>,
+}
+
+impl World {
+    pub(crate) async fn start(names: &[&str]) -> Self {
+        let table = Table { ranges: vec![("FF".to_owned(), 0, None)], ..Table::default() };
+        let table = Arc::new(Mutex::new(table));
+        let mut listeners = Vec::new();
+        let mut regions = Vec::new();
+        for name in names {
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+            let address = listener.local_addr().expect("bound");
+            regions.push(Region { name: (*name).to_owned(), address, server: None });
+            listeners.push(listener);
+        }
+        let places: Arc<Vec<(String, SocketAddr)>> =
+            Arc::new(regions.iter().map(|region| (region.name.clone(), region.address)).collect());
+        for (i, listener) in listeners.into_iter().enumerate() {
+            regions[i].server = Some(serve(listener, places.clone(), i, table.clone()));
+        }
+        Self { table, regions }
+    }
+
+    pub(crate) fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().expect("not poisoned")
+    }
+
+    pub(crate) fn endpoint(&self) -> String {
+        format!("http://{}/", self.regions[0].address)
+    }
+
+    pub(crate) fn builder(&self) -> Builder {
+        Driver::builder(self.endpoint(), Credential::emulator())
+            .preferred_regions(self.regions.iter().map(|region| region.name.clone()))
+    }
+
+    pub(crate) fn mood(&self, region: usize, mood: Mood) {
+        self.table().moods.insert(self.regions[region].name.clone(), mood);
+    }
+
+    pub(crate) fn write_region(&self, region: usize) {
+        self.table().write_region = region;
+    }
+
+    pub(crate) fn multi_write(&self) {
+        self.table().is_multi_write = true;
+    }
+
+    /// Cuts every range in two.
+    pub(crate) fn split(&self) {
+        split(&mut self.table());
+    }
+
+    pub(crate) fn ranges(&self) -> usize {
+        self.table().ranges.len()
+    }
+
+    /// Cuts every range in two in the middle of what comes next.
+    pub(crate) fn split_after(&self, queries: u32) {
+        self.table().split_after = Some(queries);
+    }
+
+    pub(crate) fn clock_ahead(&self, seconds: i64) {
+        self.table().clock_ahead = seconds;
+    }
+
+    pub(crate) fn asked(&self, region: usize) -> u32 {
+        self.table().asked.get(&self.regions[region].name).copied().unwrap_or(0)
+    }
+
+    /// Stops listening and cuts every connection of a region.
+    pub(crate) async fn down(&mut self, region: usize) {
+        if let Some(server) = self.regions[region].server.take() {
+            server.task.abort();
+            let _ended = server.task.await;
+        }
+    }
+
+    /// Listens again where it was.
+    pub(crate) async fn up(&mut self, region: usize) {
+        let places =
+            Arc::new(self.regions.iter().map(|region| (region.name.clone(), region.address)).collect());
+        let listener = TcpListener::bind(self.regions[region].address).await.expect("the port is free again");
+        self.regions[region].server = Some(serve(listener, places, region, self.table.clone()));
+    }
+
+    /// Tells every connection of a region to finish and go.
+    pub(crate) fn go_away(&self, region: usize) {
+        if let Some(server) = &self.regions[region].server {
+            server.go_away.notify_waiters();
+        }
+    }
+}
+
+fn serve(
+    listener: TcpListener,
+    places: Arc<Vec<(String, SocketAddr)>>,
+    region: usize,
+    table: Arc<Mutex<Table>>,
+) -> Server {
+    let go_away = Arc::new(Notify::new());
+    let told = go_away.clone();
+    let task = tokio::spawn(async move {
+        let mut connections = JoinSet::new();
+        loop {
+            let Ok((stream, _)) = listener.accept().await else { return };
+            stream.set_nodelay(true).expect("a socket option");
+            let (places, table, told) = (places.clone(), table.clone(), told.clone());
+            connections.spawn(async move {
+                let service =
+                    service_fn(move |request| answer(request, places.clone(), region, table.clone()));
+                let mut builder = auto::Builder::new(TokioExecutor::new());
+                builder.http2().max_concurrent_streams(20);
+                let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+                let graceful = GracefulShutdown::new();
+                let watched = tokio::spawn(graceful.watch(connection));
+                let cut = watched.abort_handle();
+                let _guard = AbortOnDrop(cut);
+                tokio::select! {
+                    _ = watched => {}
+                    () = told.notified() => graceful.shutdown().await,
+                }
+            });
+        }
+    });
+    Server { task, go_away }
+}
+
+struct AbortOnDrop(tokio::task::AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+type Answer = Response<Full<Bytes>>;
+
+async fn answer(
+    request: Request<Incoming>,
+    places: Arc<Vec<(String, SocketAddr)>>,
+    region: usize,
+    table: Arc<Mutex<Table>>,
+) -> Result<Answer, Infallible> {
+    let (head, body) = request.into_parts();
+    let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+    let path = head.uri.path().to_owned();
+    if let Some(refused) = clock_refusal(&head.headers, &table) {
+        return Ok(refused);
+    }
+    if path == "/" {
+        return Ok(account(&places, &table));
+    }
+    if path.ends_with("/pkranges") {
+        return Ok(ranges(&head.headers, &table));
+    }
+    if path.ends_with("/colls/items") {
+        let key = json!({ "paths": ["/pk"], "kind": "Hash", "version": 2 });
+        return Ok(status(200, 0, json!({ "id": "items", "_rid": "AAAAAIAAAAA=", "partitionKey": key })));
+    }
+    let name = places[region].0.clone();
+    let mood = {
+        let mut table = table.lock().expect("not poisoned");
+        *table.asked.entry(name.clone()).or_default() += 1;
+        let mood = table.moods.get(&name).cloned().unwrap_or(Mood::Well);
+        if let Mood::Times(code, sub, left) = mood {
+            table
+                .moods
+                .insert(name.clone(), if left > 1 { Mood::Times(code, sub, left - 1) } else { Mood::Well });
+        }
+        mood
+    };
+    let is_query = head.headers.contains_key("x-ms-documentdb-isquery")
+        || head.headers.contains_key("x-ms-cosmos-is-query-plan-request");
+    if is_query && mood == Mood::Well {
+        return Ok(query(&head.headers, &body, &table));
+    }
+    match mood {
+        Mood::Well => Ok(item(&head.method, &path, &body, region, &table)),
+        Mood::Status(code, sub) | Mood::Times(code, sub, _) => {
+            Ok(status(code, sub, json!({ "message": "mood" })))
+        }
+        Mood::Slow(delay) => {
+            tokio::time::sleep(delay).await;
+            Ok(item(&head.method, &path, &body, region, &table))
+        }
+        Mood::Hanging => std::future::pending().await,
+        Mood::Swallowing => {
+            item(&head.method, &path, &body, region, &table);
+            std::future::pending().await
+        }
+    }
+}
+
+fn clock_refusal(headers: &http::HeaderMap, table: &Mutex<Table>) -> Option<Answer> {
+    let ahead = table.lock().expect("not poisoned").clock_ahead;
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_secs();
+    let ours = now.saturating_add_signed(ahead);
+    let theirs = cosmos_wire::date::parse(headers.get("x-ms-date")?.to_str().ok()?)?;
+    let theirs = theirs.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs();
+    if ours.abs_diff(theirs) < 900 {
+        return None;
+    }
+    let mut refused = status(403, 0, json!({ "message": "the date is too far off" }));
+    let date = cosmos_wire::date::format(SystemTime::UNIX_EPOCH + Duration::from_secs(ours));
+    refused.headers_mut().insert("date", date.parse().expect("a header"));
+    Some(refused)
+}
+
+fn account(places: &[(String, SocketAddr)], table: &Mutex<Table>) -> Answer {
+    let mut table = table.lock().expect("not poisoned");
+    table.account_reads += 1;
+    let location = |(name, address): &(String, SocketAddr)| json!({ "name": name, "databaseAccountEndpoint": format!("http://{address}/") });
+    let readable: Vec<Value> = places.iter().map(location).collect();
+    let writable =
+        if table.is_multi_write { readable.clone() } else { vec![location(&places[table.write_region])] };
+    status(
+        200,
+        0,
+        json!({
+            "id": "world", "writableLocations": writable, "readableLocations": readable,
+            "enableMultipleWriteLocations": table.is_multi_write,
+            "userConsistencyPolicy": { "defaultConsistencyLevel": "Session" },
+        }),
+    )
+}
+
+fn ranges(headers: &http::HeaderMap, table: &Mutex<Table>) -> Answer {
+    if headers.contains_key("if-none-match") {
+        return status(304, 0, Value::Null);
+    }
+    let table = table.lock().expect("not poisoned");
+    let mut min = String::new();
+    let mut ranges = Vec::new();
+    for (max, id, parent) in &table.ranges {
+        let parents: Vec<String> = parent.iter().map(ToString::to_string).collect();
+        ranges.push(
+            json!({ "id": id.to_string(), "minInclusive": min, "maxExclusive": max, "parents": parents }),
+        );
+        min.clone_from(max);
+    }
+    let mut answer = status(200, 0, json!({ "PartitionKeyRanges": ranges, "_count": ranges.len() }));
+    answer.headers_mut().insert("etag", "\"1\"".parse().expect("a header"));
+    answer
+}
+
+fn split(table: &mut Table) {
+    let byte = |hex: &str| if hex.is_empty() { 0 } else { u32::from_str_radix(hex, 16).expect("two digits") };
+    let mut next = table.ranges.iter().map(|(_, id, _)| *id).max().unwrap_or(0) + 1;
+    let mut min = String::new();
+    let mut halves = Vec::new();
+    for (max, id, _) in std::mem::take(&mut table.ranges) {
+        // Hashes stay below 40 in their first byte.
+        let middle = format!("{:02X}", (byte(&min) + byte(&max).min(0x40)) / 2);
+        halves.push((middle, next, Some(id)));
+        halves.push((max.clone(), next + 1, Some(id)));
+        next += 2;
+        min = max;
+    }
+    table.ranges = halves;
+}
+
+/// Plans and pages of `SELECT * FROM c`, plain or sorted by `n`: enough to split under them.
+fn query(headers: &http::HeaderMap, body: &[u8], table: &Mutex<Table>) -> Answer {
+    let mut table = table.lock().expect("not poisoned");
+    let body: Value = serde_json::from_slice(body).unwrap_or_default();
+    let text = body["query"].as_str().unwrap_or_default();
+    let is_sorted = text.contains("ORDER BY");
+    if headers.contains_key("x-ms-cosmos-is-query-plan-request") {
+        let info = if is_sorted {
+            json!({ "orderBy": ["Ascending"], "orderByExpressions": ["c.n"], "rewrittenQuery": text })
+        } else {
+            json!({ "rewrittenQuery": "" })
+        };
+        return status(200, 0, json!({ "queryInfo": info, "queryRanges": [{ "min": "", "max": "FF" }] }));
+    }
+    if let Some(left) = table.split_after {
+        table.split_after = left.checked_sub(1);
+        if left == 0 {
+            split(&mut table);
+        }
+    }
+    let id = headers
+        .get("x-ms-documentdb-partitionkeyrangeid")
+        .and_then(|id| id.to_str().ok())
+        .unwrap_or_default();
+    let Some(at) = table.ranges.iter().position(|(_, known, _)| known.to_string() == id) else {
+        return status(410, 1002, json!({ "message": "the range is gone" }));
+    };
+    let low = if at == 0 { String::new() } else { table.ranges[at - 1].0.clone() };
+    let definition = cosmos_wire::partition_key::Definition::hash("/pk").expect("a path");
+    let range =
+        cosmos_wire::epk::EpkRange::new(low.parse().expect("hex"), table.ranges[at].0.parse().expect("hex"));
+    let mut rows: Vec<&Value> = table
+        .items
+        .values()
+        .filter(|item| range.contains(&cosmos_wire::epk::Epk::of(&definition.extract(item), &definition)))
+        .collect();
+    rows.sort_by_key(|item| item["n"].as_u64());
+    // The place is the last row given, as the service's own is, so that it means something to a half of the range.
+    let after = headers.get("x-ms-continuation").and_then(|token| token.to_str().ok()?.parse::<u64>().ok());
+    rows.retain(|item| after.is_none_or(|after| item["n"].as_u64() > Some(after)));
+    let page: Vec<Value> = rows
+        .iter()
+        .take(3)
+        .map(|item| {
+            let rid =
+                cosmos_wire::rid::Rid::database(1).container(1).document(item["n"].as_u64().unwrap_or(0) + 1);
+            let sorted =
+                json!({ "_rid": rid.to_string(), "orderByItems": [{ "item": item["n"] }], "payload": item });
+            if is_sorted { sorted } else { (*item).clone() }
+        })
+        .collect();
+    let mut answer = status(200, 0, json!({ "Documents": page }));
+    if rows.len() > 3 {
+        answer.headers_mut().insert("x-ms-continuation", rows[2]["n"].to_string().parse().expect("a header"));
+    }
+    answer
+}
+
+fn item(method: &Method, path: &str, body: &[u8], region: usize, table: &Mutex<Table>) -> Answer {
+    let mut table = table.lock().expect("not poisoned");
+    if *method == Method::GET {
+        let id = path.rsplit('/').next().unwrap_or_default();
+        return match table.items.get(id) {
+            Some(item) => done(200, item.clone(), table.lsn),
+            None => done(404, json!({ "message": "missing" }), table.lsn),
+        };
+    }
+    if !table.is_multi_write && table.write_region != region {
+        return status(403, 3, json!({ "message": "not the write region" }));
+    }
+    let item: Value = serde_json::from_slice(body).unwrap_or_default();
+    let id = item["id"].as_str().unwrap_or_default().to_owned();
+    table.lsn += 1;
+    *table.applied.entry(id.clone()).or_default() += 1;
+    table.items.insert(id, item.clone());
+    done(201, item, table.lsn)
+}
+
+fn done(code: u16, body: Value, lsn: u64) -> Answer {
+    let mut answer = status(code, 0, body);
+    answer.headers_mut().insert("x-ms-session-token", format!("0:-1#{lsn}").parse().expect("a header"));
+    answer.headers_mut().insert("x-ms-request-charge", "1".parse().expect("a header"));
+    answer.headers_mut().insert("etag", format!("\"{lsn}\"").parse().expect("a header"));
+    answer
+}
+
+fn status(code: u16, sub: u32, body: Value) -> Answer {
+    let bytes = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
+    let mut response = Response::builder().status(code);
+    if sub != 0 {
+        response = response.header("x-ms-substatus", sub);
+    }
+    response.body(Full::new(bytes)).expect("a response")
+}

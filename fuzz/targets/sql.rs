@@ -1,0 +1,29 @@
+//! Any text as a query: it is answered or refused, never more than its page, and what parses prints as what parses.
+
+#![no_main]
+
+use std::cell::OnceCell;
+
+use fuzz::Account;
+use libfuzzer_sys::fuzz_target;
+
+thread_local! {
+    static ACCOUNT: OnceCell<Account> = const { OnceCell::new() };
+}
+
+fuzz_target!(|text: &str| {
+    if let Ok(query) = cosmos_emulator::sql::parse(text) {
+        let printed = query.to_string();
+        let again = cosmos_emulator::sql::parse(&printed);
+        assert!(again.is_ok(), "{printed} does not parse: {again:?}");
+    }
+    ACCOUNT.with(|account| {
+        let body = serde_json::json!({"query": text, "parameters": [{"name": "@p", "value": 3}]}).to_string();
+        let headers = [
+            ("content-type", "application/query+json"),
+            ("x-ms-documentdb-isquery", "True"),
+            ("x-ms-max-item-count", "5"),
+        ];
+        account.get_or_init(Account::default).send("POST", "/dbs/d/colls/c/docs", &headers, body.into());
+    });
+});
