@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::operation::request::Operation;
 use crate::response::charge;
 use crate::routing::Endpoint;
-use crate::transport::{Label, Limit, Sending};
+use crate::transport::{Label, Limit, Sending, Sent};
 use build::Message;
 use outcome::Outcome;
 use throttle::{Budget, Verdict};
@@ -67,6 +67,8 @@ pub(crate) async fn send(
             }
             Verdict::OtherShard => {
                 budget.has_changed_shard = true;
+                budget.has_unknown |=
+                    matches!(&outcome, Outcome::Broken(error) if error.sent == Sent::Unknown);
                 avoid = shard;
                 context = Context::OtherShard;
             }

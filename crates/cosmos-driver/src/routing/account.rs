@@ -235,7 +235,7 @@ pub(crate) mod tests {
         let refreshed = routes.clone().keeping_marks_of(&marked);
         assert!(refreshed.is_unavailable(&east));
         assert!(refreshed.due_for_probe(now + Duration::from_secs(59)).is_empty());
-        assert_eq!(refreshed.due_for_probe(now + Duration::from_secs(60)), [east.clone()]);
+        assert_eq!(refreshed.due_for_probe(now + Duration::from_secs(60)), std::slice::from_ref(&east));
         // Time alone does not bring traffic back; the probe does.
         assert!(refreshed.is_unavailable(&east));
         assert!(!refreshed.marking_available(&east).is_unavailable(&east));

@@ -220,9 +220,7 @@ fn broken(error: &h2::Error, sent: Sent) -> HttpError {
     let turned_away = error.is_go_away() && error.is_remote();
     let (kind, sent) = if refused || turned_away {
         (HttpErrorKind::Refused, Sent::No)
-    } else if error.is_io() {
-        (HttpErrorKind::Closed, sent)
-    } else if error.is_reset() && error.is_remote() {
+    } else if error.is_io() || (error.is_reset() && error.is_remote()) {
         (HttpErrorKind::Closed, sent)
     } else {
         (HttpErrorKind::Protocol, sent)

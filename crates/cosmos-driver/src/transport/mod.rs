@@ -252,12 +252,6 @@ impl Transport {
     pub(crate) fn snapshot(&self) -> Vec<PoolSnapshot> {
         self.shared.pools.load().iter().map(|pool| pool.snapshot()).collect()
     }
-
-    /// Runs one health sweep now.
-    #[cfg(test)]
-    pub(crate) fn sweep_now(&self) {
-        sweep::sweep(&self.shared, None);
-    }
 }
 
 impl Shared {

@@ -199,7 +199,7 @@ impl Pool {
         if self.is_http1() { self.rules.http1_connections_max } else { self.rules.connections_max }
     }
 
-    fn add(&self, shard: Arc<Shard>) {
+    fn add(&self, shard: &Arc<Shard>) {
         self.shards.rcu(|shards| {
             let mut shards = Vec::clone(shards);
             shards.push(shard.clone());
@@ -278,7 +278,7 @@ async fn connect(pool: Arc<Pool>) {
             pool.protocol.store(Some(Arc::new(connected.protocol)));
             let capacity = pool.slots_target();
             let now_ms = pool.clock.tick_ms();
-            pool.add(Arc::new(Shard::new(id, connected.protocol, connected.service, capacity, now_ms)));
+            pool.add(&Arc::new(Shard::new(id, connected.protocol, connected.service, capacity, now_ms)));
         }
         Err(error) => {
             tracing::debug!(endpoint = %pool.address, error = %error.message, "connect failed");
