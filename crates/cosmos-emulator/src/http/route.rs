@@ -75,7 +75,7 @@ fn signed(target: &Target, parts: &[&str]) -> (&'static str, String) {
     match target {
         Target::Offers => ("offers", String::new()),
         Target::Offer(rid) => ("offers", rid.clone()),
-        Target::PartitionDelete(_) => ("partitionkey", parts[..4].join("/")),
+        Target::PartitionDelete(_) => ("colls", parts[..4].join("/")),
         _ => {
             let kind = parts.iter().step_by(2).next_back().map_or("", |kind| known_kind(kind));
             // A feed signs its parent.
