@@ -353,7 +353,17 @@ impl<'a> Run<'a> {
             }
         }
         if effects.refresh_account {
-            refresh_on_demand(core).await;
+            match outcome {
+                // The service itself said that the account changed: the retry needs the new routes.
+                Outcome::Answered(_) => {
+                    let _late = timeout_at(self.call.deadline, refresh_on_demand(core)).await;
+                }
+                // A dead endpoint must not hold up the failover: whoever is asked may be as dead.
+                Outcome::Broken(_) => {
+                    let core = core.clone();
+                    tokio::spawn(async move { refresh_on_demand(&core).await });
+                }
+            }
         }
         if effects.refresh_container || effects.refresh_ranges {
             self.refresh(turn, effects.refresh_container).await;

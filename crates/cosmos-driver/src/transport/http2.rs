@@ -101,6 +101,10 @@ impl HttpService for Http2 {
         Box::pin(self.exchange(request, progress))
     }
 
+    fn capacity(&self) -> u32 {
+        u32::try_from(self.sender.current_max_send_streams()).unwrap_or(u32::MAX)
+    }
+
     fn is_closed(&self) -> bool {
         self.shared.closed.load(Ordering::Relaxed)
     }
