@@ -14,3 +14,8 @@ mod world;
 pub use check::Finding;
 pub use plan::{Crash, Plan};
 pub use world::{Outcome, run};
+
+/// The README's example runs as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+pub struct Readme;
