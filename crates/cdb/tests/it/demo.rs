@@ -61,7 +61,9 @@ fn the_summary_says_what_each_workflow_cost() {
 fn ctrl_c_stops_cleanly_and_the_next_run_continues_without_repeating_a_step() {
     let (_folder, path) = folder();
     let mut demo = Watched::start(&["demo", "--data", &path, "--pace", "200"]);
-    demo.until("bake     step 6 of 20 done");
+    for _ in 0..4 {
+        demo.until("bake     step ");
+    }
     demo.interrupt();
     let stopped = demo.end_within(Duration::from_secs(3)).with_code(130);
     assert!(
@@ -74,7 +76,7 @@ fn ctrl_c_stops_cleanly_and_the_next_run_continues_without_repeating_a_step() {
     let bake = workflow(&summary, "bake");
     assert_eq!((&bake["status"], &bake["origin"]), (&"Completed".into(), &"continued".into()), "{bake}");
     let (before, now) = (bake["stepsBefore"].as_u64().unwrap(), bake["stepsNow"].as_u64().unwrap());
-    assert!(before >= 6, "{bake}");
+    assert!(before >= 4, "{bake}");
     assert_eq!(before + now, 20, "no step was done twice: {bake}");
     for name in WORKFLOWS {
         assert_eq!(workflow(&summary, name)["status"], "Completed", "{name}");
@@ -87,7 +89,9 @@ fn ctrl_c_stops_cleanly_and_the_next_run_continues_without_repeating_a_step() {
 fn a_killed_demo_is_continued_as_well() {
     let (_folder, path) = folder();
     let mut demo = Watched::start(&["demo", "--data", &path, "--pace", "200"]);
-    demo.until("bake     step 6 of 20 done");
+    for _ in 0..4 {
+        demo.until("bake     step ");
+    }
     demo.kill();
     let text = ok(&["demo", "--data", &path, "--pace", "20"]);
     assert!(text.contains("It was not finished: its workflows continue where they were."), "{text}");
@@ -120,7 +124,7 @@ fn on_a_terminal_the_workflows_are_drawn_over_and_replaced_by_the_summary() {
         assert!(drawn.contains("\u{1b}[10A"), "eight workflows and two lines are drawn over");
         assert!(drawn.contains("\u{1b}[J"), "the drawing gives way to the summary");
         let text = plain(&drawn);
-        assert!(text.contains("━") && text.contains("Ctrl-C stops; the next run continues."), "{text}");
+        assert!(text.contains("━") && text.contains("of 8 workflows done"), "{text}");
         let summary = text.rsplit("WORKFLOW").next().unwrap();
         for line in summary.lines().filter(|line| line.starts_with("order") || line.starts_with("total")) {
             assert!(line.chars().count() <= usize::from(columns) + 9, "{line}");

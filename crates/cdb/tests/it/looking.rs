@@ -166,11 +166,11 @@ fn a_reader_that_has_seen_enough_is_no_error() {
 #[cfg(unix)]
 #[test]
 fn tables_fit_the_terminal_and_have_colours_there() {
-    let (code, drawn) = on_terminal(&STAGE.args(&["instances"]), 60);
+    let (code, drawn) = on_terminal(&STAGE.args(&["instances"]), 80);
     assert_eq!(code, 0, "{drawn}");
     assert!(drawn.contains("\u{1b}[32mCompleted"), "{drawn}");
     for line in plain(&drawn).lines() {
-        assert!(line.trim_end().chars().count() <= 60, "{line:?}");
+        assert!(line.trim_end().chars().count() <= 80, "{line:?}");
     }
     let (_, drawn) = on_terminal(&STAGE.args(&["show", "family-1"]), 70);
     for line in plain(&drawn).lines().filter(|line| line.contains('━')) {
