@@ -101,12 +101,12 @@ impl Builder {
         self
     }
 
-    /// Lays the environment over the configuration; see [`Config::from_env`].
+    /// Lays the environment over the configuration; see [`Config::with_env`].
     ///
     /// # Errors
     /// When a variable is set to nonsense.
-    pub fn from_env(mut self) -> Result<Self, Error> {
-        self.config = self.config.from_env()?;
+    pub fn with_env(mut self) -> Result<Self, Error> {
+        self.config = self.config.with_env()?;
         Ok(self)
     }
 

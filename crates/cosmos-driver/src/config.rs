@@ -283,11 +283,11 @@ impl Config {
     ///
     /// # Errors
     /// When a variable is set to something that is not a number in its range.
-    pub fn from_env(self) -> Result<Self, Error> {
-        self.from_lookup(|name| std::env::var(name).ok())
+    pub fn with_env(self) -> Result<Self, Error> {
+        self.with_lookup(|name| std::env::var(name).ok())
     }
 
-    pub(crate) fn from_lookup(mut self, lookup: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
+    pub(crate) fn with_lookup(mut self, lookup: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
         for (name, range, set) in ENVIRONMENT {
             let Some(text) = lookup(name) else { continue };
             let value =
@@ -366,7 +366,7 @@ mod tests {
     use super::*;
 
     fn from(pairs: &[(&str, &str)]) -> Result<Config, Error> {
-        Config::default().from_lookup(|name| {
+        Config::default().with_lookup(|name| {
             pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
         })
     }

@@ -67,7 +67,6 @@ impl Core {
 
 impl Driver {
     /// Starts building a driver for the account at `endpoint`.
-    #[must_use]
     pub fn builder(endpoint: impl Into<String>, credential: Credential) -> Builder {
         Builder::new(endpoint.into(), credential)
     }

@@ -8,6 +8,30 @@
 //! pipeline routes, attempts, decides and applies until there is an answer; an attempt builds, signs and sends one
 //! request; the transport carries it on one of the endpoint's connections.
 //!
+//! ```
+//! use cosmos_driver::{CallOptions, ContainerProperties, Credential, Driver, ItemOptions, Query, QueryOptions, Scope};
+//! use serde_json::{Value, json};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let emulator = cosmos_emulator::Emulator::start(cosmos_emulator::Config::default())?;
+//! let driver = Driver::builder(emulator.endpoint(), Credential::emulator()).build().await?;
+//! driver.create_database("shop", CallOptions::default()).await?;
+//! let orders = ContainerProperties::new("orders", &["/customer"]);
+//! driver.database("shop").create_container(&orders, None, CallOptions::default()).await?;
+//! let orders = driver.container("shop", "orders")?;
+//!
+//! let order = json!({ "id": "1", "customer": "ada", "total": 12 });
+//! let created = orders.create_item("ada", &order, ItemOptions::default()).await?;
+//! println!("{} request units", created.charge());
+//!
+//! let query = Query::new("SELECT * FROM c WHERE c.total > @least").with("@least", 10);
+//! let found: Vec<Value> = orders.query(query, Scope::Container, QueryOptions::default()).collect().await?;
+//! assert_eq!(found.len(), 1);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! | feature | adds |
 //! |---|---|
 //! | `fault-injection` | `fault`: rules that break requests below the connection pools |

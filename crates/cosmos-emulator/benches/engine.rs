@@ -40,7 +40,7 @@ impl Bench {
     }
 
     fn document(i: u64, n: u64) -> Bytes {
-        let filler = "x".repeat(400);
+        let filler = format!("{n} ") + &"x".repeat(400);
         let document = json!({"id": i.to_string(), "pk": format!("p{}", i % 1000), "n": n, "kind": n % 10,
             "name": format!("name {n}"), "payload": filler});
         Bytes::from(document.to_string())

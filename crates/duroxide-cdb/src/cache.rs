@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn the_least_recently_used_entry_makes_room() {
-        let cache = Cache::new(100_000);
+        let cache = Cache::new(80_000);
         for name in ["a", "b", "c"] {
             cache.put(name, known(1, 15_000));
         }

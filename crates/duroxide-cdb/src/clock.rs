@@ -34,12 +34,7 @@ impl Clock {
         Instant::now()
     }
 
-    /// The next order key: wall time first, then a counter, never repeating and never going back.
-    pub(crate) fn next_sequence(&self) -> u64 {
-        self.next_sequence_after(0)
-    }
-
-    /// The next order key, greater than everything this process made and greater than `floor`.
+    /// The next order key: wall time first, then a counter; greater than all this process made, and than `floor`.
     pub(crate) fn next_sequence_after(&self, floor: u64) -> u64 {
         let by_time = self.now_ms().saturating_mul(SEQUENCES_PER_MS);
         let mut last = self.last_sequence.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -69,14 +64,14 @@ mod tests {
     #[test]
     fn sequences_of_one_millisecond_keep_their_order() {
         let clock = Clock::default();
-        let keys: Vec<u64> = (0..5000).map(|_| clock.next_sequence()).collect();
+        let keys: Vec<u64> = (0..5000).map(|_| clock.next_sequence_after(0)).collect();
         assert!(keys.windows(2).all(|pair| pair[0] < pair[1]));
         assert!(keys[4999] < 1 << 53);
     }
 
     #[test]
     fn a_slow_clock_does_not_order_its_items_before_what_it_has_seen() {
-        let fast = Clock::shifted(60_000).next_sequence();
+        let fast = Clock::shifted(60_000).next_sequence_after(0);
         assert!(Clock::default().next_sequence_after(fast) > fast);
     }
 }

@@ -53,7 +53,7 @@ fn load(running: Running, known: &mut [Known], round: usize) {
         for (writer, known) in known.iter_mut().enumerate() {
             let (endpoint, acknowledged) = (&endpoint, &acknowledged);
             scope.spawn(move || {
-                write_until_killed(&mut Client::at(endpoint), writer, known, round, acknowledged)
+                write_until_killed(&mut Client::at(endpoint), writer, known, round, acknowledged);
             });
         }
         while acknowledged.load(Ordering::Acquire) < WRITES {

@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::operation::request::Operation;
 use crate::response::charge;
 use crate::routing::Endpoint;
-use crate::transport::{Label, Limit, Sending};
+use crate::transport::{Label, Limit, Sending, Sent};
 use build::Message;
 use outcome::Outcome;
 use throttle::{Budget, Verdict};
@@ -46,7 +46,9 @@ pub(crate) async fn send(
     loop {
         let now = core.clock.now();
         let headers = build::headers(core, operation, &attempt.message);
-        let request = sign::sign(core, operation, headers, label(operation, attempt.endpoint)).await?;
+        let request =
+            sign::sign(core, operation, headers, label(operation, attempt.endpoint), attempt.deadline)
+                .await?;
         let limit = Limit { deadline: attempt.deadline, attempt: now + patience(core, operation) };
         let sending = core.transport.send(&attempt.endpoint.address, request, limit, avoid).await;
         let (outcome, record) = record(sending, attempt.endpoint, context, now, attempt.begun);
@@ -67,6 +69,8 @@ pub(crate) async fn send(
             }
             Verdict::OtherShard => {
                 budget.has_changed_shard = true;
+                budget.has_unknown |=
+                    matches!(&outcome, Outcome::Broken(error) if error.sent == Sent::Unknown);
                 avoid = shard;
                 context = Context::OtherShard;
             }

@@ -14,6 +14,8 @@ pub(crate) struct Budget {
     pub(crate) throttles: u32,
     pub(crate) waited: Duration,
     pub(crate) has_changed_shard: bool,
+    /// A try that may have been executed was repeated here.
+    pub(crate) has_unknown: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

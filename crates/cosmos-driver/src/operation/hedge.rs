@@ -82,6 +82,7 @@ pub(crate) async fn race(
         throttles: first_budget.throttles.max(second_budget.throttles),
         waited: first_budget.waited.max(second_budget.waited),
         has_changed_shard: first_budget.has_changed_shard,
+        has_unknown: first_budget.has_unknown || second_budget.has_unknown,
     };
     first_log.merge(second_log);
     let (outcome, region, is_both_failed) = match ended {

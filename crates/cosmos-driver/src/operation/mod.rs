@@ -15,6 +15,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use cosmos_wire::status::Status;
 use cosmos_wire::{date, header};
 use http::HeaderValue;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -113,8 +115,12 @@ impl<'a> Run<'a> {
     async fn go(mut self) -> Result<Response, Error> {
         loop {
             let turn = self.turn();
+            if self.has_lost_its_range() {
+                return Err(Error::answered(Status::new(410, 1002), Bytes::new()).with_diagnostics(self.log));
+            }
             let route = self.route(&turn);
             let (outcome, region) = self.attempt(&turn, &route).await?;
+            self.state.has_unknown |= self.budget.has_unknown && !self.operation.kind.is_read();
             let (action, effects) = self.decide(&turn, &outcome, &region);
             self.apply(&turn, &route, effects, &outcome).await;
             match action {
@@ -124,7 +130,7 @@ impl<'a> Run<'a> {
                     let delay = if delay.is_zero() { delay } else { self.core.clock.jitter(delay) };
                     let is_over = self.core.clock.now() + delay >= self.call.deadline
                         || self.budget.attempts >= self.core.config.retry.attempts_max;
-                    if is_over || self.has_lost_its_range() {
+                    if is_over {
                         let is_unknown = state.has_unknown;
                         return Err(self.fail(&turn, outcome, is_unknown));
                     }
@@ -347,7 +353,17 @@ impl<'a> Run<'a> {
             }
         }
         if effects.refresh_account {
-            refresh_on_demand(core).await;
+            match outcome {
+                // The service itself said that the account changed: the retry needs the new routes.
+                Outcome::Answered(_) => {
+                    let _late = timeout_at(self.call.deadline, refresh_on_demand(core)).await;
+                }
+                // A dead endpoint must not hold up the failover: whoever is asked may be as dead.
+                Outcome::Broken(_) => {
+                    let core = core.clone();
+                    tokio::spawn(async move { refresh_on_demand(&core).await });
+                }
+            }
         }
         if effects.refresh_container || effects.refresh_ranges {
             self.refresh(turn, effects.refresh_container).await;

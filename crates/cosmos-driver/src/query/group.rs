@@ -211,7 +211,7 @@ impl Total {
         match self {
             Self::Count(count) => *count += value.as_ref().and_then(Value::as_u64).unwrap_or(0),
             Self::Sum(sum) => {
-                *sum = sum.zip(value.as_ref().and_then(Value::as_number)).map(|(s, n)| s.plus(n))
+                *sum = sum.zip(value.as_ref().and_then(Value::as_number)).map(|(s, n)| s.plus(n));
             }
             Self::Average { sum, count } => {
                 let parts = value.unwrap_or_default();

@@ -315,7 +315,7 @@ impl Pager {
         };
         let is_ours = continuation.as_deref().is_some_and(continuation::Continuation::is_ours);
         let is_one_range = info.ranges.load().holding(&bounds.min).bounds.contains_range(&bounds);
-        if is_one_range && !is_ours && self.scope != Scope::Container {
+        if is_one_range && !is_ours && matches!(self.scope, Scope::Range(_)) {
             return Ok(State::Direct { continuation, region: None });
         }
         self.merged(&info, bounds, continuation.as_deref(), &call).await
@@ -353,7 +353,7 @@ impl Pager {
         operation.body = body.clone();
         let document: PlanDocument = self.container.run(operation, call).await?.json()?;
         let plan = Arc::new(Plan::read(document)?);
-        plans.keep(info.rid.clone(), body, plan.clone());
+        plans.keep(&info.rid, &body, &plan);
         Ok(plan)
     }
 
@@ -436,7 +436,10 @@ impl Pager {
 
 /// Plans of recent queries, by container and exact body.
 #[derive(Debug, Default)]
-pub(crate) struct Plans(ArcSwap<Vec<(Arc<str>, Bytes, Arc<Plan>)>>);
+pub(crate) struct Plans(ArcSwap<Vec<KnownPlan>>);
+
+/// A container's rid, a query's body, and its plan.
+type KnownPlan = (Arc<str>, Bytes, Arc<Plan>);
 
 impl Plans {
     fn find(&self, rid: &Arc<str>, body: &Bytes) -> Option<Arc<Plan>> {
@@ -445,7 +448,7 @@ impl Plans {
     }
 
     /// Keeps the newest; the oldest makes room.
-    fn keep(&self, rid: Arc<str>, body: Bytes, plan: Arc<Plan>) {
+    fn keep(&self, rid: &Arc<str>, body: &Bytes, plan: &Arc<Plan>) {
         self.0.rcu(|plans| {
             let first = plans.len().saturating_sub(PLANS_MAX - 1);
             let mut next = plans[first..].to_vec();

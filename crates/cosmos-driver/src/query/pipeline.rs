@@ -203,7 +203,9 @@ impl Pipeline {
     }
 
     fn page(&mut self, rows: Vec<Box<RawValue>>, continuation: Option<String>) -> Page {
-        Page::merged(rows, continuation, std::mem::take(&mut self.charge), std::mem::take(&mut self.log))
+        let mut log = std::mem::take(&mut self.log);
+        log.span_attempts();
+        Page::merged(rows, continuation, std::mem::take(&mut self.charge), log)
     }
 
     /// Starts what can run: parts in order, within the limit, one page ahead of what is being read.
@@ -310,12 +312,9 @@ impl Pipeline {
     fn split(&mut self, at: usize) {
         let old = self.parts.remove(at);
         let is_sorted = matches!(self.source.plan.merge, Merge::Sort { .. });
-        let token = if is_sorted { None } else { old.token.as_deref() };
-        let mut parts = self.parts_of(&old.bounds, token);
-        if !is_sorted && let Some(first) = parts.first_mut() {
-            // Pages already read belong to the part as it was; they come first.
-            first.pages = old.pages;
-        }
+        // Pages read ahead are read again: their rows now belong to several parts.
+        let token = if is_sorted { None } else { old.position().token };
+        let parts = self.parts_of(&old.bounds, token.as_deref());
         self.parts.splice(at..at, parts);
     }
 

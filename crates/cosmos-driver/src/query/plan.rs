@@ -184,32 +184,32 @@ mod tests {
 
     use super::*;
 
-    fn plan(info: Value) -> Plan {
+    fn plan(info: &Value) -> Plan {
         let document = json!({ "queryInfo": info, "queryRanges": [{ "min": "", "max": "FF" }] });
         Plan::read(serde_json::from_value(document).expect("a plan")).expect("understood")
     }
 
     #[test]
     fn plans_say_how_to_merge() {
-        let plain = plan(json!({ "distinctType": "None", "rewrittenQuery": "" }));
+        let plain = plan(&json!({ "distinctType": "None", "rewrittenQuery": "" }));
         assert_eq!((plain.merge, plain.limit, plain.offset), (Merge::Concatenate, None, 0));
 
         let window =
-            plan(json!({ "distinctType": "Unordered", "offset": 3, "limit": 4, "rewrittenQuery": "x" }));
+            plan(&json!({ "distinctType": "Unordered", "offset": 3, "limit": 4, "rewrittenQuery": "x" }));
         assert_eq!((window.distinct, window.offset, window.limit), (Distinct::Unordered, 3, Some(4)));
 
-        let sorted = plan(json!({
+        let sorted = plan(&json!({
             "orderBy": ["Ascending", "Descending"], "orderByExpressions": ["c.a", "c.b"], "top": 5
         }));
         let directions = vec![Direction::Ascending, Direction::Descending];
         assert_eq!(sorted.merge, Merge::Sort { directions, first_expression: Some("c.a".to_owned()) });
         assert_eq!(sorted.limit, Some(5));
 
-        let count = plan(json!({ "aggregates": ["Count"], "hasSelectValue": true }));
+        let count = plan(&json!({ "aggregates": ["Count"], "hasSelectValue": true }));
         let columns = Columns::Value(Some(Aggregate::Count));
         assert_eq!(count.merge, Merge::Group { columns, has_keys: false });
 
-        let grouped = plan(json!({
+        let grouped = plan(&json!({
             "groupByExpressions": ["c.k"], "groupByAliases": ["k", "n"],
             "groupByAliasToAggregateType": { "k": null, "n": "Average" }
         }));

@@ -102,8 +102,10 @@ impl Place {
     }
 }
 
+type Example = fn() -> Option<Value>;
+
 /// Each type's test and an example to rank it by.
-const TYPES: [(&str, fn() -> Option<Value>); 7] = [
+const TYPES: [(&str, Example); 7] = [
     ("NOT IS_DEFINED($)", || None),
     ("IS_NULL($)", || Some(Value::Null)),
     ("IS_BOOL($)", || Some(Value::Bool(true))),
@@ -137,7 +139,7 @@ mod tests {
 
     use super::*;
 
-    fn row(keys: Value, rid: u64) -> SortedRow {
+    fn row(keys: &Value, rid: u64) -> SortedRow {
         let rid = Rid::database(1).container(1).document(rid).to_string();
         serde_json::from_value(json!({ "_rid": rid, "orderByItems": keys, "payload": 1 })).expect("a row")
     }
@@ -149,9 +151,9 @@ mod tests {
     #[test]
     fn keys_decide_in_turn_and_direction() {
         use Direction::{Ascending, Descending};
-        let a = row(json!([{ "item": 1 }, { "item": "x" }]), 1);
-        let b = row(json!([{ "item": 1 }, { "item": "y" }]), 2);
-        let undefined = row(json!([{}, {}]), 3);
+        let a = row(&json!([{ "item": 1 }, { "item": "x" }]), 1);
+        let b = row(&json!([{ "item": 1 }, { "item": "y" }]), 2);
+        let undefined = row(&json!([{}, {}]), 3);
         assert_eq!(compare(&a, &b, &[Ascending, Ascending]), Ordering::Less);
         assert_eq!(compare(&a, &b, &[Ascending, Descending]), Ordering::Greater);
         assert_eq!(compare(&undefined, &a, &[Ascending]), Ordering::Less);
@@ -162,7 +164,7 @@ mod tests {
     fn one_place_tells_what_every_range_has_given() {
         use Direction::{Ascending, Descending};
         let middle = part("1F", "2F");
-        let place = Place::of(&row(json!([{ "item": 5 }]), 10), &middle);
+        let place = Place::of(&row(&json!([{ "item": 5 }]), 10), &middle);
         let cases = [
             ("later key", json!([{ "item": 6 }]), 1, &middle, Ascending, true),
             ("earlier key", json!([{ "item": 4 }]), 99, &middle, Ascending, false),
@@ -183,27 +185,27 @@ mod tests {
             ("given half of the split range", json!([{ "item": 5 }]), 9, &part("27", "2F"), Ascending, false),
         ];
         for (name, keys, rid, bounds, direction, expected) in cases {
-            assert_eq!(place.is_before(&row(keys, rid), bounds, &[direction]), expected, "{name}");
+            assert_eq!(place.is_before(&row(&keys, rid), bounds, &[direction]), expected, "{name}");
         }
     }
 
     #[test]
     fn filters_respect_types() {
         use Direction::{Ascending, Descending};
-        let filter = |key: Value, direction| {
-            Place::of(&row(json!([{ "item": key }]), 1), &EpkRange::full()).filter("c.a", direction)
+        let filter = |key: &Value, direction| {
+            Place::of(&row(&json!([{ "item": key }]), 1), &EpkRange::full()).filter("c.a", direction)
         };
         assert_eq!(
-            filter(json!(5), Ascending),
+            filter(&json!(5), Ascending),
             "(c.a >= 5 OR IS_STRING(c.a) OR IS_ARRAY(c.a) OR IS_OBJECT(c.a))"
         );
         assert_eq!(
-            filter(json!(5), Descending),
+            filter(&json!(5), Descending),
             "(c.a <= 5 OR NOT IS_DEFINED(c.a) OR IS_NULL(c.a) OR IS_BOOL(c.a))"
         );
-        assert_eq!(filter(json!("x"), Ascending), r#"(c.a >= "x" OR IS_ARRAY(c.a) OR IS_OBJECT(c.a))"#);
-        assert_eq!(filter(json!(null), Descending), "(IS_NULL(c.a) OR NOT IS_DEFINED(c.a))");
-        let undefined = Place::of(&row(json!([{}]), 1), &EpkRange::full());
+        assert_eq!(filter(&json!("x"), Ascending), r#"(c.a >= "x" OR IS_ARRAY(c.a) OR IS_OBJECT(c.a))"#);
+        assert_eq!(filter(&json!(null), Descending), "(IS_NULL(c.a) OR NOT IS_DEFINED(c.a))");
+        let undefined = Place::of(&row(&json!([{}]), 1), &EpkRange::full());
         assert_eq!(undefined.filter("c.a", Ascending), "true");
         assert_eq!(undefined.filter("c.a", Descending), "NOT IS_DEFINED(c.a)");
     }

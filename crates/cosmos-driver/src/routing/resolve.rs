@@ -147,7 +147,7 @@ mod tests {
             ("tried", Want { tried: &tried_east, ..want() }, "West US"),
             (
                 "excluded and tried",
-                Want { excluded: &excluded, tried: &[west.clone()], ..want() },
+                Want { excluded: &excluded, tried: std::slice::from_ref(&west), ..want() },
                 "North Europe",
             ),
             ("all tried: the least tried", Want { tried: &tried_all, ..want() }, "West US"),

@@ -116,7 +116,7 @@ impl Connector {
                 }
                 Err(error) if self.negotiation == Negotiation::Http2Only => return Err(error),
                 Err(error) => {
-                    tracing::debug!(%address, error = %error.message, "no HTTP/2 by prior knowledge")
+                    tracing::debug!(%address, error = %error.message, "no HTTP/2 by prior knowledge");
                 }
             }
         }

@@ -252,6 +252,10 @@ impl HttpService for Faulty {
         }
     }
 
+    fn capacity(&self) -> u32 {
+        self.inner.capacity()
+    }
+
     fn is_closed(&self) -> bool {
         self.inner.is_closed()
     }

@@ -101,6 +101,10 @@ impl HttpService for Http2 {
         Box::pin(self.exchange(request, progress))
     }
 
+    fn capacity(&self) -> u32 {
+        u32::try_from(self.sender.current_max_send_streams()).unwrap_or(u32::MAX)
+    }
+
     fn is_closed(&self) -> bool {
         self.shared.closed.load(Ordering::Relaxed)
     }
@@ -220,9 +224,7 @@ fn broken(error: &h2::Error, sent: Sent) -> HttpError {
     let turned_away = error.is_go_away() && error.is_remote();
     let (kind, sent) = if refused || turned_away {
         (HttpErrorKind::Refused, Sent::No)
-    } else if error.is_io() {
-        (HttpErrorKind::Closed, sent)
-    } else if error.is_reset() && error.is_remote() {
+    } else if error.is_io() || (error.is_reset() && error.is_remote()) {
         (HttpErrorKind::Closed, sent)
     } else {
         (HttpErrorKind::Protocol, sent)

@@ -173,6 +173,8 @@ pub(crate) type Call<'a> = Pin<Box<dyn Future<Output = Result<HttpResponse, Http
 /// One connection: takes a request, gives the complete answer. The seam to the network.
 pub(crate) trait HttpService: Send + Sync {
     fn call<'a>(&'a self, request: HttpRequest, progress: &'a Progress) -> Call<'a>;
+    /// How many requests the peer takes at once.
+    fn capacity(&self) -> u32;
     /// True when no further request can succeed here.
     fn is_closed(&self) -> bool;
     /// Ends the connection now; calls in flight break.
@@ -251,12 +253,6 @@ impl Transport {
     /// What every endpoint's connections are doing.
     pub(crate) fn snapshot(&self) -> Vec<PoolSnapshot> {
         self.shared.pools.load().iter().map(|pool| pool.snapshot()).collect()
-    }
-
-    /// Runs one health sweep now.
-    #[cfg(test)]
-    pub(crate) fn sweep_now(&self) {
-        sweep::sweep(&self.shared, None);
     }
 }
 

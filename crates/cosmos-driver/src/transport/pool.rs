@@ -134,6 +134,11 @@ impl Pool {
         let shards = self.shards.load();
         let now_ms = self.clock.tick_ms();
         let usable = || shards.iter().filter(|shard| shard.is_usable() && Some(shard.id) != avoid);
+        if self.is_http1() {
+            // One request each: the oldest that is free.
+            let taken = usable().find(|shard| shard.try_take(1, now_ms))?;
+            return Some(Slot { shard: taken.clone(), pool: self.clone(), is_finished: false });
+        }
         let in_flight: u32 = usable().map(|shard| shard.in_flight()).sum();
         let target = self.slots_target();
         let active = health::active_set(in_flight, target);
@@ -199,7 +204,7 @@ impl Pool {
         if self.is_http1() { self.rules.http1_connections_max } else { self.rules.connections_max }
     }
 
-    fn add(&self, shard: Arc<Shard>) {
+    fn add(&self, shard: &Arc<Shard>) {
         self.shards.rcu(|shards| {
             let mut shards = Vec::clone(shards);
             shards.push(shard.clone());
@@ -276,9 +281,9 @@ async fn connect(pool: Arc<Pool>) {
     match pool.connector.connect(&pool.address, id, known).await {
         Ok(connected) => {
             pool.protocol.store(Some(Arc::new(connected.protocol)));
-            let capacity = pool.slots_target();
+            let capacity = connected.service.capacity().max(1);
             let now_ms = pool.clock.tick_ms();
-            pool.add(Arc::new(Shard::new(id, connected.protocol, connected.service, capacity, now_ms)));
+            pool.add(&Arc::new(Shard::new(id, connected.protocol, connected.service, capacity, now_ms)));
         }
         Err(error) => {
             tracing::debug!(endpoint = %pool.address, error = %error.message, "connect failed");

@@ -43,10 +43,16 @@ pub(crate) struct Table {
     /// Requests for items per region.
     pub(crate) asked: BTreeMap<String, u32>,
     pub(crate) account_reads: u32,
+    /// The authorization of the last request.
+    pub(crate) authorization: String,
     moods: BTreeMap<String, Mood>,
     write_region: usize,
     is_multi_write: bool,
     lsn: u64,
+    /// Upper bounds of the ranges, each with its id and the id of its parent.
+    ranges: Vec<(String, u32, Option<u32>)>,
+    /// Split the container when this many more queries have been asked.
+    split_after: Option<u32>,
     /// Seconds the service's clock is ahead of ours.
     clock_ahead: i64,
 }
@@ -69,7 +75,8 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) async fn start(names: &[&str]) -> Self {
-        let table = Arc::new(Mutex::new(Table::default()));
+        let table = Table { ranges: vec![("FF".to_owned(), 0, None)], ..Table::default() };
+        let table = Arc::new(Mutex::new(table));
         let mut listeners = Vec::new();
         let mut regions = Vec::new();
         for name in names {
@@ -109,6 +116,20 @@ impl World {
 
     pub(crate) fn multi_write(&self) {
         self.table().is_multi_write = true;
+    }
+
+    /// Cuts every range in two.
+    pub(crate) fn split(&self) {
+        split(&mut self.table());
+    }
+
+    pub(crate) fn ranges(&self) -> usize {
+        self.table().ranges.len()
+    }
+
+    /// Cuts every range in two in the middle of what comes next.
+    pub(crate) fn split_after(&self, queries: u32) {
+        self.table().split_after = Some(queries);
     }
 
     pub(crate) fn clock_ahead(&self, seconds: i64) {
@@ -196,6 +217,9 @@ async fn answer(
     let (head, body) = request.into_parts();
     let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
     let path = head.uri.path().to_owned();
+    if let Some(text) = head.headers.get("authorization").and_then(|value| value.to_str().ok()) {
+        text.clone_into(&mut table.lock().expect("not poisoned").authorization);
+    }
     if let Some(refused) = clock_refusal(&head.headers, &table) {
         return Ok(refused);
     }
@@ -203,11 +227,11 @@ async fn answer(
         return Ok(account(&places, &table));
     }
     if path.ends_with("/pkranges") {
-        return Ok(ranges(&head.headers));
+        return Ok(ranges(&head.headers, &table));
     }
     if path.ends_with("/colls/items") {
         let key = json!({ "paths": ["/pk"], "kind": "Hash", "version": 2 });
-        return Ok(status(200, 0, json!({ "id": "items", "_rid": "AAAAAIAAAAA=", "partitionKey": key })));
+        return Ok(status(200, 0, &json!({ "id": "items", "_rid": "AAAAAIAAAAA=", "partitionKey": key })));
     }
     let name = places[region].0.clone();
     let mood = {
@@ -221,10 +245,15 @@ async fn answer(
         }
         mood
     };
+    let is_query = head.headers.contains_key("x-ms-documentdb-isquery")
+        || head.headers.contains_key("x-ms-cosmos-is-query-plan-request");
+    if is_query && mood == Mood::Well {
+        return Ok(query(&head.headers, &body, &table));
+    }
     match mood {
         Mood::Well => Ok(item(&head.method, &path, &body, region, &table)),
         Mood::Status(code, sub) | Mood::Times(code, sub, _) => {
-            Ok(status(code, sub, json!({ "message": "mood" })))
+            Ok(status(code, sub, &json!({ "message": "mood" })))
         }
         Mood::Slow(delay) => {
             tokio::time::sleep(delay).await;
@@ -247,7 +276,7 @@ fn clock_refusal(headers: &http::HeaderMap, table: &Mutex<Table>) -> Option<Answ
     if ours.abs_diff(theirs) < 900 {
         return None;
     }
-    let mut refused = status(403, 0, json!({ "message": "the date is too far off" }));
+    let mut refused = status(403, 0, &json!({ "message": "the date is too far off" }));
     let date = cosmos_wire::date::format(SystemTime::UNIX_EPOCH + Duration::from_secs(ours));
     refused.headers_mut().insert("date", date.parse().expect("a header"));
     Some(refused)
@@ -263,7 +292,7 @@ fn account(places: &[(String, SocketAddr)], table: &Mutex<Table>) -> Answer {
     status(
         200,
         0,
-        json!({
+        &json!({
             "id": "world", "writableLocations": writable, "readableLocations": readable,
             "enableMultipleWriteLocations": table.is_multi_write,
             "userConsistencyPolicy": { "defaultConsistencyLevel": "Session" },
@@ -271,13 +300,96 @@ fn account(places: &[(String, SocketAddr)], table: &Mutex<Table>) -> Answer {
     )
 }
 
-fn ranges(headers: &http::HeaderMap) -> Answer {
+fn ranges(headers: &http::HeaderMap, table: &Mutex<Table>) -> Answer {
     if headers.contains_key("if-none-match") {
-        return status(304, 0, Value::Null);
+        return status(304, 0, &Value::Null);
     }
-    let range = json!({ "id": "0", "minInclusive": "", "maxExclusive": "FF", "parents": [] });
-    let mut answer = status(200, 0, json!({ "PartitionKeyRanges": [range], "_count": 1 }));
+    let table = table.lock().expect("not poisoned");
+    let mut min = String::new();
+    let mut ranges = Vec::new();
+    for (max, id, parent) in &table.ranges {
+        let parents: Vec<String> = parent.iter().map(ToString::to_string).collect();
+        ranges.push(
+            json!({ "id": id.to_string(), "minInclusive": min, "maxExclusive": max, "parents": parents }),
+        );
+        min.clone_from(max);
+    }
+    let mut answer = status(200, 0, &json!({ "PartitionKeyRanges": ranges, "_count": ranges.len() }));
     answer.headers_mut().insert("etag", "\"1\"".parse().expect("a header"));
+    answer
+}
+
+fn split(table: &mut Table) {
+    let byte = |hex: &str| if hex.is_empty() { 0 } else { u32::from_str_radix(hex, 16).expect("two digits") };
+    let mut next = table.ranges.iter().map(|(_, id, _)| *id).max().unwrap_or(0) + 1;
+    let mut min = String::new();
+    let mut halves = Vec::new();
+    for (max, id, _) in std::mem::take(&mut table.ranges) {
+        // Hashes stay below 40 in their first byte.
+        let middle = format!("{:02X}", (byte(&min) + byte(&max).min(0x40)) / 2);
+        halves.push((middle, next, Some(id)));
+        halves.push((max.clone(), next + 1, Some(id)));
+        next += 2;
+        min = max;
+    }
+    table.ranges = halves;
+}
+
+/// Plans and pages of `SELECT * FROM c`, plain or sorted by `n`: enough to split under them.
+fn query(headers: &http::HeaderMap, body: &[u8], table: &Mutex<Table>) -> Answer {
+    let mut table = table.lock().expect("not poisoned");
+    let body: Value = serde_json::from_slice(body).unwrap_or_default();
+    let text = body["query"].as_str().unwrap_or_default();
+    let is_sorted = text.contains("ORDER BY");
+    if headers.contains_key("x-ms-cosmos-is-query-plan-request") {
+        let info = if is_sorted {
+            json!({ "orderBy": ["Ascending"], "orderByExpressions": ["c.n"], "rewrittenQuery": text })
+        } else {
+            json!({ "rewrittenQuery": "" })
+        };
+        return status(200, 0, &json!({ "queryInfo": info, "queryRanges": [{ "min": "", "max": "FF" }] }));
+    }
+    if let Some(left) = table.split_after {
+        table.split_after = left.checked_sub(1);
+        if left == 0 {
+            split(&mut table);
+        }
+    }
+    let id = headers
+        .get("x-ms-documentdb-partitionkeyrangeid")
+        .and_then(|id| id.to_str().ok())
+        .unwrap_or_default();
+    let Some(at) = table.ranges.iter().position(|(_, known, _)| known.to_string() == id) else {
+        return status(410, 1002, &json!({ "message": "the range is gone" }));
+    };
+    let low = if at == 0 { String::new() } else { table.ranges[at - 1].0.clone() };
+    let definition = cosmos_wire::partition_key::Definition::hash("/pk").expect("a path");
+    let range =
+        cosmos_wire::epk::EpkRange::new(low.parse().expect("hex"), table.ranges[at].0.parse().expect("hex"));
+    let mut rows: Vec<&Value> = table
+        .items
+        .values()
+        .filter(|item| range.contains(&cosmos_wire::epk::Epk::of(&definition.extract(item), &definition)))
+        .collect();
+    rows.sort_by_key(|item| item["n"].as_u64());
+    // The place is the last row given, as the service's own is, so that it means something to a half of the range.
+    let after = headers.get("x-ms-continuation").and_then(|token| token.to_str().ok()?.parse::<u64>().ok());
+    rows.retain(|item| after.is_none_or(|after| item["n"].as_u64() > Some(after)));
+    let page: Vec<Value> = rows
+        .iter()
+        .take(3)
+        .map(|item| {
+            let rid =
+                cosmos_wire::rid::Rid::database(1).container(1).document(item["n"].as_u64().unwrap_or(0) + 1);
+            let sorted =
+                json!({ "_rid": rid.to_string(), "orderByItems": [{ "item": item["n"] }], "payload": item });
+            if is_sorted { sorted } else { (*item).clone() }
+        })
+        .collect();
+    let mut answer = status(200, 0, &json!({ "Documents": page }));
+    if rows.len() > 3 {
+        answer.headers_mut().insert("x-ms-continuation", rows[2]["n"].to_string().parse().expect("a header"));
+    }
     answer
 }
 
@@ -286,22 +398,22 @@ fn item(method: &Method, path: &str, body: &[u8], region: usize, table: &Mutex<T
     if *method == Method::GET {
         let id = path.rsplit('/').next().unwrap_or_default();
         return match table.items.get(id) {
-            Some(item) => done(200, item.clone(), table.lsn),
-            None => done(404, json!({ "message": "missing" }), table.lsn),
+            Some(item) => done(200, item, table.lsn),
+            None => done(404, &json!({ "message": "missing" }), table.lsn),
         };
     }
     if !table.is_multi_write && table.write_region != region {
-        return status(403, 3, json!({ "message": "not the write region" }));
+        return status(403, 3, &json!({ "message": "not the write region" }));
     }
     let item: Value = serde_json::from_slice(body).unwrap_or_default();
     let id = item["id"].as_str().unwrap_or_default().to_owned();
     table.lsn += 1;
     *table.applied.entry(id.clone()).or_default() += 1;
     table.items.insert(id, item.clone());
-    done(201, item, table.lsn)
+    done(201, &item, table.lsn)
 }
 
-fn done(code: u16, body: Value, lsn: u64) -> Answer {
+fn done(code: u16, body: &Value, lsn: u64) -> Answer {
     let mut answer = status(code, 0, body);
     answer.headers_mut().insert("x-ms-session-token", format!("0:-1#{lsn}").parse().expect("a header"));
     answer.headers_mut().insert("x-ms-request-charge", "1".parse().expect("a header"));
@@ -309,7 +421,7 @@ fn done(code: u16, body: Value, lsn: u64) -> Answer {
     answer
 }
 
-fn status(code: u16, sub: u32, body: Value) -> Answer {
+fn status(code: u16, sub: u32, body: &Value) -> Answer {
     let bytes = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
     let mut response = Response::builder().status(code);
     if sub != 0 {

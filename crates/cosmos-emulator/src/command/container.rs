@@ -12,21 +12,35 @@ use crate::http::route::Target;
 use crate::http::{Account, Call};
 
 pub(crate) fn create(account: &Account, call: &Call) -> Result<Reply, Failure> {
-    let throughput = throughput(&call.asked())?;
+    let asked = call.asked();
+    let throughput = throughput(&asked)?;
     let body = decoded(&call.body)?;
+    if asked.text(header::VERSION) == Some(cosmos_wire::API_VERSION_2018) && is_hierarchical(&body) {
+        return Err(Failure::bad_request(
+            "The 'kind' value 'MultiHash' specified in the partition key definition is invalid for x-ms-version \
+             2018-12-31; use 2020-07-15 or later.",
+        ));
+    }
     Ok(with_limits(account.engine.create_container(database::name(call)?, &body, throughput)?))
+}
+
+fn is_hierarchical(body: &[u8]) -> bool {
+    serde_json::from_slice::<Value>(body).is_ok_and(|body| body["partitionKey"]["kind"] == "MultiHash")
 }
 
 pub(crate) fn read(account: &Account, call: &Call) -> Result<Reply, Failure> {
     let path = container_path(call)?;
     let mut answer = account.engine.read_container(&path.database, &path.container)?;
     let asked = call.asked();
-    if asked.text(header::POPULATE_PARTITION_KEY_RANGE_STATISTICS).is_some_and(header::is_true) {
+    let wanted = |name| asked.text(name).is_some_and(header::is_true);
+    if wanted(header::POPULATE_PARTITION_STATISTICS)
+        || wanted(header::POPULATE_PARTITION_KEY_RANGE_STATISTICS)
+    {
         let container = account.engine.container(&path.database, &path.container)?;
         answer.body["statistics"] = statistics(account, &container)?;
     }
     let mut reply = with_limits(answer);
-    if asked.text(header::POPULATE_QUOTA_INFO).is_some_and(header::is_true) {
+    if wanted(header::POPULATE_QUOTA_INFO) {
         const USAGE: HeaderName = HeaderName::from_static(header::RESOURCE_USAGE);
         const QUOTA: HeaderName = HeaderName::from_static(header::RESOURCE_QUOTA);
         reply.extra.push((QUOTA, HeaderValue::from_static("storedProcedures=100;triggers=25;functions=25;")));

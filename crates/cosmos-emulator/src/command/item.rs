@@ -33,7 +33,7 @@ pub(crate) fn run(account: &Account, call: &Call) -> Result<Reply, Failure> {
         charge: reply.charge,
         etag: reply.etag,
         ticket: reply.ticket,
-        documents_visited: 1,
+        documents_visited: u64::from(call.operation != Operation::CreateItem),
         ..Reply::standing(&container, &reply.standing, reply.item_lsn)
     })
 }

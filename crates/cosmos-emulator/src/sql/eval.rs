@@ -25,6 +25,7 @@ pub(crate) struct Context {
     pub(crate) now: SystemTime,
     /// Tuples that inner loops may still build.
     work: Cell<u64>,
+    rows: Cell<u64>,
     random: Cell<u64>,
     patterns: RefCell<Vec<(String, Option<Regex>)>>,
 }
@@ -42,6 +43,7 @@ impl Context {
         Self {
             now,
             work: Cell::new(WORK_PER_PAGE),
+            rows: Cell::new(0),
             random: Cell::new(0x9E37_79B9_7F4A_7C15 ^ (u64::from(nanos) << 20)),
             patterns: RefCell::default(),
         }
@@ -58,9 +60,20 @@ impl Context {
         Ok(())
     }
 
-    /// Grants the work of one more document.
-    pub(crate) fn grant_row(&self) {
+    /// Goes on to the next document, and grants the work of it.
+    pub(crate) fn begin_row(&self) {
+        self.rows.set(self.rows.get() + 1);
         self.work.set(self.work.get().saturating_add(WORK_PER_ROW));
+    }
+
+    /// Numbers the current document otherwise than by the order in which they come.
+    pub(crate) fn number_row(&self, number: u64) {
+        self.rows.set(number);
+    }
+
+    /// The number of the current document.
+    pub(crate) fn row(&self) -> u64 {
+        self.rows.get()
     }
 
     /// A number in [0, 1).

@@ -1,7 +1,7 @@
 //! A small HTTP/1.1 client that signs, for tests that want to see every byte.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::time::{Duration, SystemTime};
 

@@ -155,10 +155,35 @@ fn a_container_counts_its_items_when_asked() {
     client.create(&json!({"id": "a", "pk": "x"})).expect(201);
     let answer = client
         .get("/dbs/d/colls/c")
-        .header("x-ms-documentdb-populatepartitionkeyrangestatistics", "True")
+        .header("x-ms-documentdb-populatepartitionstatistics", "True")
         .header("x-ms-documentdb-populatequotainfo", "True")
         .send()
         .expect(200);
     assert_eq!(answer.json()["statistics"][0]["documentCount"], 1);
     assert!(!answer.header("x-ms-resource-usage").is_empty());
+}
+
+#[test]
+fn hierarchical_keys_need_a_version_that_knows_them() {
+    let emulator = emulator();
+    let mut client = Client::new(&emulator);
+    client.post("/dbs", &json!({"id": "d"})).send().expect(201);
+    let container =
+        json!({"id": "h", "partitionKey": {"paths": ["/a", "/b"], "kind": "MultiHash", "version": 2}});
+    let old = client.post("/dbs/d/colls", &container).header("x-ms-version", "2018-12-31").send();
+    assert_eq!(old.status, 400);
+    assert!(old.message().contains("'MultiHash'"), "{}", old.message());
+    client.post("/dbs/d/colls", &container).send().expect(201);
+    let item = json!({"id": "i", "a": "x", "b": 1});
+    client
+        .post("/dbs/d/colls/h/docs", &item)
+        .header("x-ms-documentdb-partitionkey", r#"["x",1]"#)
+        .send()
+        .expect(201);
+    let prefix = client
+        .get("/dbs/d/colls/h/docs")
+        .header("x-ms-documentdb-partitionkey", r#"["x"]"#)
+        .send()
+        .expect(200);
+    assert_eq!(prefix.json()["_count"], 1);
 }

@@ -4,7 +4,7 @@ use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
 
 use bytes::Bytes;
-use cosmos_emulator::{Config, Emulator};
+use cosmos_emulator::{Config, Emulator, FaultRule, Verdict};
 use http_body_util::{BodyExt, Full};
 use serde_json::json;
 
@@ -184,6 +184,27 @@ async fn shutdown_frees_the_port() {
     emulator.shutdown().await;
     let again = Emulator::start(Config { port, ..Config::default() }).unwrap();
     Client::new(&again).get("/dbs").send().expect(200);
+}
+
+#[test]
+fn a_request_in_flight_is_answered_before_the_server_stops() {
+    let emulator = emulator();
+    let mut client = Client::new(&emulator);
+    let guard = emulator.faults().add(FaultRule::new(Verdict::Hang).times(1));
+    let stream = client.get("/dbs").send_only();
+    while guard.struck() == 0 {
+        std::thread::yield_now();
+    }
+    let address = emulator.endpoint().trim_start_matches("http://").trim_end_matches('/').to_owned();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let stopping = std::thread::spawn(move || runtime.block_on(emulator.shutdown()));
+    // Once new clients are refused the server is stopping, and still holds our request.
+    while TcpStream::connect(&address).is_ok() {
+        std::thread::yield_now();
+    }
+    drop(guard);
+    assert_eq!(read_answer(&mut BufReader::new(stream)).unwrap().status, 200);
+    stopping.join().unwrap();
 }
 
 #[test]

@@ -89,9 +89,6 @@ pub(crate) struct Outline {
     pub(crate) status: Option<String>,
     #[serde(default)]
     pub(crate) completed_at: Option<u64>,
-    /// Missing in documents of the public crate, which hold one event each.
-    #[serde(default)]
-    pub(crate) event_count: Option<u64>,
 }
 
 /// Outlines of all executions that have a record or history.

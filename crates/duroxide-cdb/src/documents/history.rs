@@ -35,11 +35,6 @@ pub(crate) struct HistoryDocument {
 }
 
 impl HistoryDocument {
-    /// How many events the document holds.
-    pub(crate) fn len(&self) -> u64 {
-        if self.event_data.is_some() { 1 } else { self.event_count }
-    }
-
     /// The texts of the events that are in the document itself.
     pub(crate) fn into_texts(self) -> Vec<String> {
         match self.event_data {
@@ -122,7 +117,7 @@ mod tests {
         let shape: Vec<(u64, usize, bool)> =
             packed.iter().map(|doc| (doc.event_id, doc.events.len(), doc.chunks.is_some())).collect();
         assert_eq!(shape, [(1, 3, false), (4, 1, false), (5, 0, true), (6, 1, false)]);
-        assert_eq!(packed.iter().map(HistoryDocument::len).sum::<u64>(), 6);
+        assert_eq!(packed.iter().map(|document| document.event_count).sum::<u64>(), 6);
         assert_eq!(packed[0].id, "a:history:1:1");
         assert_eq!(chunks.parts().concat().len(), 2_000_000);
     }
@@ -132,7 +127,7 @@ mod tests {
         let text = r#"{"id":"a:history:1:3","instanceId":"a","type":"history","executionId":1,"eventId":3,
             "eventData":"{\"x\":1}"}"#;
         let document: HistoryDocument = serde_json::from_str(text).unwrap();
-        assert_eq!((document.len(), document.event_id), (1, 3));
+        assert_eq!(document.event_id, 3);
         assert_eq!(document.into_texts(), [r#"{"x":1}"#]);
     }
 }

@@ -31,6 +31,7 @@ pub(crate) async fn ack(core: &Arc<Core>, token: &str, turn: Turn) -> Result<(),
         Err(error) => {
             if state.head.document.lock_token.as_deref() != Some(secret.as_str()) {
                 core.turn_leases.remove(&secret);
+                core.turns.released(&instance, &[]);
             }
             return Err(error);
         }
@@ -82,6 +83,7 @@ async fn commit_turn(
             // The head tells whether the commit happened, is still possible, or never will be.
             let head = core.head(call, &instance).await.map_err(surface)?;
             let Some(head) = head else {
+                state.head.document.clear_lock();
                 return Err(invalid_token(OPERATION, "the instance was deleted"));
             };
             if head.document.commit.as_deref() == Some(commit) {

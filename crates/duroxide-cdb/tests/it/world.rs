@@ -6,7 +6,8 @@ use std::sync::{Arc, LazyLock, Mutex};
 use cosmos_driver::{Credential, Driver, ItemOptions, QueryOptions, Scope};
 use cosmos_emulator::{Config, Emulator};
 use duroxide::provider_validation::ProviderFactory;
-use duroxide::providers::{Provider, WorkItem};
+use duroxide::providers::{ExecutionMetadata, Provider, WorkItem};
+use duroxide::{Event, EventKind};
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
 use serde_json::Value;
 
@@ -118,5 +119,46 @@ pub(crate) fn start(instance: &str, orchestration: &str, input: &str) -> WorkIte
         parent_id: None,
         parent_execution_id: None,
         execution_id: 1,
+    }
+}
+
+/// A work item of an instance's first execution.
+pub(crate) fn activity(instance: &str, id: u64) -> WorkItem {
+    WorkItem::ActivityExecute {
+        instance: instance.to_owned(),
+        execution_id: 1,
+        id,
+        name: "Echo".to_owned(),
+        input: String::new(),
+        session_id: None,
+        tag: None,
+    }
+}
+
+/// An event of an instance's first execution; the first one starts it.
+pub(crate) fn event(instance: &str, id: u64) -> Event {
+    let kind = if id == 1 {
+        EventKind::OrchestrationStarted {
+            name: "Hello".to_owned(),
+            version: "1.0.0".to_owned(),
+            input: String::new(),
+            parent_instance: None,
+            parent_id: None,
+            parent_execution_id: None,
+            carry_forward_events: None,
+            initial_custom_status: None,
+        }
+    } else {
+        EventKind::TimerCreated { fire_at_ms: id }
+    };
+    Event::with_event_id(id, instance, 1, None, kind)
+}
+
+/// What the runtime says about a running instance.
+pub(crate) fn named() -> ExecutionMetadata {
+    ExecutionMetadata {
+        orchestration_name: Some("Hello".to_owned()),
+        orchestration_version: Some("1.0.0".to_owned()),
+        ..ExecutionMetadata::default()
     }
 }

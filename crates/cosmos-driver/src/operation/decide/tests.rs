@@ -215,7 +215,7 @@ async fn a_session_retry_goes_to_the_write_region() {
         panic!("retried")
     };
     assert!(!state.at_write_region);
-    assert_eq!(state.tried, [east.clone()]);
+    assert_eq!(state.tried, std::slice::from_ref(&east));
     let spent = RetryState { sessions: rules.session_max, ..RetryState::default() };
     assert_eq!(summary(&decide(event, &spent, &view(&east, true, 2), &rules).0), Want::Fail);
 }

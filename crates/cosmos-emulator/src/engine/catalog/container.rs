@@ -35,6 +35,14 @@ impl Engine {
         if owner.names.contains_key(&body.name) {
             return Err(taken());
         }
+        let sharing = owner.containers.values().filter(|container| container.shape().offer.is_none()).count();
+        if owner.offer.is_some() && throughput.is_none() && sharing >= SHARING_MAX {
+            return Err(Failure::new(
+                403,
+                format!("The database shares its throughput among at most {SHARING_MAX} containers; give this one its own."),
+            )
+            .with_sub_status(1019));
+        }
         let mut numbers = control.clone();
         numbers.container += 1;
         let now = self.clock().now_seconds();
@@ -265,6 +273,9 @@ fn complete(mut fields: Map<String, Value>, rid: &str, link: &str, etag: &str, n
     }
     Value::Object(fields)
 }
+
+/// Containers that can share the throughput of their database.
+const SHARING_MAX: usize = 25;
 
 fn check_unchanged(container: &Container, old: &Shape, new: &ContainerBody) -> Result<(), Failure> {
     if new.name != container.name() {

@@ -9,7 +9,7 @@ use super::offer::{self, Offer};
 use super::{Catalog, body, not_found, record};
 use crate::Failure;
 use crate::engine::container::Container;
-use crate::engine::request::{OfferMigration, ResourceFeed, ResourceReply};
+use crate::engine::request::{OfferMigration, ResourceFeed, ResourceReply, Throughput};
 use crate::engine::{Engine, key, quota};
 use crate::storage::{Batch, Change};
 
@@ -26,6 +26,15 @@ impl Engine {
     pub fn offers(&self) -> Result<ResourceFeed, Failure> {
         let resources = all(&self.catalog()).into_iter().map(|(offer, _)| offer.document()).collect();
         Ok(ResourceFeed { rid: String::new(), resources, charge: quota::METADATA })
+    }
+
+    /// What a container may consume: its own throughput, or its share of the database's.
+    pub fn throughput(&self, container: &Container) -> Option<Throughput> {
+        let own = container.shape().offer.as_ref().map(|offer| offer.throughput);
+        own.or_else(|| {
+            let catalog = self.catalog();
+            catalog.databases.get(&container.database)?.offer.as_ref().map(|offer| offer.throughput)
+        })
     }
 
     /// Reads an offer by its id.

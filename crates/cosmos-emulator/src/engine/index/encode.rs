@@ -8,7 +8,7 @@
 use serde_json::{Number, Value};
 
 /// Longer strings are cut in keys.
-pub(crate) const STRING_BYTES_MAX: usize = 1_024;
+pub(crate) const STRING_BYTES_MAX: usize = 256;
 
 pub(crate) const UNDEFINED: u8 = 0x10;
 const NULL: u8 = 0x20;

@@ -204,4 +204,17 @@ fn containers_of_a_database_with_throughput_share_it() {
     let body = json!({"id": "x", "partitionKey": {"paths": ["/pk"], "kind": "Hash"}}).to_string();
     world.engine.create_container("shared", body.as_bytes(), None).expect("created");
     assert_eq!(world.engine.offers().expect("listed").resources.len(), 2);
+    let container = world.engine.container("shared", "x").expect("there");
+    assert_eq!(world.engine.throughput(&container), Some(Throughput::Manual(1_000)));
+    assert_eq!(world.engine.throughput(&world.container()), Some(Throughput::Manual(400)));
+    let create = |i: usize, own: Option<Throughput>| {
+        let body =
+            json!({"id": format!("x{i}"), "partitionKey": {"paths": ["/pk"], "kind": "Hash"}}).to_string();
+        status(world.engine.create_container("shared", body.as_bytes(), own))
+    };
+    for i in 1..25 {
+        assert_eq!(create(i, None), (0, 0));
+    }
+    assert_eq!(create(25, None), (403, 1019));
+    assert_eq!(create(25, Some(Throughput::Manual(400))), (0, 0));
 }

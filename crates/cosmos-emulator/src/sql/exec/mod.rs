@@ -32,6 +32,7 @@ use super::access::{access_of, order_of};
 use super::ast::{Collection, Expr, InputMode, Kind, Query, Select};
 use super::bind::{Parameters, ROOT, bind};
 use super::eval::{Context, Env, Scope, is_true};
+use super::function::document_number;
 use super::lexer::Span;
 use super::list::List;
 use super::source::{Access, Position, Rows, Source};
@@ -199,7 +200,7 @@ impl Run<'_> {
                 return Ok(Some(progress.place(after, progress.done)));
             }
             self.page.visited += 1;
-            self.context.grant_row();
+            self.context.begin_row();
             if let Some(tuples) = self.stream_row(row.document, &mut progress)? {
                 return Ok(Some(progress.place(after, tuples)));
             }
@@ -382,7 +383,10 @@ fn visit_matches(
     document: &Value,
     visit: &mut Visit<'_>,
 ) -> Result<ControlFlow<()>, Failure> {
-    context.grant_row();
+    context.begin_row();
+    if let (false, Some(number)) = (query.order_by.is_empty(), document_number(document)) {
+        context.number_row(number);
+    }
     let root = Scope { parent: None, name: ROOT, value: document };
     each_tuple(&query.from, Env::new(context).within(&root), &mut |env| {
         if passes(query, env)? { visit(env) } else { Ok(ControlFlow::Continue(())) }

@@ -13,25 +13,27 @@ use super::super::value::compare;
 use super::project::project;
 use crate::Failure;
 
-/// Rows in the order of the query; equal keys keep the order in which they came.
+/// Rows in the order of the query. Documents with equal keys come in the order of their creation, or in the reverse
+/// of it where the first key descends, as an index read backwards brings them; tuples of one document keep theirs.
 pub(crate) struct Sorter<'q> {
     query: &'q Query,
     /// The largest on top, so that it falls out first.
     heap: BinaryHeap<Entry>,
     rows_max: usize,
-    seen: u64,
+    tuples: u64,
 }
 
 struct Entry {
     keys: Vec<(Option<Value>, Direction)>,
-    sequence: u64,
+    /// The number of the document, and of the tuple among all.
+    sequence: (u64, u64),
     row: Value,
 }
 
 impl<'q> Sorter<'q> {
     /// Keeps the first `rows_max` rows.
     pub(crate) fn new(query: &'q Query, rows_max: usize) -> Self {
-        Self { query, heap: BinaryHeap::new(), rows_max, seen: 0 }
+        Self { query, heap: BinaryHeap::new(), rows_max, tuples: 0 }
     }
 
     /// Takes what is bound as one row, if it yields one and is among the first so far.
@@ -39,15 +41,15 @@ impl<'q> Sorter<'q> {
         if self.rows_max == 0 {
             return Ok(());
         }
+        self.tuples += 1;
         let keys = keys_of(&self.query.order_by, env)?;
-        self.seen += 1;
-        if self.heap.len() >= self.rows_max
-            && self.heap.peek().is_some_and(|last| compare_keys(&keys, &last.keys) != Ordering::Less)
-        {
+        let mut entry = Entry { keys, sequence: (env.context.row(), self.tuples), row: Value::Null };
+        if self.heap.len() >= self.rows_max && self.heap.peek().is_some_and(|last| entry > *last) {
             return Ok(());
         }
         if let Some(row) = project(self.query, env)? {
-            self.heap.push(Entry { keys, sequence: self.seen, row });
+            entry.row = row;
+            self.heap.push(entry);
             if self.heap.len() > self.rows_max {
                 self.heap.pop();
             }
@@ -84,7 +86,12 @@ fn compare_keys(left: &[(Option<Value>, Direction)], right: &[(Option<Value>, Di
 
 impl Ord for Entry {
     fn cmp(&self, other: &Self) -> Ordering {
-        compare_keys(&self.keys, &other.keys).then(self.sequence.cmp(&other.sequence))
+        let ((row, tuple), (other_row, other_tuple)) = (self.sequence, other.sequence);
+        let rows = match self.keys.first() {
+            Some((_, Direction::Descending)) => other_row.cmp(&row),
+            Some((_, Direction::Ascending)) | None => row.cmp(&other_row),
+        };
+        compare_keys(&self.keys, &other.keys).then(rows).then(tuple.cmp(&other_tuple))
     }
 }
 

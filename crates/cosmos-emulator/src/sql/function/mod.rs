@@ -15,6 +15,8 @@ use std::fmt::{self, Debug, Formatter};
 
 use serde_json::Value;
 
+pub(crate) use self::object::document_number;
+
 use super::eval::{Computed, Context};
 use super::value;
 use crate::Failure;

@@ -22,10 +22,13 @@ fn object_to_array(arguments: &Arguments<'_>) -> Option<Value> {
     Some(entries.collect())
 }
 
-/// The number of a document in its partition: the last eight bytes of its `_rid`.
 fn document_id(arguments: &Arguments<'_>) -> Option<Value> {
-    let rid = arguments.value(0)?.get("_rid")?.as_str()?.replace('-', "/");
+    document_number(arguments.value(0)?).map(Value::from)
+}
+
+/// The number of a document in its partition, in order of creation: the last eight bytes of its `_rid`.
+pub(crate) fn document_number(document: &Value) -> Option<u64> {
+    let rid = document.get("_rid")?.as_str()?.replace('-', "/");
     let bytes = base64::engine::general_purpose::STANDARD.decode(rid).ok()?;
-    let number = u64::from_le_bytes(bytes.get(8..16)?.try_into().ok()?);
-    Some(number.into())
+    Some(u64::from_le_bytes(bytes.get(8..16)?.try_into().ok()?))
 }

@@ -35,6 +35,9 @@ impl Source for Indexed {
     fn open<'a>(&'a self, access: &Access, resume: Option<&Position>) -> Result<Box<dyn Rows + 'a>, Failure> {
         let covers = |document: &Value| access.predicates.iter().all(|predicate| holds(predicate, document));
         let mut found: Vec<&Value> = self.documents.iter().filter(|document| covers(document)).collect();
+        if matches!(access.order.first(), Some((_, Direction::Descending))) {
+            found.reverse();
+        }
         found.sort_by(|left, right| by_order(&access.order, left, right));
         let rows = found.into_iter().enumerate().map(|(at, document)| Row {
             document: document.clone(),

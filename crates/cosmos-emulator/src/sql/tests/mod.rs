@@ -1,5 +1,6 @@
 //! The language as a whole: by golden scripts, by pages, by hostile input.
 
+mod engine;
 mod hostile;
 mod index;
 mod page;

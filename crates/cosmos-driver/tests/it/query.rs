@@ -1,0 +1,345 @@
+//! Queries over many ranges give what one list would.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use cosmos_driver::{
+    CallOptions, ChangeFeedStart, Container, ErrorKind, ItemOptions, Page, PartitionKey, Query, QueryOptions,
+    Scope,
+};
+use cosmos_emulator::{Config, FaultRule, Operation, Verdict};
+use serde_json::{Value, json};
+
+use crate::account::Account;
+
+const ITEMS: usize = 120;
+
+/// `n` is unique, `k` has seven values, some items lack `s`, and `m` is of mixed types.
+fn item(n: usize) -> Value {
+    let mixed = match n % 6 {
+        0 => json!(null),
+        1 => json!(n % 2 == 1),
+        2 => json!(n),
+        3 => json!(format!("s{n:03}")),
+        4 => json!([n]),
+        _ => json!({ "x": n }),
+    };
+    let mut item =
+        json!({ "id": format!("i{n:03}"), "pk": format!("p{}", n % 23), "n": n, "k": n % 7, "m": mixed });
+    if n.is_multiple_of(3) {
+        item["s"] = json!(format!("x{}", n % 5));
+    }
+    item
+}
+
+async fn filled(partitions: u32) -> Account {
+    let account = Account::with(Config::default().with_partitions(partitions), |builder| builder).await;
+    for n in 0..ITEMS {
+        let item = item(n);
+        let key = item["pk"].as_str().expect("a key").to_owned();
+        account.container.create_item(key, &item, ItemOptions::default()).await.expect("created");
+    }
+    account
+}
+
+async fn all(container: &Container, query: impl Into<Query>, options: QueryOptions) -> Vec<Value> {
+    let query = query.into();
+    let text = query.text().to_owned();
+    container
+        .query(query, Scope::Container, options)
+        .collect()
+        .await
+        .unwrap_or_else(|e| panic!("{text}: {e:?}"))
+}
+
+fn ns(rows: &[Value]) -> Vec<usize> {
+    rows.iter().map(|row| usize::try_from(row["n"].as_u64().expect("a number")).expect("small")).collect()
+}
+
+#[tokio::test]
+async fn rows_of_all_ranges_arrive_once() {
+    let account = filled(16).await;
+    assert_eq!(account.container.ranges(CallOptions::default()).await.expect("ranges").len(), 16);
+    for size in [None, Some(1), Some(7), Some(1000)] {
+        let mut options = QueryOptions::default();
+        options.page_size = size;
+        let mut seen = ns(&all(&account.container, "SELECT c.n FROM c", options).await);
+        seen.sort_unstable();
+        assert_eq!(seen, (0..ITEMS).collect::<Vec<_>>(), "pages of {size:?}");
+    }
+}
+
+#[tokio::test]
+async fn order_is_kept_across_ranges() {
+    let account = filled(16).await;
+    let items = &account.container;
+    for size in [3, 50, 1000] {
+        let options = QueryOptions::default().with_page_size(size);
+        let up = all(items, "SELECT * FROM c ORDER BY c.n", options.clone()).await;
+        assert_eq!(ns(&up), (0..ITEMS).collect::<Vec<_>>());
+        let down = all(
+            items,
+            Query::new("SELECT c.n FROM c WHERE c.n < @most ORDER BY c.n DESC").with("@most", 50),
+            options.clone(),
+        )
+        .await;
+        assert_eq!(ns(&down), (0..50).rev().collect::<Vec<_>>());
+        let top = all(items, "SELECT TOP 10 c.n FROM c ORDER BY c.n", options.clone()).await;
+        assert_eq!(ns(&top), (0..10).collect::<Vec<_>>());
+        let window = all(items, "SELECT c.n FROM c ORDER BY c.n OFFSET 20 LIMIT 15", options).await;
+        assert_eq!(ns(&window), (20..35).collect::<Vec<_>>());
+    }
+    let values = all(items, "SELECT VALUE c.n FROM c ORDER BY c.n DESC", QueryOptions::default()).await;
+    assert_eq!(values.len(), ITEMS);
+    assert_eq!(values[0], json!(ITEMS - 1));
+}
+
+#[tokio::test]
+async fn limits_without_order_count_over_all_ranges() {
+    let account = filled(8).await;
+    let items = &account.container;
+    assert_eq!(all(items, "SELECT TOP 13 c.n FROM c", QueryOptions::default()).await.len(), 13);
+    assert_eq!(all(items, "SELECT c.n FROM c OFFSET 100 LIMIT 50", QueryOptions::default()).await.len(), 20);
+}
+
+#[tokio::test]
+async fn aggregates_cover_all_ranges() {
+    let account = filled(16).await;
+    let items = &account.container;
+    let total: usize = (0..ITEMS).sum();
+    let cases = [
+        ("SELECT VALUE COUNT(1) FROM c", json!([ITEMS])),
+        ("SELECT VALUE SUM(c.n) FROM c", json!([total])),
+        ("SELECT VALUE AVG(c.n) FROM c", json!([total as f64 / ITEMS as f64])),
+        ("SELECT VALUE MIN(c.n) FROM c", json!([0])),
+        ("SELECT VALUE MAX(c.s) FROM c", json!(["x4"])),
+        ("SELECT VALUE COUNT(1) FROM c WHERE c.n > 1000", json!([0])),
+        ("SELECT COUNT(1) AS n, MAX(c.n) AS most FROM c", json!([{ "n": ITEMS, "most": ITEMS - 1 }])),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(Value::Array(all(items, text, QueryOptions::default()).await), expected, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn groups_meet_across_ranges() {
+    let account = filled(16).await;
+    let text = "SELECT c.k, COUNT(1) AS n, SUM(c.n) AS total FROM c GROUP BY c.k";
+    let rows = all(&account.container, text, QueryOptions::default()).await;
+    let mut expected: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
+    for n in 0..ITEMS {
+        let group = expected.entry(n % 7).or_default();
+        *group = (group.0 + 1, group.1 + n);
+    }
+    assert_eq!(rows.len(), expected.len());
+    for row in rows {
+        let k = usize::try_from(row["k"].as_u64().expect("a key")).expect("small");
+        assert_eq!((&row["n"], &row["total"]), (&json!(expected[&k].0), &json!(expected[&k].1)), "{row}");
+    }
+}
+
+#[tokio::test]
+async fn distinct_rows_are_distinct_over_all_ranges() {
+    let account = filled(16).await;
+    let items = &account.container;
+    let mut keys = all(items, "SELECT DISTINCT VALUE c.k FROM c", QueryOptions::default()).await;
+    keys.sort_by_key(|key| key.as_u64());
+    assert_eq!(keys, (0..7).map(|k| json!(k)).collect::<Vec<_>>());
+    let ordered = all(
+        items,
+        "SELECT DISTINCT VALUE c.k FROM c ORDER BY c.k",
+        QueryOptions::default().with_page_size(3),
+    )
+    .await;
+    assert_eq!(ordered, (0..7).map(|k| json!(k)).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn any_page_can_be_the_last_one_of_a_process() {
+    let account = filled(8).await;
+    let items = &account.container;
+    for text in [
+        "SELECT c.n FROM c",
+        "SELECT c.n FROM c ORDER BY c.n",
+        "SELECT c.n FROM c ORDER BY c.k DESC",
+        "SELECT c.n FROM c ORDER BY c.m",
+        "SELECT c.n FROM c ORDER BY c.s DESC",
+        "SELECT TOP 30 c.n FROM c ORDER BY c.k",
+        "SELECT c.n FROM c ORDER BY c.n OFFSET 11 LIMIT 40",
+        "SELECT c.n FROM c WHERE c.k = 3 OFFSET 2 LIMIT 9",
+    ] {
+        let options = QueryOptions::default().with_page_size(4);
+        let whole = ns(&all(items, text, options.clone()).await);
+        let mut pieces = Vec::new();
+        let mut continuation: Option<String> = None;
+        loop {
+            let mut options = options.clone();
+            options.continuation = continuation;
+            let mut pager = items.query(text, Scope::Container, options);
+            let Some(page): Option<Page> = pager.next().await.unwrap_or_else(|e| panic!("{text}: {e:?}"))
+            else {
+                break;
+            };
+            pieces.extend(ns(&page.items::<Value>().expect("rows")));
+            continuation = page.continuation().map(str::to_owned);
+            if continuation.is_none() {
+                break;
+            }
+        }
+        assert_eq!(pieces, whole, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_continuation_of_another_query_is_refused() {
+    let account = filled(4).await;
+    let mut pager = account.container.query(
+        "SELECT c.n FROM c",
+        Scope::Container,
+        QueryOptions::default().with_page_size(1),
+    );
+    let page = pager.next().await.expect("a page").expect("rows");
+    let continuation = page.continuation().expect("more").to_owned();
+    let options = QueryOptions::default().with_continuation(continuation);
+    let error = account
+        .container
+        .query("SELECT c.k FROM c", Scope::Container, options)
+        .next()
+        .await
+        .expect_err("refused");
+    assert_eq!(error.kind(), ErrorKind::BadRequest);
+}
+
+#[tokio::test]
+async fn sixteen_ranges_take_about_one_round_trip() {
+    let account = filled(16).await;
+    let text = "SELECT c.n FROM c ORDER BY c.n";
+    all(&account.container, text, QueryOptions::default()).await;
+    let delay = Duration::from_millis(100);
+    let _slow = account
+        .emulator
+        .faults()
+        .add(FaultRule::new(Verdict::Delay { duration: delay }).on(Operation::Query));
+    let begun = Instant::now();
+    assert_eq!(all(&account.container, text, QueryOptions::default()).await.len(), ITEMS);
+    assert!(begun.elapsed() < delay * 8, "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn one_range_is_read_by_its_bounds() {
+    let account = filled(4).await;
+    let mut seen = Vec::new();
+    for range in account.container.ranges(CallOptions::default()).await.expect("ranges") {
+        let text = "SELECT c.n FROM c ORDER BY c.n";
+        let rows: Vec<Value> =
+            account.container.query(text, range, QueryOptions::default()).collect().await.expect("rows");
+        assert!(rows.windows(2).all(|pair| pair[0]["n"].as_u64() < pair[1]["n"].as_u64()));
+        seen.extend(ns(&rows));
+    }
+    seen.sort_unstable();
+    assert_eq!(seen, (0..ITEMS).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_broken_query_says_so() {
+    let account = filled(2).await;
+    let error = account
+        .container
+        .query("SELEKT * FROM c", Scope::Container, QueryOptions::default())
+        .next()
+        .await
+        .expect_err("syntax");
+    assert_eq!((error.kind(), error.status()), (ErrorKind::BadRequest, Some(400)));
+}
+
+#[tokio::test]
+async fn a_dropped_page_is_not_lost() {
+    let account = filled(8).await;
+    let options = QueryOptions::default().with_page_size(5);
+    let mut pager = account.container.query("SELECT c.n FROM c ORDER BY c.n", Scope::Container, options);
+    let mut seen = Vec::new();
+    loop {
+        // Give up on it a few times before waiting for it.
+        for patience in [0, 100, 1000] {
+            let limit = Duration::from_micros(patience);
+            match tokio::time::timeout(limit, pager.next()).await {
+                Ok(Ok(Some(page))) => seen.extend(ns(&page.items::<Value>().expect("rows"))),
+                Ok(Ok(None)) | Err(_) => {}
+                Ok(Err(error)) => panic!("{error:?}"),
+            }
+        }
+        match pager.next().await.expect("a page") {
+            Some(page) => seen.extend(ns(&page.items::<Value>().expect("rows"))),
+            None => break,
+        }
+    }
+    assert_eq!(seen, (0..ITEMS).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn changes_are_followed_from_the_beginning_and_from_a_continuation() {
+    let account = filled(4).await;
+    let items = &account.container;
+    let mut feed = items
+        .change_feed(Scope::Container, ChangeFeedStart::Beginning, CallOptions::default())
+        .with_page_size(9);
+    let mut seen = Vec::new();
+    let continuation = loop {
+        let page = feed.next().await.expect("a page");
+        if page.is_empty() {
+            break page.continuation().to_owned();
+        }
+        seen.extend(ns(&page.items::<Value>().expect("items")));
+    };
+    seen.sort_unstable();
+    assert_eq!(seen, (0..ITEMS).collect::<Vec<_>>());
+    let mut changed = item(5);
+    changed["new"] = json!(true);
+    items.upsert_item("p5", &changed, ItemOptions::default()).await.expect("changed");
+    let start = ChangeFeedStart::Continuation(continuation);
+    let mut feed = items.change_feed(Scope::Container, start, CallOptions::default());
+    let page = feed.next().await.expect("a page");
+    assert_eq!(ns(&page.items::<Value>().expect("items")), [5]);
+    assert!(feed.next().await.expect("a page").is_empty());
+    let key: PartitionKey = "p5".into();
+    let mut feed = items.change_feed(key, ChangeFeedStart::Now, CallOptions::default());
+    assert!(feed.next().await.expect("a page").is_empty());
+    items.upsert_item("p5", &changed, ItemOptions::default()).await.expect("changed");
+    assert_eq!(ns(&feed.next().await.expect("a page").items::<Value>().expect("items")), [5]);
+}
+
+#[tokio::test]
+async fn a_prefix_of_a_hierarchical_key_is_a_scope() {
+    let account = Account::with(Config::default().with_partitions(8), |builder| builder).await;
+    let database = account.container.database();
+    let properties = cosmos_driver::ContainerProperties::new("tree", &["/tenant", "/user"]);
+    database.create_container(&properties, None, CallOptions::default()).await.expect("created");
+    let tree = database.container("tree").expect("a name");
+    for n in 0..60_u64 {
+        let (tenant, user) = (format!("t{}", n % 3), format!("u{n}"));
+        let key: PartitionKey = [tenant.as_str(), user.as_str()].into_iter().map(Into::into).collect();
+        let item = json!({ "id": n.to_string(), "tenant": tenant, "user": user, "n": n });
+        tree.create_item(key, &item, ItemOptions::default()).await.expect("created");
+    }
+    let scope = Scope::PartitionKey("t1".into());
+    let rows: Vec<Value> = tree
+        .query("SELECT c.n FROM c ORDER BY c.n", scope, QueryOptions::default())
+        .collect()
+        .await
+        .expect("rows");
+    assert_eq!(ns(&rows), (0..60).filter(|n| n % 3 == 1).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn many_items_are_read_at_once() {
+    let account = filled(8).await;
+    let wanted: Vec<(PartitionKey, String)> =
+        (0..ITEMS + 10).map(|n| (format!("p{}", n % 23).into(), format!("i{n:03}"))).collect();
+    let found = account.container.read_many(&wanted, &ItemOptions::default()).await.expect("read");
+    for (n, response) in found.iter().enumerate() {
+        match response {
+            Some(response) => assert_eq!(response.json::<Value>().expect("json")["n"], n),
+            None => assert!(n >= ITEMS, "{n} is missing"),
+        }
+    }
+}

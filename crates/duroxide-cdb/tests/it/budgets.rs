@@ -1,0 +1,194 @@
+//! What things cost, asserted at the emulator's ledger.
+
+use std::time::Duration;
+
+use cosmos_emulator::{Config, Emulator, Operation, Totals};
+use duroxide::TagFilter;
+use duroxide::providers::{Provider as _, WorkItem};
+use duroxide::runtime::RuntimeOptions;
+use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
+
+use crate::flows::{Machine, options};
+use crate::world::{activity, event, named, start};
+
+/// An emulator of its own, so that nothing else is counted.
+struct Account {
+    emulator: Emulator,
+}
+
+impl Account {
+    fn new(partitions: u32) -> Self {
+        Self { emulator: Emulator::start(Config::default().with_partitions(partitions)).unwrap() }
+    }
+
+    fn config(&self) -> CosmosDBProviderConfig {
+        CosmosDBProviderConfig::new(self.emulator.endpoint(), self.emulator.key())
+    }
+
+    async fn provider(&self, config: CosmosDBProviderConfig) -> CosmosDBProvider {
+        CosmosDBProvider::new_with_config(config).await.unwrap()
+    }
+
+    /// Requests since the last reset: those of one partition, and searches over ranges.
+    fn requests(&self) -> (u64, u64) {
+        let recent = self.emulator.ledger().snapshot().recent;
+        let searches =
+            recent.iter().filter(|r| r.operation == Operation::Query && r.partition_key.is_none()).count();
+        (recent.len() as u64 - searches as u64, searches as u64)
+    }
+
+    fn totals(&self) -> Totals {
+        self.emulator.ledger().snapshot().totals
+    }
+}
+
+/// Searches for work of other processes so rarely that none falls into the test.
+fn quiet(config: CosmosDBProviderConfig) -> CosmosDBProviderConfig {
+    CosmosDBProviderConfig {
+        poll_interval_min: Duration::from_secs(600),
+        poll_interval_max: Duration::from_secs(600),
+        reconciler_interval: Duration::from_secs(600),
+        ..config
+    }
+}
+
+fn patient() -> RuntimeOptions {
+    RuntimeOptions {
+        dispatcher_long_poll_timeout: Duration::from_secs(30),
+        ..options(Duration::from_secs(30))
+    }
+}
+
+/// Runs one orchestration on a warm machine and returns what it cost, the waiting client not counted.
+async fn cost(name: &str, input: &str) -> u64 {
+    let account = Account::new(1);
+    let provider = account.provider(quiet(account.config())).await;
+    let machine = Machine::start(provider.clone(), patient()).await;
+    machine.run("warm", "Hello", "up").await;
+    account.emulator.ledger().reset();
+    provider.enqueue_for_orchestrator(start("x", name, input), None).await.unwrap();
+    // The end is seen at the emulator, so that nobody has to ask for it.
+    let mut before = 0;
+    loop {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let now = account.totals().requests;
+        if now == before {
+            break;
+        }
+        before = now;
+    }
+    let (requests, searches) = account.requests();
+    assert_eq!(searches, 0, "no search was needed");
+    assert!(matches!(machine.output("x").await.as_str(), output if !output.is_empty()));
+    machine.stop().await;
+    requests
+}
+
+#[tokio::test]
+async fn an_orchestration_with_one_activity_takes_at_most_ten_requests() {
+    let requests = cost("Hello", "Ann").await;
+    assert!(requests <= 10, "{requests} requests");
+}
+
+#[tokio::test]
+async fn a_fan_out_of_n_takes_at_most_eight_and_three_n_requests() {
+    const N: u64 = 30;
+    let account = Account::new(1);
+    let provider = account.provider(quiet(account.config())).await;
+    assert!(provider.fetch_work_item(TEN, Duration::ZERO, None, &TagFilter::Any).await.unwrap().is_none());
+    assert!(provider.fetch_orchestration_item(TEN, Duration::ZERO, None).await.unwrap().is_none());
+    account.emulator.ledger().reset();
+    provider.enqueue_for_orchestrator(start("x", "FanOut", ""), None).await.unwrap();
+    let (_, token, _) = provider.fetch_orchestration_item(TEN, TEN, None).await.unwrap().unwrap();
+    let work = (1..=N).map(|id| activity("x", id)).collect();
+    provider
+        .ack_orchestration_item(&token, 1, vec![event("x", 1)], work, vec![], named(), vec![])
+        .await
+        .unwrap();
+    for _ in 0..N {
+        let (item, token, _) =
+            provider.fetch_work_item(TEN, TEN, None, &TagFilter::Any).await.unwrap().unwrap();
+        let WorkItem::ActivityExecute { id, .. } = item else { panic!("{item:?}") };
+        assert_eq!(provider.read("x").await.unwrap().len(), 1, "as the runtime does for each activity");
+        let done =
+            WorkItem::ActivityCompleted { instance: "x".into(), execution_id: 1, id, result: String::new() };
+        provider.ack_work_item(&token, Some(done)).await.unwrap();
+    }
+    let (item, token, _) = provider.fetch_orchestration_item(TEN, TEN, None).await.unwrap().unwrap();
+    assert_eq!(item.messages.len() as u64, N);
+    provider
+        .ack_orchestration_item(&token, 1, vec![event("x", 2)], vec![], vec![], named(), vec![])
+        .await
+        .unwrap();
+    let (requests, searches) = account.requests();
+    assert_eq!(searches, 0, "no search was needed");
+    assert!(requests <= 8 + 3 * N, "{requests} requests");
+}
+
+#[tokio::test]
+async fn an_idle_runtime_makes_at_most_two_requests_a_second() {
+    let account = Account::new(1);
+    let machine = Machine::start(account.provider(account.config()).await, RuntimeOptions::default()).await;
+    machine.run("warm", "Hello", "up").await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    account.emulator.ledger().reset();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let requests = account.totals().requests;
+    assert!(requests <= 20, "{requests} requests in ten seconds");
+    machine.stop().await;
+}
+
+/// What one fetch by a fresh process costs with `backlog` waiting instances.
+async fn fetch_cost(backlog: usize, partitions: u32) -> (u64, u64, u64) {
+    let account = Account::new(partitions);
+    let writer = account.provider(quiet(account.config())).await;
+    for group in (0..backlog).collect::<Vec<_>>().chunks(64) {
+        let starts =
+            group.iter().map(|n| writer.enqueue_for_orchestrator(start(&format!("i{n}"), "Hello", ""), None));
+        futures::future::try_join_all(starts).await.unwrap();
+    }
+    let reader = account.provider(quiet(account.config())).await;
+    assert!(reader.fetch_work_item(TEN, Duration::ZERO, None, &TagFilter::Any).await.unwrap().is_none());
+    account.emulator.ledger().reset();
+    assert!(reader.fetch_orchestration_item(TEN, Duration::ZERO, None).await.unwrap().is_some());
+    let (requests, searches) = account.requests();
+    (requests, searches, account.totals().documents_visited)
+}
+
+const TEN: Duration = Duration::from_secs(10);
+
+#[tokio::test]
+async fn a_fetch_costs_the_same_with_a_long_backlog() {
+    let (short_requests, short_searches, _) = fetch_cost(100, 1).await;
+    let (long_requests, long_searches, visited) = fetch_cost(3000, 1).await;
+    assert_eq!((short_requests, short_searches), (long_requests, long_searches));
+    assert!(visited <= 3 * 100, "{visited} documents visited");
+}
+
+#[tokio::test]
+async fn a_fetch_asks_each_range_once() {
+    let (one, searches_one, _) = fetch_cost(50, 1).await;
+    let (many, searches_many, _) = fetch_cost(50, 16).await;
+    assert_eq!(one, many);
+    assert_eq!((searches_one, searches_many), (1, 16));
+}
+
+#[tokio::test]
+async fn locking_and_committing_never_touch_the_messages_one_by_one() {
+    let account = Account::new(1);
+    let provider = account.provider(quiet(account.config())).await;
+    provider.enqueue_for_orchestrator(start("a", "Hello", ""), None).await.unwrap();
+    for n in 0..40 {
+        let item = WorkItem::QueueMessage { instance: "a".into(), name: "q".into(), data: n.to_string() };
+        provider.enqueue_for_orchestrator(item, None).await.unwrap();
+    }
+    assert!(provider.fetch_work_item(TEN, Duration::ZERO, None, &TagFilter::Any).await.unwrap().is_none());
+    account.emulator.ledger().reset();
+    let (item, token, _) =
+        provider.fetch_orchestration_item(TEN, Duration::ZERO, None).await.unwrap().unwrap();
+    assert_eq!(item.messages.len(), 41);
+    provider.renew_orchestration_item_lock(&token, TEN).await.unwrap();
+    provider.abandon_orchestration_item(&token, None, true).await.unwrap();
+    let (requests, _) = account.requests();
+    assert!(requests <= 4, "{requests} requests for fetch, renew and abandon of 41 messages");
+}

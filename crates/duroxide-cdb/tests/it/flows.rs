@@ -1,0 +1,259 @@
+//! The orchestrations that samples and fault sweeps run.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use duroxide::runtime::registry::ActivityRegistry;
+use duroxide::runtime::{Runtime, RuntimeOptions};
+use duroxide::{
+    ActivityContext, BackoffStrategy, Client, Either2, OrchestrationContext, OrchestrationRegistry,
+    OrchestrationStatus, RetryPolicy, TagFilter,
+};
+use duroxide_cdb::CosmosDBProvider;
+
+/// How often each kind of effect happened.
+#[derive(Debug, Default)]
+pub(crate) struct Effects {
+    pub(crate) failures_left: AtomicU64,
+    pub(crate) ran: AtomicU64,
+}
+
+pub(crate) fn activities(effects: &Arc<Effects>) -> ActivityRegistry {
+    let counted = Arc::clone(effects);
+    let flaky = Arc::clone(effects);
+    ActivityRegistry::builder()
+        .register("Echo", move |_: ActivityContext, input: String| {
+            counted.ran.fetch_add(1, Ordering::SeqCst);
+            async move { Ok(input) }
+        })
+        .register("Greet", |_: ActivityContext, name: String| async move { Ok(format!("Hello, {name}!")) })
+        .register("Square", |_: ActivityContext, input: String| async move {
+            let number: u64 = input.parse().map_err(|_| format!("{input:?} is not a number"))?;
+            Ok((number * number).to_string())
+        })
+        .register("Flaky", move |_: ActivityContext, input: String| {
+            let left = flaky
+                .failures_left
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+            async move { if left.is_ok() { Err("not yet".to_owned()) } else { Ok(input) } }
+        })
+        .register("Worker", |context: ActivityContext, _: String| async move {
+            Ok(format!("{}@{}", context.session_id().unwrap_or("-"), context.worker_id()))
+        })
+        .register("Tag", |context: ActivityContext, _: String| async move {
+            Ok(context.tag().unwrap_or("untagged").to_owned())
+        })
+        .register("Big", |_: ActivityContext, input: String| async move {
+            let bytes: usize = input.parse().map_err(|_| "a size is needed".to_owned())?;
+            Ok("b".repeat(bytes))
+        })
+        .register("UntilCancelled", |context: ActivityContext, _: String| async move {
+            context.cancelled().await;
+            Ok("cancelled".to_owned())
+        })
+        .build()
+}
+
+pub(crate) fn orchestrations() -> OrchestrationRegistry {
+    OrchestrationRegistry::builder()
+        .register("Hello", |context: OrchestrationContext, name: String| async move {
+            context.schedule_activity("Greet", name).await
+        })
+        .register("Chain", |context: OrchestrationContext, input: String| async move {
+            let mut value = input;
+            for _ in 0..3 {
+                value = context.schedule_activity("Square", value).await?;
+            }
+            Ok(value)
+        })
+        .register("FanOut", |context: OrchestrationContext, input: String| async move {
+            let width: u64 = input.parse().map_err(|_| "a width is needed".to_owned())?;
+            let tasks = (0..width).map(|n| context.schedule_activity("Square", n.to_string())).collect();
+            let mut sum = 0;
+            for result in context.join(tasks).await {
+                sum += result?.parse::<u64>().map_err(|error| error.to_string())?;
+            }
+            Ok(sum.to_string())
+        })
+        .register("Parent", |context: OrchestrationContext, input: String| async move {
+            let children =
+                input.split(',').map(|name| context.schedule_sub_orchestration("Hello", name)).collect();
+            let greetings: Result<Vec<String>, String> = context.join(children).await.into_iter().collect();
+            Ok(greetings?.join(" "))
+        })
+        .register("Family", |context: OrchestrationContext, input: String| async move {
+            let width: u64 = input.parse().map_err(|_| "a width is needed".to_owned())?;
+            let children =
+                (0..width).map(|n| context.schedule_sub_orchestration("Leaf", n.to_string())).collect();
+            let mut sum = 0;
+            for result in context.join(children).await {
+                sum += result?.parse::<u64>().map_err(|error| error.to_string())?;
+            }
+            Ok(sum.to_string())
+        })
+        .register("Leaf", |_: OrchestrationContext, input: String| async move { Ok(input) })
+        .register("Sleep", |context: OrchestrationContext, input: String| async move {
+            let millis: u64 = input.parse().map_err(|_| "a duration is needed".to_owned())?;
+            context.schedule_timer(Duration::from_millis(millis)).await;
+            Ok("slept".to_owned())
+        })
+        .register("Timeout", |context: OrchestrationContext, _: String| async move {
+            let event = context.schedule_wait("never");
+            let timer = context.schedule_timer(Duration::from_millis(50));
+            match context.select2(event, timer).await {
+                Either2::First(data) => Ok(data),
+                Either2::Second(()) => Ok("timed out".to_owned()),
+            }
+        })
+        .register("Approval", |context: OrchestrationContext, _: String| async move {
+            Ok(format!("approved by {}", context.schedule_wait("approval").await))
+        })
+        .register("Mailbox", |context: OrchestrationContext, input: String| async move {
+            let count: u64 = input.parse().map_err(|_| "a count is needed".to_owned())?;
+            let mut letters = Vec::new();
+            for _ in 0..count {
+                letters.push(context.dequeue_event("mail").await);
+            }
+            Ok(letters.join(","))
+        })
+        .register("Counter", |context: OrchestrationContext, input: String| async move {
+            let (left, seen) = input.split_once('/').ok_or("left/seen is needed")?;
+            let left: u64 = left.parse().map_err(|_| "a number is needed".to_owned())?;
+            let letter = context.dequeue_event("mail").await;
+            let seen = format!("{seen}{letter}");
+            if left <= 1 {
+                return Ok(seen);
+            }
+            context.continue_as_new(format!("{}/{seen}", left - 1)).await
+        })
+        .register("Retry", |context: OrchestrationContext, input: String| async move {
+            let policy =
+                RetryPolicy::new(5).with_backoff(BackoffStrategy::Fixed { delay: Duration::from_millis(10) });
+            context.schedule_activity_with_retry("Flaky", input, policy).await
+        })
+        .register("Session", |context: OrchestrationContext, session: String| async move {
+            let mut workers = Vec::new();
+            for _ in 0..4 {
+                workers.push(context.schedule_activity_on_session("Worker", "", session.clone()).await?);
+            }
+            workers.dedup();
+            Ok(workers.join(","))
+        })
+        .register("Tags", |context: OrchestrationContext, tag: String| async move {
+            let plain = context.schedule_activity("Tag", "").await?;
+            let tagged = context.schedule_activity("Tag", "").with_tag(tag).await?;
+            Ok(format!("{plain},{tagged}"))
+        })
+        .register("Notes", |context: OrchestrationContext, input: String| async move {
+            context.set_kv_value("path/like key 🦀", input.clone());
+            context.set_kv_value("doomed", "x");
+            context.schedule_activity("Echo", "").await?;
+            context.clear_kv_value("doomed");
+            context.set_custom_status("noted");
+            Ok(context.get_kv_value("path/like key 🦀").unwrap_or_default())
+        })
+        .register("ManyNotes", |context: OrchestrationContext, input: String| async move {
+            let (keys, bytes) = input.split_once('x').ok_or("keys x bytes is needed")?;
+            let keys: usize = keys.parse().map_err(|_| "keys".to_owned())?;
+            let bytes: usize = bytes.parse().map_err(|_| "bytes".to_owned())?;
+            for key in 0..keys {
+                context.set_kv_value(format!("k{key}"), "v".repeat(bytes));
+            }
+            context.schedule_activity("Echo", "").await?;
+            Ok(context.get_kv_length().to_string())
+        })
+        .register("Detach", |context: OrchestrationContext, input: String| async move {
+            context.schedule_orchestration("Hello", input.clone(), input);
+            Ok("started".to_owned())
+        })
+        .register("BigResult", |context: OrchestrationContext, input: String| async move {
+            let result = context.schedule_activity("Big", input).await?;
+            Ok(format!("{}:{}", result.len(), result.bytes().all(|byte| byte == b'b')))
+        })
+        .register("BigPass", |context: OrchestrationContext, input: String| async move {
+            let result = context.schedule_sub_orchestration("BigChild", input).await?;
+            Ok(result.len().to_string())
+        })
+        .register("BigChild", |context: OrchestrationContext, input: String| async move {
+            context.schedule_activity("Big", input).await
+        })
+        .register("Long", |context: OrchestrationContext, input: String| async move {
+            let rounds: u64 = input.parse().map_err(|_| "rounds".to_owned())?;
+            for _ in 0..rounds {
+                let tasks =
+                    (0..50).map(|n: u64| context.schedule_activity("Square", n.to_string())).collect();
+                for result in context.join(tasks).await {
+                    result?;
+                }
+            }
+            Ok("done".to_owned())
+        })
+        .register("Stuck", |context: OrchestrationContext, _: String| async move {
+            context.schedule_activity("UntilCancelled", "").await
+        })
+        .register("Versioned", |_: OrchestrationContext, _: String| async move { Ok("one".to_owned()) })
+        .register_versioned("Versioned", "2.0.0", |_: OrchestrationContext, _: String| async move {
+            Ok("two".to_owned())
+        })
+        .build()
+}
+
+/// Options of a runtime that looks for work quickly and locks shortly.
+pub(crate) fn options(lock: Duration) -> RuntimeOptions {
+    RuntimeOptions {
+        dispatcher_min_poll_interval: Duration::from_millis(10),
+        dispatcher_long_poll_timeout: Duration::from_secs(2),
+        orchestrator_lock_timeout: lock,
+        orchestrator_lock_renewal_buffer: lock / 4,
+        worker_lock_timeout: lock,
+        worker_lock_renewal_buffer: lock / 4,
+        worker_tag_filter: TagFilter::default_and(["gpu"]),
+        worker_node_id: Some("node".to_owned()),
+        ..RuntimeOptions::default()
+    }
+}
+
+/// A runtime and a client on one provider.
+pub(crate) struct Machine {
+    pub(crate) client: Client,
+    pub(crate) runtime: Arc<Runtime>,
+    pub(crate) effects: Arc<Effects>,
+}
+
+impl Machine {
+    pub(crate) async fn start(provider: CosmosDBProvider, options: RuntimeOptions) -> Self {
+        let effects = Arc::new(Effects::default());
+        Self::with_effects(provider, options, effects).await
+    }
+
+    pub(crate) async fn with_effects(
+        provider: CosmosDBProvider,
+        options: RuntimeOptions,
+        effects: Arc<Effects>,
+    ) -> Self {
+        let provider = Arc::new(provider);
+        let runtime =
+            Runtime::start_with_options(provider.clone(), activities(&effects), orchestrations(), options)
+                .await;
+        Self { client: Client::new(provider), runtime, effects }
+    }
+
+    /// Starts an orchestration and waits for its output.
+    pub(crate) async fn run(&self, instance: &str, name: &str, input: &str) -> String {
+        self.client.start_orchestration(instance, name, input).await.unwrap();
+        self.output(instance).await
+    }
+
+    /// Waits for the output of an orchestration.
+    pub(crate) async fn output(&self, instance: &str) -> String {
+        match self.client.wait_for_orchestration(instance, Duration::from_secs(120)).await.unwrap() {
+            OrchestrationStatus::Completed { output, .. } => output,
+            other => panic!("{instance} ended as {other:?}"),
+        }
+    }
+
+    pub(crate) async fn stop(self) {
+        self.runtime.shutdown(Some(200)).await;
+    }
+}

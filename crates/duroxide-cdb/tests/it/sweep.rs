@@ -1,0 +1,330 @@
+//! The single-fault sweep: every scenario, every request, every fault.
+//!
+//! A scenario is run once to count its requests. Then it is run once per request and fault, with that one request
+//! struck. Each time the result must be right and nothing may be left over: no message, no work item, no intent, no
+//! lock, nothing staged.
+
+use std::fmt;
+use std::time::Duration;
+
+use cosmos_driver::{Container, QueryOptions, Scope};
+use cosmos_emulator::{FaultRule, Verdict};
+use duroxide::runtime::RuntimeOptions;
+use duroxide::{Client, OrchestrationStatus};
+use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
+use serde_json::Value;
+
+use crate::flows::{Machine, options};
+use crate::world::{DATABASE, config, emulator, fresh_name, raw};
+
+/// What is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scenario {
+    Hello,
+    Chain,
+    FanOut20,
+    FanOut150,
+    SubOrchestrations,
+    ContinueAsNew,
+    Session,
+    Cancel,
+    Notes,
+    Delete,
+}
+
+/// What happens to the struck request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Strike {
+    Throttled,
+    RetryWith,
+    Unavailable,
+    TimedOut,
+    ResetBefore,
+    ResetAfterCommit,
+    DelayedPastTheLock,
+    Killed,
+}
+
+/// One run: a scenario with its `k`th request struck.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Point {
+    pub(crate) scenario: Scenario,
+    pub(crate) strike: Strike,
+    pub(crate) k: u64,
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}, request {}, {:?}", self.scenario, self.k, self.strike)
+    }
+}
+
+impl Scenario {
+    pub(crate) const ALL: [Self; 10] = [
+        Self::Hello,
+        Self::Chain,
+        Self::FanOut20,
+        Self::FanOut150,
+        Self::SubOrchestrations,
+        Self::ContinueAsNew,
+        Self::Session,
+        Self::Cancel,
+        Self::Notes,
+        Self::Delete,
+    ];
+
+    /// Does what a user would do and checks what a user would see.
+    async fn play(self, client: &Client) -> Result<(), String> {
+        match self {
+            Self::Hello => expect(client, "Hello", "Ann", "Hello, Ann!").await,
+            Self::Chain => expect(client, "Chain", "2", "256").await,
+            Self::FanOut20 => expect(client, "FanOut", "20", "2470").await,
+            Self::FanOut150 => expect(client, "FanOut", "150", "1113775").await,
+            Self::SubOrchestrations => expect(client, "Parent", "A,B", "Hello, A! Hello, B!").await,
+            Self::ContinueAsNew => {
+                start(client, "Counter", "3/").await?;
+                for letter in ["a", "b", "c"] {
+                    client.enqueue_event("x", "mail", letter).await.map_err(|error| error.to_string())?;
+                }
+                ends_with(client, "abc").await
+            }
+            Self::Session => {
+                start(client, "Session", "s").await?;
+                let output = output(client).await?;
+                if output.starts_with("s@") { Ok(()) } else { Err(output) }
+            }
+            Self::Cancel => {
+                start(client, "Stuck", "").await?;
+                client.cancel_instance("x", "enough").await.map_err(|error| error.to_string())?;
+                match client.wait_for_orchestration("x", WAIT).await {
+                    Ok(OrchestrationStatus::Failed { details, .. })
+                        if details.display_message().contains("enough") =>
+                    {
+                        Ok(())
+                    }
+                    other => Err(format!("{other:?}")),
+                }
+            }
+            Self::Notes => {
+                expect(client, "Notes", "v", "v").await?;
+                let values = client.get_kv_all_values("x").await.map_err(|error| error.to_string())?;
+                if values.len() == 1 { Ok(()) } else { Err(format!("{values:?}")) }
+            }
+            Self::Delete => {
+                expect(client, "Parent", "A,B", "Hello, A! Hello, B!").await?;
+                // An unanswered deletion that happened may report that there is nothing to delete.
+                match client.delete_instance("x", false).await {
+                    Ok(deleted) if deleted.instances_deleted == 3 => Ok(()),
+                    Ok(deleted) => Err(format!("{deleted:?}")),
+                    Err(error) => Err(error.to_string()),
+                }
+            }
+        }
+    }
+}
+
+async fn start(client: &Client, name: &str, input: &str) -> Result<(), String> {
+    client.start_orchestration("x", name, input).await.map_err(|error| error.to_string())
+}
+
+async fn output(client: &Client) -> Result<String, String> {
+    match client.wait_for_orchestration("x", WAIT).await {
+        Ok(OrchestrationStatus::Completed { output, .. }) => Ok(output),
+        other => Err(format!("{other:?}")),
+    }
+}
+
+async fn ends_with(client: &Client, expected: &str) -> Result<(), String> {
+    let output = output(client).await?;
+    if output == expected { Ok(()) } else { Err(format!("the output is {output:?}")) }
+}
+
+async fn expect(client: &Client, name: &str, input: &str, expected: &str) -> Result<(), String> {
+    start(client, name, input).await?;
+    ends_with(client, expected).await
+}
+
+impl Strike {
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Throttled,
+        Self::RetryWith,
+        Self::Unavailable,
+        Self::TimedOut,
+        Self::ResetBefore,
+        Self::ResetAfterCommit,
+        Self::DelayedPastTheLock,
+        Self::Killed,
+    ];
+
+    fn verdict(self) -> Verdict {
+        let status = |code, sub_status, retry_after| Verdict::Status { code, sub_status, retry_after };
+        match self {
+            Self::Throttled => status(429, 3200, Some(Duration::from_millis(30))),
+            Self::RetryWith => status(449, 0, None),
+            Self::Unavailable => status(503, 0, None),
+            Self::TimedOut => status(408, 0, None),
+            Self::ResetBefore => Verdict::ResetBefore,
+            Self::ResetAfterCommit => Verdict::ResetAfterCommit,
+            Self::DelayedPastTheLock => Verdict::Delay { duration: LOCK * 3 / 2 },
+            Self::Killed => Verdict::Hang,
+        }
+    }
+}
+
+/// How many requests a scenario makes when nothing goes wrong.
+pub(crate) async fn count(scenario: Scenario) -> u64 {
+    let name = fresh_name();
+    let provider = CosmosDBProvider::new_with_config(settings(&name)).await.unwrap();
+    let before = requests(&name);
+    let machine = Machine::start(provider, runtime_options()).await;
+    scenario.play(&machine.client).await.unwrap();
+    let after = requests(&name);
+    machine.stop().await;
+    after - before
+}
+
+fn requests(container: &str) -> u64 {
+    let link = link(container);
+    let lines = emulator().ledger().snapshot().lines;
+    lines.iter().filter(|line| *line.container == *link).map(|line| line.totals.requests).sum()
+}
+
+fn link(container: &str) -> String {
+    format!("dbs/{DATABASE}/colls/{container}")
+}
+
+/// Runs one point. `Err` says what was wrong.
+pub(crate) async fn run(point: Point) -> Result<(), String> {
+    let name = fresh_name();
+    let provider =
+        CosmosDBProvider::new_with_config(settings(&name)).await.map_err(|error| error.to_string())?;
+    let rule = FaultRule::new(point.strike.verdict()).in_container(link(&name)).nth(point.k);
+    let outcome = if point.strike == Strike::Killed {
+        run_killed(point, &name, provider, rule).await
+    } else {
+        let fault = emulator().faults().add(rule);
+        let machine = Machine::start(provider, runtime_options()).await;
+        let played = point.scenario.play(&machine.client).await;
+        drop(fault);
+        let outcome = match played {
+            Ok(()) => settled(&name).await,
+            Err(error) => Err(error),
+        };
+        machine.stop().await;
+        outcome
+    };
+    outcome.map_err(|error| format!("{point}: {error}"))
+}
+
+/// The process that works dies at the struck request; another takes over. The client lives on.
+async fn run_killed(
+    point: Point,
+    name: &str,
+    provider: CosmosDBProvider,
+    rule: FaultRule,
+) -> Result<(), String> {
+    let other = CosmosDBProvider::new_with_config(settings(name)).await.map_err(|error| error.to_string())?;
+    let client = Client::new(std::sync::Arc::new(other));
+    let fault = emulator().faults().add(rule);
+    let machine = Machine::start(provider, runtime_options()).await;
+    let play = tokio::spawn(async move { (point.scenario.play(&client).await, client) });
+    while fault.struck() == 0 && !play.is_finished() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    machine.runtime.shutdown(Some(0)).await;
+    drop(machine.client);
+    drop(fault);
+    let second =
+        CosmosDBProvider::new_with_config(settings(name)).await.map_err(|error| error.to_string())?;
+    let machine = Machine::start(second, runtime_options()).await;
+    let (played, _client) = play.await.map_err(|error| error.to_string())?;
+    let outcome = match played {
+        Ok(()) => settled(name).await,
+        Err(error) => Err(error),
+    };
+    machine.stop().await;
+    outcome
+}
+
+fn settings(container: &str) -> CosmosDBProviderConfig {
+    CosmosDBProviderConfig {
+        reconciler_interval: Duration::from_millis(100),
+        reconciler_age_threshold: Duration::from_millis(200),
+        poll_interval_min: Duration::from_millis(10),
+        poll_interval_max: Duration::from_millis(100),
+        ..config(container)
+    }
+}
+
+fn runtime_options() -> RuntimeOptions {
+    options(LOCK)
+}
+
+/// Waits until nothing is left over, or says what is.
+async fn settled(name: &str) -> Result<(), String> {
+    let container = raw(name).await;
+    let mut left = String::new();
+    for _ in 0..120 {
+        match leftovers(&container).await {
+            None => return Ok(()),
+            Some(found) => left = found,
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    Err(format!("left over: {left}"))
+}
+
+async fn leftovers(container: &Container) -> Option<String> {
+    let ranges = container.ranges(cosmos_driver::CallOptions::default()).await.unwrap();
+    for range in ranges {
+        let documents: Vec<Value> = container
+            .query("SELECT * FROM c", Scope::Range(range), QueryOptions::default())
+            .collect()
+            .await
+            .unwrap();
+        for document in &documents {
+            let kind = document["type"].as_str().unwrap_or_default();
+            let clean = match kind {
+                "instance" => document["lockToken"].is_null() && document["started"] == true,
+                "execution" | "history" | "tombstone" | "session" | "format" | "value" => true,
+                _ => false,
+            };
+            if !clean {
+                return Some(document.to_string());
+            }
+        }
+    }
+    None
+}
+
+const LOCK: Duration = Duration::from_millis(1000);
+const WAIT: Duration = Duration::from_secs(40);
+
+/// All points of some scenarios, counted first.
+pub(crate) async fn points(scenarios: &[Scenario]) -> Vec<Point> {
+    let mut points = Vec::new();
+    for scenario in scenarios {
+        let requests = count(*scenario).await;
+        for k in 1..=requests {
+            points.extend(Strike::ALL.into_iter().map(|strike| Point { scenario: *scenario, strike, k }));
+        }
+    }
+    points
+}
+
+/// Runs points, several at a time, and returns what went wrong.
+pub(crate) async fn run_all(points: Vec<Point>, at_once: usize) -> Vec<String> {
+    use futures::stream::StreamExt as _;
+    futures::stream::iter(points)
+        .map(|point| async move {
+            let limit = Duration::from_secs(90);
+            match tokio::time::timeout(limit, run(point)).await {
+                Ok(outcome) => outcome.err(),
+                Err(_) => Some(format!("{point}: no end after {limit:?}")),
+            }
+        })
+        .buffer_unordered(at_once)
+        .filter_map(|failure| async move { failure })
+        .collect()
+        .await
+}
