@@ -399,9 +399,11 @@ fn summary_json(number: u32, rows: &[Row], costs: Option<&Costs>, took_ms: u64) 
     })
 }
 
-/// Locks end soon, so that a run after a crash need not wait long; a steady node name keeps its sessions.
+/// Locks end soon, so that a run after a crash need not wait long; a steady node name keeps its sessions. What an
+/// earlier process left is looked for twice a second, however long nothing else happens.
 fn options() -> RuntimeOptions {
     RuntimeOptions {
+        dispatcher_long_poll_timeout: Duration::from_millis(500),
         orchestration_concurrency: 2,
         worker_concurrency: 4,
         worker_lock_timeout: Duration::from_secs(4),
