@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import threading
+import urllib.request
 import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass, field
 
@@ -23,6 +24,7 @@ class Emulator:
         self.name = name
         self.arguments = arguments
         self.endpoint = None
+        self.management = None
         self.process = None
 
     def __enter__(self):
@@ -34,10 +36,17 @@ class Emulator:
         if not line:
             self.process.wait()
             raise SystemExit(f"conformance: {' '.join(command)} ended before it was ready, see {log.name}")
-        self.endpoint = json.loads(line)["accountEndpoint"]
+        ready = json.loads(line)
+        self.endpoint, self.management = ready["accountEndpoint"], ready["managementEndpoint"]
         # Whatever else it prints is drained, so that it never blocks on a full pipe.
         threading.Thread(target=self.process.stdout.read, daemon=True).start()
         return self
+
+    def delay_answers(self, milliseconds):
+        """Makes every answer take as long as it would over a network."""
+        rule = json.dumps({"verdict": {"kind": "delay", "delayMs": milliseconds}}).encode()
+        request = urllib.request.Request(f"{self.management.rstrip('/')}/faults", rule, method="POST")
+        urllib.request.urlopen(request, timeout=10).close()
 
     def __exit__(self, *_):
         self.process.terminate()

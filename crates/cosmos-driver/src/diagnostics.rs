@@ -97,6 +97,12 @@ impl Diagnostics {
         self.gateway2 |= other.gateway2;
     }
 
+    /// For work put together from several operations: as long as its longest attempt took to end.
+    pub(crate) fn span_attempts(&mut self) {
+        let ends = self.attempts.iter().map(|attempt| attempt.started + attempt.elapsed);
+        self.elapsed = ends.max().unwrap_or_default();
+    }
+
     pub(crate) fn finish(&mut self, elapsed: Duration, gateway2: bool) {
         self.elapsed = elapsed;
         self.gateway2 = gateway2;
@@ -117,7 +123,7 @@ impl Diagnostics {
     /// Request units of all attempts, also of those that lost a race.
     #[must_use]
     pub fn charge(&self) -> f64 {
-        self.attempts.iter().map(|attempt| attempt.charge).sum()
+        self.attempts.iter().fold(0.0, |sum, attempt| sum + attempt.charge)
     }
 
     /// Whether a second leg was started.

@@ -66,13 +66,37 @@ pub enum Operation {
     ReadFeed,
     /// Items in the order they changed.
     ChangeFeed,
-    /// Feeds that are always empty here (conflicts, stored procedures, triggers, functions, users).
+    /// Feeds that are always empty here (conflicts, stored procedures, triggers, functions).
     ReadEmptyFeed,
+    /// `POST /dbs/{db}/users`; upserts too.
+    CreateUser,
+    /// `GET /dbs/{db}/users/{u}`.
+    ReadUser,
+    /// `PUT /dbs/{db}/users/{u}`.
+    ReplaceUser,
+    /// `GET /dbs/{db}/users`.
+    ListUsers,
+    /// A query over the users of a database.
+    QueryUsers,
+    /// `DELETE /dbs/{db}/users/{u}`.
+    DeleteUser,
+    /// `POST /dbs/{db}/users/{u}/permissions`; upserts too.
+    CreatePermission,
+    /// `GET /dbs/{db}/users/{u}/permissions/{p}`.
+    ReadPermission,
+    /// `PUT /dbs/{db}/users/{u}/permissions/{p}`.
+    ReplacePermission,
+    /// `GET /dbs/{db}/users/{u}/permissions`.
+    ListPermissions,
+    /// A query over the permissions of a user.
+    QueryPermissions,
+    /// `DELETE /dbs/{db}/users/{u}/permissions/{p}`.
+    DeletePermission,
 }
 
 impl Operation {
     /// Every operation, in declaration order.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 43] = [
         Self::ReadAccount,
         Self::CreateDatabase,
         Self::ReadDatabase,
@@ -104,6 +128,18 @@ impl Operation {
         Self::ReadFeed,
         Self::ChangeFeed,
         Self::ReadEmptyFeed,
+        Self::CreateUser,
+        Self::ReadUser,
+        Self::ReplaceUser,
+        Self::ListUsers,
+        Self::QueryUsers,
+        Self::DeleteUser,
+        Self::CreatePermission,
+        Self::ReadPermission,
+        Self::ReplacePermission,
+        Self::ListPermissions,
+        Self::QueryPermissions,
+        Self::DeletePermission,
     ];
 
     /// The name on the management port, for example `createItem`.
@@ -140,6 +176,18 @@ impl Operation {
             Self::ReadFeed => "readFeed",
             Self::ChangeFeed => "changeFeed",
             Self::ReadEmptyFeed => "readEmptyFeed",
+            Self::CreateUser => "createUser",
+            Self::ReadUser => "readUser",
+            Self::ReplaceUser => "replaceUser",
+            Self::ListUsers => "listUsers",
+            Self::QueryUsers => "queryUsers",
+            Self::DeleteUser => "deleteUser",
+            Self::CreatePermission => "createPermission",
+            Self::ReadPermission => "readPermission",
+            Self::ReplacePermission => "replacePermission",
+            Self::ListPermissions => "listPermissions",
+            Self::QueryPermissions => "queryPermissions",
+            Self::DeletePermission => "deletePermission",
         }
     }
 
@@ -159,7 +207,13 @@ impl Operation {
             | Self::DeleteItem
             | Self::DeletePartition
             | Self::Batch
-            | Self::Bulk => true,
+            | Self::Bulk
+            | Self::CreateUser
+            | Self::ReplaceUser
+            | Self::DeleteUser
+            | Self::CreatePermission
+            | Self::ReplacePermission
+            | Self::DeletePermission => true,
             Self::ReadAccount
             | Self::ReadDatabase
             | Self::ListDatabases
@@ -176,7 +230,13 @@ impl Operation {
             | Self::QueryPlan
             | Self::ReadFeed
             | Self::ChangeFeed
-            | Self::ReadEmptyFeed => false,
+            | Self::ReadEmptyFeed
+            | Self::ReadUser
+            | Self::ListUsers
+            | Self::QueryUsers
+            | Self::ReadPermission
+            | Self::ListPermissions
+            | Self::QueryPermissions => false,
         }
     }
 

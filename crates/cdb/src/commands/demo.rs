@@ -88,7 +88,7 @@ impl<'a> Demo<'a> {
     async fn open(connection: &'a Connection, output: Output, args: &DemoArgs) -> anyhow::Result<Self> {
         let provider: Arc<dyn Provider> = connection.provider_with(|_| {}).await?;
         let client = Client::new(provider.clone());
-        let past = Past::read(&client).await?;
+        let past = Past::read(&client, &connection.documents()?).await?;
         let (number, rows) = match (past.unfinished(), &past.last) {
             (Some(run), _) => (run.number, run.rows.clone()),
             (None, last) => {
@@ -234,7 +234,7 @@ impl<'a> Demo<'a> {
             (format!("cdb tree bakery-{run}-deliver {place}"), "a workflow and its children"),
             (self.again(), "another run; what is above stays"),
         ] {
-            self.output.line(&format!("  {command:<44} {}", style.dim(what)))?;
+            self.output.line(&format!("  {command:<44}  {}", style.dim(what)))?;
         }
         Ok(())
     }

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use cosmos_driver::Query;
 use duroxide::{Client, EventKind};
 
 use super::bakery::{SCENARIOS, Scenario};
 use super::board::{Origin, Phase, Row};
+use crate::documents::Documents;
+use crate::model::Queued;
 
 /// What earlier runs left behind.
 #[derive(Debug, Default)]
@@ -29,7 +32,7 @@ pub(crate) struct Run {
 
 impl Past {
     /// Reads what is stored.
-    pub(crate) async fn read(client: &Client) -> anyhow::Result<Self> {
+    pub(crate) async fn read(client: &Client, documents: &Documents) -> anyhow::Result<Self> {
         let ids = client.list_all_instances().await?;
         let mut runs: BTreeMap<u32, Vec<&'static Scenario>> = BTreeMap::new();
         let mut instances = 0;
@@ -40,7 +43,7 @@ impl Past {
             }
         }
         let last = match runs.last_key_value() {
-            Some((number, scenarios)) => Some(Run::read(client, *number, scenarios, &ids).await?),
+            Some((number, scenarios)) => Some(Run::read(client, documents, *number, scenarios, &ids).await?),
             None => None,
         };
         Ok(Self { instances, last })
@@ -55,6 +58,7 @@ impl Past {
 impl Run {
     async fn read(
         client: &Client,
+        documents: &Documents,
         number: u32,
         stored: &[&'static Scenario],
         ids: &[String],
@@ -81,7 +85,7 @@ impl Run {
                     Some(std::time::Duration::from_millis(info.updated_at.saturating_sub(info.created_at)));
                 row
             } else {
-                let steps = steps_done(client, &instance, ids).await?;
+                let steps = steps_done(client, documents, &instance, ids).await?;
                 Row::new(instance, scenario, Origin::Continued, steps)
             };
             row.phase = phase;
@@ -96,8 +100,14 @@ pub(crate) fn instance(number: u32, scenario: &Scenario) -> String {
     format!("{PREFIX}{number}-{}", scenario.name)
 }
 
-/// Steps that the history of a workflow and its children proves done.
-async fn steps_done(client: &Client, instance: &str, ids: &[String]) -> anyhow::Result<usize> {
+/// Steps that are stored as done, of a workflow and its children: in the history, or as a result that waits for the
+/// next turn.
+async fn steps_done(
+    client: &Client,
+    documents: &Documents,
+    instance: &str,
+    ids: &[String],
+) -> anyhow::Result<usize> {
     let children = format!("{instance}::");
     let family = ids.iter().filter(|id| *id == instance || id.starts_with(&children));
     let mut steps = 0;
@@ -109,6 +119,8 @@ async fn steps_done(client: &Client, instance: &str, ids: &[String]) -> anyhow::
                 .filter(|event| matches!(event.kind, EventKind::ActivityCompleted { .. }))
                 .count();
         }
+        let messages: Vec<Queued> = documents.query(id, Query::new(MESSAGES)).await?;
+        steps += messages.iter().filter(|message| message.item().0 == "ActivityCompleted").count();
     }
     Ok(steps)
 }
@@ -120,6 +132,7 @@ fn parse(id: &str) -> Option<(u32, &'static Scenario)> {
 }
 
 const PREFIX: &str = "bakery-";
+const MESSAGES: &str = "SELECT c.workItem FROM c WHERE c.type = 'orch_queue'";
 
 #[cfg(test)]
 mod tests {

@@ -1,5 +1,15 @@
 //! The `cdb` binary as people and scripts run it.
 
+mod archive;
 mod crash;
+mod demo;
 mod emulator;
+mod errors;
+mod looking;
+mod mending;
 mod process;
+mod removing;
+mod sending;
+mod stage;
+mod stress;
+mod terminal;

@@ -46,7 +46,9 @@ pub(crate) async fn send(
     loop {
         let now = core.clock.now();
         let headers = build::headers(core, operation, &attempt.message);
-        let request = sign::sign(core, operation, headers, label(operation, attempt.endpoint)).await?;
+        let request =
+            sign::sign(core, operation, headers, label(operation, attempt.endpoint), attempt.deadline)
+                .await?;
         let limit = Limit { deadline: attempt.deadline, attempt: now + patience(core, operation) };
         let sending = core.transport.send(&attempt.endpoint.address, request, limit, avoid).await;
         let (outcome, record) = record(sending, attempt.endpoint, context, now, attempt.begun);

@@ -9,6 +9,8 @@ use cosmos_wire::{date, header};
 use http::header::{AUTHORIZATION, HeaderName};
 use http::{HeaderMap, HeaderValue};
 
+use tokio::time::Instant;
+
 use crate::clock::Clock;
 use crate::credential::Kind;
 use crate::driver::Core;
@@ -49,9 +51,12 @@ pub(crate) async fn sign(
     operation: &Operation,
     mut headers: HeaderMap,
     label: Label,
+    deadline: Instant,
 ) -> Result<HttpRequest, Error> {
     let date = core.dates.now(&core.clock);
     let method = operation.kind.method();
+    #[cfg(not(feature = "entra"))]
+    let _ = deadline;
     let authorization = match &core.credential.0 {
         Kind::Key(key) => {
             let stamp = date.to_str().expect("a date is plain ASCII");
@@ -59,7 +64,12 @@ pub(crate) async fn sign(
         }
         Kind::Resource(token) => encode(token),
         #[cfg(feature = "entra")]
-        Kind::Token(tokens) => encode(&format!("type=aad&ver=1.0&sig={}", tokens.current(core).await?)),
+        Kind::Token(tokens) => {
+            let late = || Error::deadline("the operation's deadline passed while a token was fetched");
+            let token =
+                tokio::time::timeout_at(deadline, tokens.current(core)).await.map_err(|_| late())??;
+            encode(&format!("type=aad&ver=1.0&sig={token}"))
+        }
     };
     let mut authorization = HeaderValue::try_from(authorization)
         .map_err(|_| Error::configuration("the credential contains characters that no header can carry"))?;

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::batch::{Batch, BatchResponse};
 use crate::change_feed::{ChangeFeed, ChangeFeedStart};
-use crate::database::json;
+use crate::database::{Database, json};
 use crate::driver::Driver;
 use crate::error::{Error, ErrorKind};
 use crate::limits;
@@ -81,6 +81,12 @@ impl Container {
     #[must_use]
     pub fn database_id(&self) -> &str {
         &self.cell.database
+    }
+
+    /// Its database.
+    #[must_use]
+    pub fn database(&self) -> Database {
+        self.driver.database(&self.cell.database)
     }
 
     /// Reads its definition.

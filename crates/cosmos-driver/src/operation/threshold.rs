@@ -48,7 +48,7 @@ impl Latencies {
         self.windows[current].0[bucket(latency)].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The 99th percentile of both windows, `None` until there is enough to judge by.
+    /// The 99th percentile of both windows (of few samples: all but the slowest), `None` until there is enough to judge by.
     pub(crate) fn p99(&self) -> Option<Duration> {
         let count = |i: usize| -> u64 {
             self.windows.iter().map(|window| u64::from(window.0[i].load(Ordering::Relaxed))).sum()
@@ -57,7 +57,8 @@ impl Latencies {
         if total < SAMPLES_MIN {
             return None;
         }
-        let wanted = total - total / 100;
+        // One outlier among few is no percentile.
+        let wanted = total - (total / 100).max(1);
         let mut seen = 0;
         for i in 0..BUCKETS {
             seen += count(i);

@@ -315,7 +315,7 @@ impl Pager {
         };
         let is_ours = continuation.as_deref().is_some_and(continuation::Continuation::is_ours);
         let is_one_range = info.ranges.load().holding(&bounds.min).bounds.contains_range(&bounds);
-        if is_one_range && !is_ours && self.scope != Scope::Container {
+        if is_one_range && !is_ours && matches!(self.scope, Scope::Range(_)) {
             return Ok(State::Direct { continuation, region: None });
         }
         self.merged(&info, bounds, continuation.as_deref(), &call).await

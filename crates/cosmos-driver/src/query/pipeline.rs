@@ -203,7 +203,9 @@ impl Pipeline {
     }
 
     fn page(&mut self, rows: Vec<Box<RawValue>>, continuation: Option<String>) -> Page {
-        Page::merged(rows, continuation, std::mem::take(&mut self.charge), std::mem::take(&mut self.log))
+        let mut log = std::mem::take(&mut self.log);
+        log.span_attempts();
+        Page::merged(rows, continuation, std::mem::take(&mut self.charge), log)
     }
 
     /// Starts what can run: parts in order, within the limit, one page ahead of what is being read.

@@ -226,6 +226,19 @@ pub(crate) mod tests {
         assert!(AccountRoutes::build(&empty, &Regions::default(), endpoint("global")).is_err());
     }
 
+    #[test]
+    fn gateway_two_locations_are_noticed() {
+        let document = serde_json::json!({
+            "writableLocations": [{ "name": "East US", "databaseAccountEndpoint": "https://a.example/" }],
+            "thinClientReadableLocations": [{ "name": "East US", "databaseAccountEndpoint": "https://a.example:10250/" }],
+        });
+        let document: AccountDocument = serde_json::from_value(document).expect("an account");
+        let routes =
+            AccountRoutes::build(&document, &Regions::default(), endpoint("global")).expect("has regions");
+        assert_eq!(routes.gateway2, ["https://a.example:10250/"]);
+        assert_eq!(routes.reads, routes.writes, "without a list of its own, reads go where writes go");
+    }
+
     #[tokio::test(start_paused = true)]
     async fn marks_survive_a_refresh_and_end_with_a_probe() {
         let routes = routes(&["East US", "West US"], &["East US"], false, &Regions::default());

@@ -252,6 +252,14 @@ impl HttpService for Faulty {
         }
     }
 
+    fn capacity(&self) -> u32 {
+        self.inner.capacity()
+    }
+
+    fn is_suspect(&self) -> bool {
+        self.inner.is_suspect()
+    }
+
     fn is_closed(&self) -> bool {
         self.inner.is_closed()
     }

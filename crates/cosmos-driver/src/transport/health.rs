@@ -123,7 +123,8 @@ mod tests {
         let peer = Stats { last_success_ms: 100_400, ..stats() };
         let hang_ms = u64::try_from(rules.read_hang.as_millis()).expect("small");
         let idle_ms = u64::try_from(rules.idle_timeout.as_millis()).expect("small");
-        let cases: Vec<(&str, Stats, Vec<Stats>, u64, bool, Verdict)> = vec![
+        type Case = (&'static str, Stats, Vec<Stats>, u64, bool, Verdict);
+        let cases: Vec<Case> = vec![
             ("recent success", stats(), vec![], now, false, Verdict::Keep),
             (
                 "closed beats recent success",

@@ -1,7 +1,8 @@
 //! One HTTP/1.1 connection: one request at a time.
 
 use std::future::poll_fn;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::{Bytes, BytesMut};
 use http::header::HOST;
@@ -21,7 +22,14 @@ pub(super) struct Http1 {
     // Locked only inside a poll or a call, never across an await; the slot count keeps other callers out.
     sender: Mutex<SendRequest<Full<Bytes>>>,
     host: HeaderValue,
-    kill: std::sync::Arc<Notify>,
+    shared: Arc<Shared>,
+}
+
+/// What the connection's task and its callers both see.
+#[derive(Default)]
+struct Shared {
+    closed: AtomicBool,
+    kill: Notify,
 }
 
 impl Http1 {
@@ -31,19 +39,20 @@ impl Http1 {
     {
         let broken = |e: hyper::Error| HttpError::new(HttpErrorKind::Connect, Sent::No, e.to_string());
         let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(broken)?;
-        let kill = std::sync::Arc::new(Notify::new());
-        let killed = kill.clone();
+        let shared = Arc::new(Shared::default());
+        let seen = shared.clone();
         tokio::spawn(async move {
             tokio::select! {
                 ended = connection => if let Err(error) = ended {
                     tracing::debug!(%error, "HTTP/1.1 connection ended");
                 },
-                () = killed.notified() => {}
+                () = seen.kill.notified() => {}
             }
+            seen.closed.store(true, Ordering::Relaxed);
         });
         let host = HeaderValue::from_str(address.authority.as_str())
             .map_err(|e| HttpError::new(HttpErrorKind::Connect, Sent::No, e.to_string()))?;
-        Ok(Self { sender: Mutex::new(sender), host, kill })
+        Ok(Self { sender: Mutex::new(sender), host, shared })
     }
 
     async fn exchange(
@@ -75,12 +84,21 @@ impl HttpService for Http1 {
         Box::pin(self.exchange(request, progress))
     }
 
+    fn capacity(&self) -> u32 {
+        1
+    }
+
+    fn is_suspect(&self) -> bool {
+        false
+    }
+
     fn is_closed(&self) -> bool {
-        self.sender.lock().unwrap_or_else(PoisonError::into_inner).is_closed()
+        self.shared.closed.load(Ordering::Relaxed)
     }
 
     fn kill(&self) {
-        self.kill.notify_one();
+        self.shared.closed.store(true, Ordering::Relaxed);
+        self.shared.kill.notify_one();
     }
 }
 

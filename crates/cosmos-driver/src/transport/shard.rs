@@ -46,6 +46,11 @@ impl Shard {
         !self.retired.load(Ordering::Relaxed) && !self.service.is_closed()
     }
 
+    /// Usable, and not waiting for a sign of life.
+    pub(super) fn is_calm(&self) -> bool {
+        self.is_usable() && !self.service.is_suspect()
+    }
+
     pub(super) fn retire(&self) {
         self.retired.store(true, Ordering::Relaxed);
     }
@@ -54,11 +59,11 @@ impl Shard {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    /// Takes one of the first `limit` slots, if one is free.
+    /// Takes one of the first `limit` slots, if one is free and the peer has as many.
     pub(super) fn try_take(&self, limit: u32, now_ms: u64) -> bool {
-        let taken = self
-            .in_flight
-            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |n| (n < limit).then_some(n + 1));
+        let taken = self.in_flight.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |n| {
+            (n < limit.min(self.capacity)).then_some(n + 1)
+        });
         match taken {
             Ok(before) => {
                 if before == 0 {

@@ -1,6 +1,8 @@
 //! The driver over real sockets: against the emulator, and against a make-believe account of several regions.
 
 mod account;
+#[cfg(feature = "entra")]
+mod entra;
 mod failover;
 mod hole;
 mod items;

@@ -26,7 +26,7 @@ fn item(n: usize) -> Value {
     };
     let mut item =
         json!({ "id": format!("i{n:03}"), "pk": format!("p{}", n % 23), "n": n, "k": n % 7, "m": mixed });
-    if n % 3 == 0 {
+    if n.is_multiple_of(3) {
         item["s"] = json!(format!("x{}", n % 5));
     }
     item
@@ -306,6 +306,28 @@ async fn changes_are_followed_from_the_beginning_and_from_a_continuation() {
     assert!(feed.next().await.expect("a page").is_empty());
     items.upsert_item("p5", &changed, ItemOptions::default()).await.expect("changed");
     assert_eq!(ns(&feed.next().await.expect("a page").items::<Value>().expect("items")), [5]);
+}
+
+#[tokio::test]
+async fn a_prefix_of_a_hierarchical_key_is_a_scope() {
+    let account = Account::with(Config::default().with_partitions(8), |builder| builder).await;
+    let database = account.container.database();
+    let properties = cosmos_driver::ContainerProperties::new("tree", &["/tenant", "/user"]);
+    database.create_container(&properties, None, CallOptions::default()).await.expect("created");
+    let tree = database.container("tree").expect("a name");
+    for n in 0..60_u64 {
+        let (tenant, user) = (format!("t{}", n % 3), format!("u{n}"));
+        let key: PartitionKey = [tenant.as_str(), user.as_str()].into_iter().map(Into::into).collect();
+        let item = json!({ "id": n.to_string(), "tenant": tenant, "user": user, "n": n });
+        tree.create_item(key, &item, ItemOptions::default()).await.expect("created");
+    }
+    let scope = Scope::PartitionKey("t1".into());
+    let rows: Vec<Value> = tree
+        .query("SELECT c.n FROM c ORDER BY c.n", scope, QueryOptions::default())
+        .collect()
+        .await
+        .expect("rows");
+    assert_eq!(ns(&rows), (0..60).filter(|n| n % 3 == 1).collect::<Vec<_>>());
 }
 
 #[tokio::test]

@@ -43,6 +43,8 @@ pub(crate) struct Table {
     /// Requests for items per region.
     pub(crate) asked: BTreeMap<String, u32>,
     pub(crate) account_reads: u32,
+    /// The authorization of the last request.
+    pub(crate) authorization: String,
     moods: BTreeMap<String, Mood>,
     write_region: usize,
     is_multi_write: bool,
@@ -215,6 +217,9 @@ async fn answer(
     let (head, body) = request.into_parts();
     let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
     let path = head.uri.path().to_owned();
+    if let Some(text) = head.headers.get("authorization").and_then(|value| value.to_str().ok()) {
+        text.clone_into(&mut table.lock().expect("not poisoned").authorization);
+    }
     if let Some(refused) = clock_refusal(&head.headers, &table) {
         return Ok(refused);
     }
@@ -226,7 +231,7 @@ async fn answer(
     }
     if path.ends_with("/colls/items") {
         let key = json!({ "paths": ["/pk"], "kind": "Hash", "version": 2 });
-        return Ok(status(200, 0, json!({ "id": "items", "_rid": "AAAAAIAAAAA=", "partitionKey": key })));
+        return Ok(status(200, 0, &json!({ "id": "items", "_rid": "AAAAAIAAAAA=", "partitionKey": key })));
     }
     let name = places[region].0.clone();
     let mood = {
@@ -248,7 +253,7 @@ async fn answer(
     match mood {
         Mood::Well => Ok(item(&head.method, &path, &body, region, &table)),
         Mood::Status(code, sub) | Mood::Times(code, sub, _) => {
-            Ok(status(code, sub, json!({ "message": "mood" })))
+            Ok(status(code, sub, &json!({ "message": "mood" })))
         }
         Mood::Slow(delay) => {
             tokio::time::sleep(delay).await;
@@ -271,7 +276,7 @@ fn clock_refusal(headers: &http::HeaderMap, table: &Mutex<Table>) -> Option<Answ
     if ours.abs_diff(theirs) < 900 {
         return None;
     }
-    let mut refused = status(403, 0, json!({ "message": "the date is too far off" }));
+    let mut refused = status(403, 0, &json!({ "message": "the date is too far off" }));
     let date = cosmos_wire::date::format(SystemTime::UNIX_EPOCH + Duration::from_secs(ours));
     refused.headers_mut().insert("date", date.parse().expect("a header"));
     Some(refused)
@@ -287,7 +292,7 @@ fn account(places: &[(String, SocketAddr)], table: &Mutex<Table>) -> Answer {
     status(
         200,
         0,
-        json!({
+        &json!({
             "id": "world", "writableLocations": writable, "readableLocations": readable,
             "enableMultipleWriteLocations": table.is_multi_write,
             "userConsistencyPolicy": { "defaultConsistencyLevel": "Session" },
@@ -297,7 +302,7 @@ fn account(places: &[(String, SocketAddr)], table: &Mutex<Table>) -> Answer {
 
 fn ranges(headers: &http::HeaderMap, table: &Mutex<Table>) -> Answer {
     if headers.contains_key("if-none-match") {
-        return status(304, 0, Value::Null);
+        return status(304, 0, &Value::Null);
     }
     let table = table.lock().expect("not poisoned");
     let mut min = String::new();
@@ -309,7 +314,7 @@ fn ranges(headers: &http::HeaderMap, table: &Mutex<Table>) -> Answer {
         );
         min.clone_from(max);
     }
-    let mut answer = status(200, 0, json!({ "PartitionKeyRanges": ranges, "_count": ranges.len() }));
+    let mut answer = status(200, 0, &json!({ "PartitionKeyRanges": ranges, "_count": ranges.len() }));
     answer.headers_mut().insert("etag", "\"1\"".parse().expect("a header"));
     answer
 }
@@ -342,7 +347,7 @@ fn query(headers: &http::HeaderMap, body: &[u8], table: &Mutex<Table>) -> Answer
         } else {
             json!({ "rewrittenQuery": "" })
         };
-        return status(200, 0, json!({ "queryInfo": info, "queryRanges": [{ "min": "", "max": "FF" }] }));
+        return status(200, 0, &json!({ "queryInfo": info, "queryRanges": [{ "min": "", "max": "FF" }] }));
     }
     if let Some(left) = table.split_after {
         table.split_after = left.checked_sub(1);
@@ -355,7 +360,7 @@ fn query(headers: &http::HeaderMap, body: &[u8], table: &Mutex<Table>) -> Answer
         .and_then(|id| id.to_str().ok())
         .unwrap_or_default();
     let Some(at) = table.ranges.iter().position(|(_, known, _)| known.to_string() == id) else {
-        return status(410, 1002, json!({ "message": "the range is gone" }));
+        return status(410, 1002, &json!({ "message": "the range is gone" }));
     };
     let low = if at == 0 { String::new() } else { table.ranges[at - 1].0.clone() };
     let definition = cosmos_wire::partition_key::Definition::hash("/pk").expect("a path");
@@ -381,7 +386,7 @@ fn query(headers: &http::HeaderMap, body: &[u8], table: &Mutex<Table>) -> Answer
             if is_sorted { sorted } else { (*item).clone() }
         })
         .collect();
-    let mut answer = status(200, 0, json!({ "Documents": page }));
+    let mut answer = status(200, 0, &json!({ "Documents": page }));
     if rows.len() > 3 {
         answer.headers_mut().insert("x-ms-continuation", rows[2]["n"].to_string().parse().expect("a header"));
     }
@@ -393,22 +398,22 @@ fn item(method: &Method, path: &str, body: &[u8], region: usize, table: &Mutex<T
     if *method == Method::GET {
         let id = path.rsplit('/').next().unwrap_or_default();
         return match table.items.get(id) {
-            Some(item) => done(200, item.clone(), table.lsn),
-            None => done(404, json!({ "message": "missing" }), table.lsn),
+            Some(item) => done(200, item, table.lsn),
+            None => done(404, &json!({ "message": "missing" }), table.lsn),
         };
     }
     if !table.is_multi_write && table.write_region != region {
-        return status(403, 3, json!({ "message": "not the write region" }));
+        return status(403, 3, &json!({ "message": "not the write region" }));
     }
     let item: Value = serde_json::from_slice(body).unwrap_or_default();
     let id = item["id"].as_str().unwrap_or_default().to_owned();
     table.lsn += 1;
     *table.applied.entry(id.clone()).or_default() += 1;
     table.items.insert(id, item.clone());
-    done(201, item, table.lsn)
+    done(201, &item, table.lsn)
 }
 
-fn done(code: u16, body: Value, lsn: u64) -> Answer {
+fn done(code: u16, body: &Value, lsn: u64) -> Answer {
     let mut answer = status(code, 0, body);
     answer.headers_mut().insert("x-ms-session-token", format!("0:-1#{lsn}").parse().expect("a header"));
     answer.headers_mut().insert("x-ms-request-charge", "1".parse().expect("a header"));
@@ -416,7 +421,7 @@ fn done(code: u16, body: Value, lsn: u64) -> Answer {
     answer
 }
 
-fn status(code: u16, sub: u32, body: Value) -> Answer {
+fn status(code: u16, sub: u32, body: &Value) -> Answer {
     let bytes = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
     let mut response = Response::builder().status(code);
     if sub != 0 {

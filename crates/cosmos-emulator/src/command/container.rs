@@ -32,12 +32,15 @@ pub(crate) fn read(account: &Account, call: &Call) -> Result<Reply, Failure> {
     let path = container_path(call)?;
     let mut answer = account.engine.read_container(&path.database, &path.container)?;
     let asked = call.asked();
-    if asked.text(header::POPULATE_PARTITION_KEY_RANGE_STATISTICS).is_some_and(header::is_true) {
+    let wanted = |name| asked.text(name).is_some_and(header::is_true);
+    if wanted(header::POPULATE_PARTITION_STATISTICS)
+        || wanted(header::POPULATE_PARTITION_KEY_RANGE_STATISTICS)
+    {
         let container = account.engine.container(&path.database, &path.container)?;
         answer.body["statistics"] = statistics(account, &container)?;
     }
     let mut reply = with_limits(answer);
-    if asked.text(header::POPULATE_QUOTA_INFO).is_some_and(header::is_true) {
+    if wanted(header::POPULATE_QUOTA_INFO) {
         const USAGE: HeaderName = HeaderName::from_static(header::RESOURCE_USAGE);
         const QUOTA: HeaderName = HeaderName::from_static(header::RESOURCE_QUOTA);
         reply.extra.push((QUOTA, HeaderValue::from_static("storedProcedures=100;triggers=25;functions=25;")));

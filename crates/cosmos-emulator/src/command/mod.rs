@@ -11,6 +11,7 @@ mod partition;
 mod query;
 mod ranges;
 mod resource;
+mod user;
 
 use std::sync::Arc;
 
@@ -123,6 +124,18 @@ pub(crate) fn run(account: &Account, call: &Call) -> Result<Reply, Failure> {
         Operation::ReadFeed => feed::read(account, call),
         Operation::ChangeFeed => feed::changes(account, call),
         Operation::ReadEmptyFeed => container::empty_feed(account, call),
+        Operation::CreateUser
+        | Operation::ReadUser
+        | Operation::ReplaceUser
+        | Operation::ListUsers
+        | Operation::QueryUsers
+        | Operation::DeleteUser
+        | Operation::CreatePermission
+        | Operation::ReadPermission
+        | Operation::ReplacePermission
+        | Operation::ListPermissions
+        | Operation::QueryPermissions
+        | Operation::DeletePermission => user::run(account, call),
     }
 }
 

@@ -42,7 +42,7 @@ pub(crate) fn run(account: &Account, call: &Call) -> Result<Reply, Failure> {
         session_token: session_token(account, &asked),
     };
     let page = match (&request.scope, account.gateway) {
-        (Scope::All, Gateway::AsService) => range_by_range(account, &container, &request)?,
+        (Scope::All, Gateway::AsService) => range_by_range(account, &container, request)?,
         _ => account.engine.query(&container, request)?,
     };
     let body = Envelope::new(&container.rid(), "Documents").values(&page.rows, Style::Query);
@@ -90,44 +90,28 @@ struct Place {
     token: Option<String>,
 }
 
-/// A page never holds rows of two partitions, as with the service; partitions without rows are passed over.
+/// A page holds the rows of one partition, and none where that partition has none, as with the service.
 fn range_by_range(
     account: &Account,
     container: &Container,
-    request: &QueryRequest,
+    request: QueryRequest,
 ) -> Result<QueryPage, Failure> {
     let invalid = || Failure::bad_request("Invalid Continuation Token");
     let mut ranges = container.range_ids().into_iter();
-    let mut place = match &request.continuation {
+    let place = match &request.continuation {
         Some(token) => serde_json::from_str(token).map_err(|_| invalid())?,
         None => Place { range: ranges.clone().next().ok_or_else(invalid)?, token: None },
     };
     ranges.by_ref().find(|range| *range == place.range).ok_or_else(invalid)?;
-    let (mut charge, mut documents_visited) = (0.0, 0);
-    loop {
-        let mut page = account.engine.query(
-            container,
-            QueryRequest {
-                scope: Scope::Range(place.range.to_string()),
-                continuation: place.token.take(),
-                ..request.clone()
-            },
-        )?;
-        charge += page.charge;
-        documents_visited += page.documents_visited;
-        let next = match page.continuation.take() {
-            Some(token) => Some(Place { token: Some(token), ..place }),
-            None => ranges.next().map(|range| Place { range, token: None }),
-        };
-        match next {
-            Some(next) if page.rows.is_empty() && next.token.is_none() => place = next,
-            next => {
-                let continuation =
-                    next.map(|next| serde_json::to_string(&next).map_err(|_| invalid())).transpose()?;
-                return Ok(QueryPage { continuation, charge, documents_visited, ..page });
-            }
-        }
-    }
+    let scope = Scope::Range(place.range.to_string());
+    let page =
+        account.engine.query(container, QueryRequest { scope, continuation: place.token, ..request })?;
+    let next = match page.continuation {
+        Some(token) => Some(Place { range: place.range, token: Some(token) }),
+        None => ranges.next().map(|range| Place { range, token: None }),
+    };
+    let continuation = next.map(|next| serde_json::to_string(&next).map_err(|_| invalid())).transpose()?;
+    Ok(QueryPage { continuation, ..page })
 }
 
 /// What a query cost, as the service lists it.

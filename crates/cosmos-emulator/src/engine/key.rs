@@ -13,6 +13,7 @@ const DATABASE: u8 = 0x02;
 const CONTAINER: u8 = 0x03;
 const PARTITION: u8 = 0x04;
 const PURGE: u8 = 0x05;
+const USER: u8 = 0x06;
 const ITEM: u8 = 0x10;
 const BY_VALUE: u8 = 0x11;
 const BY_PARTITION: u8 = 0x12;
@@ -78,6 +79,22 @@ pub(crate) fn container(number: u32) -> Bytes {
 /// All containers.
 pub(crate) fn containers() -> Vec<u8> {
     vec![CONTAINER]
+}
+
+/// The record of a user, with its permissions.
+pub(crate) fn user(database: u32, number: u32) -> Bytes {
+    join(USER, &[&database.to_be_bytes(), &number.to_be_bytes()])
+}
+
+/// All users of all databases.
+pub(crate) fn users() -> Vec<u8> {
+    vec![USER]
+}
+
+/// The database and the number in a key of [`users`].
+pub(crate) fn user_of(key: &[u8]) -> Option<(u32, u32)> {
+    let number = |bytes: &[u8]| bytes.try_into().ok().map(u32::from_be_bytes);
+    Some((number(key.get(1..5)?)?, number(key.get(5..9)?)?))
 }
 
 /// The counters of a physical partition.

@@ -80,6 +80,11 @@ impl Account {
         })
     }
 
+    /// The resource token of a grant.
+    pub(crate) fn sign(&self, grant: &super::grant::Grant) -> String {
+        self.guard.sign(grant)
+    }
+
     /// Answers one request, or resets its connection where a fault rule says so.
     pub(crate) async fn answer(
         self: &Arc<Self>,

@@ -9,6 +9,7 @@ use http::Method;
 
 use crate::config::{Auth, Config};
 use crate::failure::Failure;
+use crate::http::grant::Grant;
 use crate::http::headers::Asked;
 use crate::http::route::Route;
 use crate::operation::Operation;
@@ -33,6 +34,11 @@ impl Guard {
         })
     }
 
+    /// The resource token of a grant.
+    pub(crate) fn sign(&self, grant: &Grant) -> String {
+        grant.to_token(&self.master)
+    }
+
     /// Refuses requests that are not signed with a key that allows them.
     pub(crate) fn check(
         &self,
@@ -47,8 +53,13 @@ impl Guard {
         }
         let text = asked.text(header::AUTHORIZATION).ok_or_else(missing_authorization)?;
         let token = Authorization::parse(text).map_err(|_| malformed())?;
-        if token.kind != TokenKind::Master {
-            return Err(unsupported_token());
+        match token.kind {
+            TokenKind::Master => {}
+            TokenKind::Resource => {
+                let grant = Grant::from_signature(&token.signature, &self.master).ok_or_else(malformed)?;
+                return grant.check(route, operation, asked, now);
+            }
+            TokenKind::Aad | TokenKind::Sas => return Err(unsupported_token()),
         }
         let (x_ms_date, date) = match asked.text(header::X_DATE) {
             Some(x_ms_date) => (x_ms_date, ""),
@@ -147,7 +158,7 @@ fn malformed() -> Failure {
 fn unsupported_token() -> Failure {
     Failure::new(
         401,
-        "This server accepts tokens of type master only; sign the request with the account key.",
+        "This server accepts tokens of type master and resource only; sign the request with the account key.",
     )
 }
 

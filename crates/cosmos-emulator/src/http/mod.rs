@@ -7,6 +7,7 @@
 
 mod account;
 pub(crate) mod auth;
+pub(crate) mod grant;
 pub(crate) mod headers;
 pub(crate) mod render;
 pub(crate) mod route;

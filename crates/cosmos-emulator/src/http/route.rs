@@ -22,6 +22,10 @@ pub(crate) enum Target {
     PartitionDelete(ContainerPath),
     Offers,
     Offer(String),
+    Users(String),
+    User(String, String),
+    Permissions(String, String),
+    Permission(String, String, String),
     /// Collections of things this server does not keep: always empty.
     Absent(&'static str),
     /// One of those things.
@@ -75,7 +79,7 @@ fn signed(target: &Target, parts: &[&str]) -> (&'static str, String) {
     match target {
         Target::Offers => ("offers", String::new()),
         Target::Offer(rid) => ("offers", rid.clone()),
-        Target::PartitionDelete(_) => ("partitionkey", parts[..4].join("/")),
+        Target::PartitionDelete(_) => ("colls", parts[..4].join("/")),
         _ => {
             let kind = parts.iter().step_by(2).next_back().map_or("", |kind| known_kind(kind));
             // A feed signs its parent.
@@ -108,11 +112,13 @@ fn target(parts: &[&str]) -> Option<Target> {
         ["dbs", _, "colls", _, "triggers"] => Target::Absent("Triggers"),
         ["dbs", _, "colls", _, "udfs"] => Target::Absent("UserDefinedFunctions"),
         ["dbs", _, "colls", _, "conflicts"] => Target::Absent("Conflicts"),
-        ["dbs", _, "users"] => Target::Absent("Users"),
-        ["dbs", _, "users", _, "permissions"] => Target::Absent("Permissions"),
-        ["dbs", _, "colls", _, "sprocs" | "triggers" | "udfs" | "conflicts", _]
-        | ["dbs", _, "users", _]
-        | ["dbs", _, "users", _, "permissions", _] => Target::AbsentOne,
+        ["dbs", _, "colls", _, "sprocs" | "triggers" | "udfs" | "conflicts", _] => Target::AbsentOne,
+        ["dbs", db, "users"] => Target::Users(db.to_owned()),
+        ["dbs", db, "users", user] => Target::User(db.to_owned(), user.to_owned()),
+        ["dbs", db, "users", user, "permissions"] => Target::Permissions(db.to_owned(), user.to_owned()),
+        ["dbs", db, "users", user, "permissions", permission] => {
+            Target::Permission(db.to_owned(), user.to_owned(), permission.to_owned())
+        }
         _ => return None,
     })
 }
@@ -162,6 +168,18 @@ pub(crate) fn operation(method: &Method, target: &Target, asked: &Asked<'_>) -> 
         Target::Offers if is(&Method::POST) => Operation::QueryOffers,
         Target::Offer(_) if is(&Method::GET) => Operation::ReadOffer,
         Target::Offer(_) if is(&Method::PUT) => Operation::ReplaceOffer,
+        Target::Users(_) if is(&Method::GET) => Operation::ListUsers,
+        Target::Users(_) if is(&Method::POST) && asked.is_query() => Operation::QueryUsers,
+        Target::Users(_) if is(&Method::POST) => Operation::CreateUser,
+        Target::User(..) if is(&Method::GET) => Operation::ReadUser,
+        Target::User(..) if is(&Method::PUT) => Operation::ReplaceUser,
+        Target::User(..) if is(&Method::DELETE) => Operation::DeleteUser,
+        Target::Permissions(..) if is(&Method::GET) => Operation::ListPermissions,
+        Target::Permissions(..) if is(&Method::POST) && asked.is_query() => Operation::QueryPermissions,
+        Target::Permissions(..) if is(&Method::POST) => Operation::CreatePermission,
+        Target::Permission(..) if is(&Method::GET) => Operation::ReadPermission,
+        Target::Permission(..) if is(&Method::PUT) => Operation::ReplacePermission,
+        Target::Permission(..) if is(&Method::DELETE) => Operation::DeletePermission,
         Target::Absent(_) if is(&Method::GET) || asked.is_query() => Operation::ReadEmptyFeed,
         Target::AbsentOne if is(&Method::GET) || is(&Method::DELETE) || is(&Method::PUT) => {
             return Err(Failure::not_found());
@@ -197,7 +215,7 @@ fn wrong_verb() -> Failure {
 fn unsupported() -> Failure {
     Failure::new(
         405,
-        "Users, permissions, stored procedures, triggers and user defined functions are not supported by this server.",
+        "Stored procedures, triggers and user defined functions are not supported by this server.",
     )
 }
 
@@ -269,8 +287,9 @@ mod tests {
         assert_eq!(ask(&Method::GET, "/a/b/c/d/e/f/g/h/i/j/k", &[]), Err(400));
         assert_eq!(ask(&Method::DELETE, "/", &[]), Err(405));
         assert_eq!(ask(&Method::PATCH, "/dbs/d", &[]), Err(405));
-        assert_eq!(ask(&Method::POST, "/dbs/d/users", &[]), Err(405));
-        assert_eq!(ask(&Method::GET, "/dbs/d/users/u", &[]), Err(404));
+        assert_eq!(ask(&Method::PUT, "/dbs/d/users", &[]), Err(405));
+        assert_eq!(ask(&Method::POST, "/dbs/d/colls/c/sprocs", &[]), Err(405));
+        assert_eq!(ask(&Method::GET, "/dbs/d/colls/c/sprocs/s", &[]), Err(404));
     }
 
     #[test]

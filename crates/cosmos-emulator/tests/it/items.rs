@@ -174,7 +174,7 @@ fn a_logical_partition_is_deleted_at_once() {
     let path = "/dbs/d/colls/c/operations/partitionkeydelete";
     let date = cosmos_wire::date::format(std::time::SystemTime::now());
     let key = cosmos_wire::signature::Key::from_base64(cosmos_wire::EMULATOR_KEY).unwrap();
-    let signed = cosmos_wire::signature::Signable::new("POST", "partitionkey", "dbs/d/colls/c", &date);
+    let signed = cosmos_wire::signature::Signable::new("POST", "colls", "dbs/d/colls/c", &date);
     let token = key.authorization(&signed);
     let request = client.request("POST", path).unsigned().key("x");
     request.header("x-ms-date", &date).header("authorization", &token).send().expect(200);

@@ -155,7 +155,7 @@ fn a_container_counts_its_items_when_asked() {
     client.create(&json!({"id": "a", "pk": "x"})).expect(201);
     let answer = client
         .get("/dbs/d/colls/c")
-        .header("x-ms-documentdb-populatepartitionkeyrangestatistics", "True")
+        .header("x-ms-documentdb-populatepartitionstatistics", "True")
         .header("x-ms-documentdb-populatequotainfo", "True")
         .send()
         .expect(200);

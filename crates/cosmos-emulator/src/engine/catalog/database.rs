@@ -54,6 +54,7 @@ impl Engine {
             offer,
             containers: Default::default(),
             names: Default::default(),
+            users: Default::default(),
         };
         let batch = Batch {
             changes: vec![
@@ -113,6 +114,7 @@ impl Engine {
         check_match(if_match, &text(&found.body["_etag"]))?;
         let number = found.number;
         let mut changes = vec![Change::Delete(key::database(number))];
+        changes.extend(found.users.keys().map(|user| Change::Delete(key::user(number, *user))));
         for container in found.containers.values() {
             changes.push(Change::Delete(key::container(container.number)));
             changes.push(Change::Put(key::purge(container.number), bytes::Bytes::new()));

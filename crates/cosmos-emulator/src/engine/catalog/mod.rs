@@ -9,6 +9,7 @@ mod database;
 pub(crate) mod offer;
 mod offers;
 pub(crate) mod record;
+pub(crate) mod user;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -18,6 +19,7 @@ use cosmos_wire::rid::Rid;
 use serde_json::Value;
 
 use self::offer::Offer;
+use self::user::User;
 use super::container::{Container, owner_missing};
 use super::key;
 use crate::Failure;
@@ -40,6 +42,8 @@ pub(crate) struct Database {
     pub(crate) offer: Option<Offer>,
     pub(crate) containers: BTreeMap<u32, Arc<Container>>,
     pub(crate) names: BTreeMap<String, u32>,
+    /// By number, which is the order of creation.
+    pub(crate) users: BTreeMap<u32, User>,
 }
 
 /// The last number given to each kind of resource; held by the one who changes the catalog.
@@ -49,6 +53,8 @@ pub(crate) struct Numbers {
     pub(crate) container: u32,
     pub(crate) offer: u32,
     pub(crate) etag: u32,
+    /// Users and permissions share it.
+    pub(crate) user: u32,
 }
 
 impl Numbers {
@@ -89,6 +95,15 @@ impl Catalog {
             let container = record::load_container(number, &bytes, database, storage)?;
             database.names.insert(container.name().to_owned(), number);
             database.containers.insert(number, Arc::new(container));
+        }
+        let prefix = key::users();
+        let upper = key::beyond(prefix.clone());
+        for row in storage.scan(Bound::Included(&prefix[..]), Bound::Excluded(&upper), Order::Forward) {
+            let (key, value) = row?;
+            let Some((owner, number)) = key::user_of(&key) else { continue };
+            if let Some(database) = catalog.databases.get_mut(&owner) {
+                database.users.insert(number, User::load(number, &value)?);
+            }
         }
         Ok(catalog)
     }

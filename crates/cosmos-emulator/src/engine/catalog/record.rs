@@ -23,7 +23,7 @@ impl Numbers {
     /// As kept in the store.
     pub(crate) fn to_record(&self) -> Vec<u8> {
         json!({"format": FORMAT, "database": self.database, "container": self.container, "offer": self.offer,
-               "etag": self.etag})
+               "etag": self.etag, "user": self.user})
         .to_string()
         .into_bytes()
     }
@@ -45,6 +45,7 @@ impl Numbers {
             container: number("container"),
             offer: number("offer"),
             etag: number("etag"),
+            user: number("user"),
         })
     }
 }
@@ -69,6 +70,7 @@ pub(crate) fn load_database(number: u32, bytes: &[u8]) -> Result<Database, Stora
             offer: Offer::from_record(&record["offer"]),
             containers: Default::default(),
             names: Default::default(),
+            users: Default::default(),
         })
     };
     parse().ok_or_else(|| broken("a database"))

@@ -7,6 +7,7 @@ mod feed;
 mod items;
 mod model;
 mod query;
+mod users;
 
 use std::sync::Arc;
 use std::time::Duration;

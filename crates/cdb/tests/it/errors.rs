@@ -1,0 +1,147 @@
+//! Bad input and bad places: a clear sentence, the right code, never a panic.
+
+use std::net::TcpListener;
+use std::time::Duration;
+
+use crate::stage::{ACCOUNT, Stage};
+use crate::terminal::{Watched, ok, run};
+
+#[test]
+fn an_unknown_instance_is_said_by_every_command_that_takes_one() {
+    let stage = Stage::new("errors-unknown");
+    for args in [
+        &["show", "nobody"][..],
+        &["history", "nobody"],
+        &["tree", "nobody"],
+        &["why", "nobody"],
+        &["raise", "nobody", "yes"],
+        &["enqueue", "nobody", "inbox", "x"],
+        &["cancel", "nobody"],
+        &["delete", "nobody", "--yes"],
+        &["prune", "nobody", "--keep-last", "1"],
+        &["export", "nobody"],
+        &["fsck", "nobody"],
+        &["dead-letters", "show", "nobody"],
+    ] {
+        let ended = stage.run(args).with_code(5);
+        assert!(ended.stderr.contains("nobody") && ended.stdout.is_empty(), "{args:?}: {ended:?}");
+    }
+}
+
+#[test]
+fn a_wrong_key_is_refused_with_advice_and_never_printed() {
+    let stage = Stage::new("errors-key");
+    let key = "d3Jvbmcga2V5IG9mIGFuIGFjY291bnQ=";
+    let refused = run(&["instances", "--endpoint", &stage.endpoint, "--key", key]).with_code(7);
+    assert!(
+        refused.stderr.contains("refused the key") && refused.stderr.contains("COSMOS_KEY"),
+        "{refused:?}"
+    );
+    assert!(!refused.stderr.contains(key), "{refused:?}");
+    let broken = run(&["instances", "--endpoint", &stage.endpoint, "--key", "not base64!"]).with_code(2);
+    assert!(!broken.stderr.contains("not base64!"), "{broken:?}");
+    let missing = run(&["instances", "--endpoint", "https://account.example.com"]).with_code(2);
+    assert!(missing.stderr.contains("there is no key"), "{missing:?}");
+}
+
+#[test]
+fn an_unreachable_endpoint_is_said_soon() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let endpoint = format!("http://{free}");
+    let ended = Watched::start(&["instances", "--endpoint", &endpoint]).end_within(Duration::from_secs(15));
+    let ended = ended.with_code(6);
+    assert!(ended.stderr.contains(&format!("nobody answers at {endpoint}")), "{ended:?}");
+}
+
+#[test]
+fn a_missing_container_folder_or_place_says_what_to_do() {
+    let endpoint = ACCOUNT.emulator.endpoint();
+    let missing = run(&["instances", "--endpoint", &endpoint, "--container", "nowhere"]).with_code(5);
+    assert!(
+        missing.stderr.contains("there is no container \"nowhere\" in database \"duroxide\""),
+        "{missing:?}"
+    );
+    let missing = run(&["instances", "--data", "/no/such/folder"]).with_code(5);
+    assert!(missing.stderr.contains("there is no folder /no/such/folder"), "{missing:?}");
+    let nowhere = run(&["instances"]).with_code(2);
+    assert!(nowhere.stderr.contains("--endpoint") && nowhere.stderr.contains("--data"), "{nowhere:?}");
+}
+
+#[test]
+fn a_folder_in_use_or_of_no_use_has_code_4() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("bakery").to_str().unwrap().to_owned();
+    let mut demo = Watched::start(&["demo", "--data", &path, "--pace", "300"]);
+    demo.until("running");
+    let locked = run(&["instances", "--data", &path]).with_code(4);
+    assert!(locked.stderr.contains(&path), "{locked:?}");
+    demo.interrupt();
+    demo.end_within(Duration::from_secs(3)).with_code(130);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    run(&["demo", "--data", file.path().to_str().unwrap()]).with_code(4);
+}
+
+#[test]
+fn wrong_usage_has_code_2() {
+    for wrong in [
+        &["instances", "--since", "yesterday", "--endpoint", "http://127.0.0.1:1"][..],
+        &["instances", "--status", "fine", "--data", "x"],
+        &["demo", "--pace", "0"],
+        &["demo", "--memory", "--data", "x"],
+        &["prune", "--data", "x"],
+        &["stress", "nothing"],
+        &["start", "x", "--data", "y"],
+        &["completions", "cobol"],
+        &["show"],
+        &["no-such-command"],
+    ] {
+        let ended = run(wrong);
+        // A moment is read after connecting; everything else before.
+        assert!(ended.code == 2 || wrong[1] == "--since" && ended.code == 6, "{wrong:?}: {ended:?}");
+    }
+    let stage = Stage::new("errors-usage");
+    let ended = stage.run(&["instances", "--since", "yesterday"]).with_code(2);
+    assert!(ended.stderr.contains("\"yesterday\" is not a moment"), "{ended:?}");
+}
+
+#[test]
+fn every_command_explains_itself() {
+    let all = ok(&["--help"]);
+    assert!(all.contains("Exit codes:"), "{all}");
+    let commands = [
+        "demo",
+        "instances",
+        "show",
+        "history",
+        "tree",
+        "why",
+        "queues",
+        "top",
+        "start",
+        "raise",
+        "enqueue",
+        "cancel",
+        "delete",
+        "prune",
+        "dead-letters",
+        "export",
+        "import",
+        "fsck",
+        "stress",
+        "emulator",
+        "completions",
+    ];
+    for command in commands {
+        assert!(all.contains(&format!("\n  {command} ")), "{command}: {all}");
+        let help = ok(&[command, "--help"]);
+        assert!(help.contains("Examples:") && help.contains(&format!("cdb {command}")), "{help}");
+    }
+}
+
+#[test]
+fn completions_know_every_command() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = ok(&["completions", shell]);
+        assert!(script.contains("dead-letters") && script.contains("endpoint"), "{shell}");
+    }
+}

@@ -1,0 +1,88 @@
+//! `cdb start`, `raise`, `enqueue`, `cancel` and `dead-letters`.
+
+use serde_json::json;
+
+use crate::stage::{Stage, begun, ended};
+
+#[test]
+fn a_started_instance_is_run_by_the_next_runtime() {
+    let stage = Stage::new("sending-start");
+    let told = stage.run(&["start", "order-1", "--name", "echo", "--input", "bread"]).with_code(0).stderr;
+    assert!(told.contains("order-1 will start when a runtime takes it"), "{told}");
+    let twice = stage.run(&["start", "order-1", "--name", "echo"]).with_code(1);
+    assert!(twice.stderr.contains("already"), "{twice:?}");
+    stage.play(&[], async |client| drop(ended(client, "order-1").await));
+    assert_eq!(stage.run(&["show", "order-1", "--json"]).with_code(0).json()["output"], "bread");
+}
+
+#[test]
+fn inputs_come_from_files_too() {
+    let stage = Stage::new("sending-file");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "from a file").unwrap();
+    let input = format!("@{}", file.path().display());
+    stage.run(&["start", "order-1", "--name", "echo", "--input", &input]).with_code(0);
+    stage.play(&[], async |client| drop(ended(client, "order-1").await));
+    assert_eq!(stage.run(&["show", "order-1", "--json"]).with_code(0).json()["output"], "from a file");
+    let missing =
+        stage.run(&["start", "order-2", "--name", "echo", "--input", "@/no/such/file"]).with_code(1);
+    assert!(missing.stderr.contains("cannot read /no/such/file"), "{missing:?}");
+}
+
+#[test]
+fn events_messages_and_cancellations_reach_their_workflows() {
+    let stage = Stage::new("sending-signals");
+    let starts = [("waits-1", "waits", ""), ("reads-1", "reads", ""), ("waits-2", "waits", "")];
+    stage.play(&starts, async |client| {
+        for (id, ..) in starts {
+            begun(client, id).await;
+        }
+    });
+    stage.run(&["raise", "waits-1", "yes", "Anna"]).with_code(0);
+    stage.run(&["enqueue", "reads-1", "inbox", "without seeds"]).with_code(0);
+    stage.run(&["cancel", "waits-2", "--reason", "the customer called"]).with_code(0);
+    stage.play(&[], async |client| {
+        for (id, ..) in starts {
+            ended(client, id).await;
+        }
+    });
+    let output = |id: &str| stage.run(&["show", id, "--json"]).with_code(0).json();
+    assert_eq!(output("waits-1")["output"], "Anna");
+    assert_eq!(output("reads-1")["output"], "without seeds");
+    assert_eq!(output("waits-2")["status"], "Failed");
+    assert!(stage.ok(&["history", "waits-2"]).contains("the customer called"));
+    let late = stage.run(&["raise", "waits-1", "yes"]).with_code(1);
+    assert!(late.stderr.contains("has ended (Completed)"), "{late:?}");
+}
+
+#[test]
+fn dead_letters_are_listed_shown_sent_again_and_dropped() {
+    let stage = Stage::new("sending-dead");
+    stage.play(&[("waits-1", "waits", "")], async |client| begun(client, "waits-1").await);
+    assert!(stage.run(&["dead-letters", "list"]).with_code(0).stderr.contains("no dead letters"));
+    for (id, event) in [("dead:intent:1:0", "yes"), ("dead:intent:1:1", "no")] {
+        let item =
+            json!({"ExternalRaised": {"instance": "waits-1", "name": event, "data": "Anna"}}).to_string();
+        let message = json!({"id": format!("delivery:{event}"), "instanceId": "waits-1", "type": "orch_queue",
+            "workItem": item, "visibleAt": 1, "enqueuedAt": 1, "seq": 0, "dispatchSlot": 0, "delivered": true});
+        let letter = json!({"id": id, "instanceId": "sender-1", "type": "dead_letter", "targetInstanceId": "waits-1",
+            "document": message, "reason": "the account was full", "diedAt": 1_794_717_571_000_u64});
+        stage.put("sender-1", &letter);
+    }
+    let text = stage.ok(&["dead-letters", "list"]);
+    assert!(
+        text.contains("sender-1") && text.contains("event \"yes\"") && text.contains("the account was full"),
+        "{text}"
+    );
+    let why = stage.run(&["why", "waits-1"]).with_code(8);
+    assert!(why.stdout.contains("a dead letter from sender-1"), "{why:?}");
+    let shown = stage.run(&["dead-letters", "show", "dead:intent:1:0"]).with_code(0).json();
+    assert_eq!(shown["message"]["id"], "delivery:yes");
+
+    stage.run(&["dead-letters", "requeue", "dead:intent:1:0"]).with_code(0);
+    stage.run(&["dead-letters", "drop", "dead:intent:1:1"]).with_code(0);
+    assert!(stage.ok(&["dead-letters", "list", "--json"]).is_empty());
+    stage.run(&["dead-letters", "drop", "dead:intent:1:1"]).with_code(5);
+    stage.play(&[], async |client| drop(ended(client, "waits-1").await));
+    assert_eq!(stage.run(&["show", "waits-1", "--json"]).with_code(0).json()["output"], "Anna");
+}

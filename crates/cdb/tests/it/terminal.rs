@@ -1,0 +1,196 @@
+//! `cdb` typed and read back: as a plain process, and on a pseudo terminal.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// What a finished process left.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Ended {
+    /// Standard output, which must be one JSON document.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:#?}"))
+    }
+
+    /// Standard output, which must be one JSON document per line.
+    pub(crate) fn json_lines(&self) -> Vec<Value> {
+        self.stdout
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
+            .collect()
+    }
+
+    /// The same, which must have ended like this.
+    #[track_caller]
+    pub(crate) fn with_code(self, code: i32) -> Self {
+        assert_eq!(self.code, code, "{self:#?}");
+        assert!(!self.stderr.contains("panicked"), "{self:#?}");
+        self
+    }
+}
+
+impl From<Output> for Ended {
+    fn from(output: Output) -> Self {
+        Self {
+            code: code(output.status),
+            stdout: String::from_utf8(output.stdout).expect("text"),
+            stderr: String::from_utf8(output.stderr).expect("text"),
+        }
+    }
+}
+
+fn code(status: ExitStatus) -> i32 {
+    status.code().unwrap_or(-1)
+}
+
+/// `cdb` with these arguments and nothing of the tester's environment.
+pub(crate) fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cdb"));
+    command.args(args).stdin(Stdio::null());
+    for name in ["ENDPOINT", "KEY", "DATABASE", "CONTAINER"] {
+        command.env_remove(format!("COSMOS_{name}")).env_remove(format!("COSMOSDB_{name}"));
+    }
+    for name in ["CDB_LOG", "COLUMNS", "NO_COLOR"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// Runs `cdb` to its end.
+#[track_caller]
+pub(crate) fn run(args: &[&str]) -> Ended {
+    command(args).output().expect("cdb runs").into()
+}
+
+/// Runs `cdb`, which must succeed, and returns standard output.
+#[track_caller]
+pub(crate) fn ok(args: &[&str]) -> String {
+    run(args).with_code(0).stdout
+}
+
+/// A process that is watched while it runs; killed when dropped.
+pub(crate) struct Watched {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+    stderr: BufReader<ChildStderr>,
+    seen: String,
+}
+
+impl Watched {
+    /// Starts `cdb`.
+    pub(crate) fn start(args: &[&str]) -> Self {
+        let mut child =
+            command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("cdb starts");
+        let stdout = BufReader::new(child.stdout.take().expect("it is piped"));
+        let stderr = BufReader::new(child.stderr.take().expect("it is piped"));
+        Self { child, stdout, stderr, seen: String::new() }
+    }
+
+    /// Reads standard output up to a line that contains the text.
+    #[track_caller]
+    pub(crate) fn until(&mut self, text: &str) {
+        read_until(&mut self.stdout, text, &mut self.seen);
+    }
+
+    /// Reads standard error up to a line that contains the text.
+    #[track_caller]
+    pub(crate) fn until_told(&mut self, text: &str) {
+        read_until(&mut self.stderr, text, &mut self.seen);
+    }
+
+    /// Ctrl-C.
+    pub(crate) fn interrupt(&self) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-INT", &id]).status().expect("kill runs").success());
+    }
+
+    /// `kill -9`.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().expect("it can be killed");
+        self.child.wait().expect("it ends");
+    }
+
+    /// Stops reading standard output: whoever writes there meets a broken pipe.
+    pub(crate) fn hang_up(mut self) -> Ended {
+        drop(self.stdout);
+        let mut stderr = String::new();
+        self.stderr.read_to_string(&mut stderr).expect("text");
+        Ended { code: code(self.child.wait().expect("it ends")), stdout: self.seen, stderr }
+    }
+
+    /// Waits for the end, which must come within this time.
+    #[track_caller]
+    pub(crate) fn end_within(mut self, limit: Duration) -> Ended {
+        let began = Instant::now();
+        let mut stdout = std::mem::take(&mut self.seen);
+        self.stdout.read_to_string(&mut stdout).expect("text");
+        let mut stderr = String::new();
+        self.stderr.read_to_string(&mut stderr).expect("text");
+        let ended = Ended { code: code(self.child.wait().expect("it ends")), stdout, stderr };
+        assert!(began.elapsed() < limit, "it took {:?}: {ended:#?}", began.elapsed());
+        ended
+    }
+}
+
+#[track_caller]
+fn read_until(source: &mut impl BufRead, text: &str, seen: &mut String) {
+    loop {
+        let start = seen.len();
+        let read = source.read_line(seen).expect("text");
+        assert!(read > 0, "it ended before it said {text:?}: {seen}");
+        if seen[start..].contains(text) {
+            return;
+        }
+    }
+}
+
+/// Runs `cdb` on a pseudo terminal of this width and returns everything it drew.
+#[cfg(unix)]
+pub(crate) fn on_terminal(args: &[&str], columns: u16) -> (i32, String) {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    use rustix::termios::{Winsize, tcsetwinsize};
+
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+    grantpt(&master).expect("ours");
+    unlockpt(&master).expect("open");
+    let size = Winsize { ws_row: 40, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(&master, size).expect("a size");
+    let name = ptsname(&master, Vec::new()).expect("a name");
+    let slave =
+        File::options().read(true).write(true).open(name.to_str().expect("a path")).expect("it opens");
+    let mut command = command(args);
+    command
+        .stdin(slave.try_clone().expect("a copy"))
+        .stdout(slave.try_clone().expect("a copy"))
+        .stderr(slave);
+    let mut child = command.spawn().expect("cdb starts");
+    drop(command);
+    let mut drawn = Vec::new();
+    // The last writer has gone when reading fails: that is how a terminal ends.
+    let _ = File::from(master).read_to_end(&mut drawn);
+    (code(child.wait().expect("it ends")), String::from_utf8_lossy(&drawn).into_owned())
+}
+
+/// The lines of a terminal without colours.
+pub(crate) fn plain(drawn: &str) -> String {
+    let mut plain = String::new();
+    let mut characters = drawn.chars();
+    while let Some(character) = characters.next() {
+        if character == '\u{1b}' {
+            // A sequence ends with its first letter.
+            let _ = characters.by_ref().find(char::is_ascii_alphabetic);
+        } else {
+            plain.push(character);
+        }
+    }
+    plain
+}
