@@ -123,6 +123,6 @@ async fn an_instance_with_fifty_thousand_events_is_still_one_load_away() {
     assert_eq!(provider.read("a").await.unwrap().len() as u64, TURNS * EVENTS);
     let other = CosmosDBProvider::new_with_config(config(&name)).await.unwrap();
     let (item, ..) =
-        other.fetch_orchestration_item(LOCK, Duration::from_secs(5), None).await.unwrap().unwrap();
+        other.fetch_orchestration_item(LOCK, Duration::from_secs(60), None).await.unwrap().unwrap();
     assert!(item.history.iter().map(duroxide::Event::event_id).eq(1..=TURNS * EVENTS));
 }
