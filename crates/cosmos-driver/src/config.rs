@@ -111,7 +111,7 @@ pub struct Connections {
     pub connect_timeout: Duration,
     /// TCP keepalive, and HTTP/2 pings while idle. Default 30 s.
     pub tcp_keepalive: Duration,
-    /// Silence on a busy HTTP/2 connection before it is pinged. Default 1 s.
+    /// Silence on a busy HTTP/2 connection before it is pinged. Default 500 ms.
     pub ping_after: Duration,
     /// Time for a ping to be answered before the connection is given up. Default 1 s.
     pub ping_timeout: Duration,
@@ -124,7 +124,7 @@ impl Default for Connections {
             certificates: Certificates::System,
             connect_timeout: Duration::from_secs(5),
             tcp_keepalive: Duration::from_secs(30),
-            ping_after: Duration::from_secs(1),
+            ping_after: Duration::from_millis(500),
             ping_timeout: Duration::from_secs(1),
         }
     }
@@ -251,6 +251,8 @@ pub struct Breaker {
     pub read_failures: u32,
     /// Failed writes in a row that open it. Default 5.
     pub write_failures: u32,
+    /// Races lost in a row to another region that open it: slow is a failure too. Default 5.
+    pub lost_races: u32,
     /// Failures further apart than this do not add up. Default 5 min.
     pub window: Duration,
     /// Time open before one request may try again. Default 5 s.
@@ -264,6 +266,7 @@ impl Default for Breaker {
         Self {
             read_failures: 2,
             write_failures: 5,
+            lost_races: 5,
             window: Duration::from_secs(300),
             probe_after: Duration::from_secs(5),
             failback: Duration::from_secs(300),
@@ -327,6 +330,7 @@ impl Config {
             (self.retry.attempts_max >= 1, "retry.attempts_max must be at least 1"),
             (self.breaker.read_failures >= 1, "breaker.read_failures must be at least 1"),
             (self.breaker.write_failures >= 1, "breaker.write_failures must be at least 1"),
+            (self.breaker.lost_races >= 1, "breaker.lost_races must be at least 1"),
             (!self.breaker.failback.is_zero(), "breaker.failback must not be zero"),
         ];
         match rules.iter().find(|(holds, _)| !holds) {

@@ -24,6 +24,8 @@ pub(crate) struct Race {
     pub(crate) region: Arc<str>,
     pub(crate) log: Diagnostics,
     pub(crate) budget: Budget,
+    /// The second leg was started.
+    pub(crate) is_hedged: bool,
     /// Neither leg gave a final answer: the failover loop goes on, and both regions count as tried.
     pub(crate) is_both_failed: bool,
 }
@@ -90,7 +92,14 @@ pub(crate) async fn race(
         Ended::Hedge(outcome) => (outcome, second.endpoint.region.clone(), false),
         Ended::Neither(outcome) => (outcome, first.endpoint.region.clone(), true),
     };
-    Ok(Race { outcome, region, log: first_log, budget: spent, is_both_failed })
+    Ok(Race {
+        outcome,
+        region,
+        log: first_log,
+        budget: spent,
+        is_hedged: hedged_at.is_some(),
+        is_both_failed,
+    })
 }
 
 enum Ended {

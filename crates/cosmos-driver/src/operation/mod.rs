@@ -34,11 +34,11 @@ use crate::metadata::ranges::RangeMap;
 use crate::options::{CallOptions, Consistency};
 use crate::response::{Response, charge};
 use crate::routing::account::AccountRoutes;
-use crate::routing::partition::Cell;
+use crate::routing::partition::{Cell, Failure};
 use crate::routing::resolve::{Route, Want, resolve};
 use crate::transport::{Address, HttpError, HttpErrorKind};
 use decide::{Action, Effects, Event, View, decide};
-use request::{Operation, Target};
+use request::{Operation, Repeat, Target};
 use state::RetryState;
 
 /// One call of the public API: its options and its time.
@@ -52,7 +52,8 @@ pub(crate) struct Call<'a> {
 impl<'a> Call<'a> {
     pub(crate) fn start(core: &Core, options: &'a CallOptions) -> Self {
         let begun = core.clock.now();
-        Self { options, begun, deadline: begun + options.timeout.unwrap_or(core.config.timeouts.operation) }
+        let timeout = options.timeout.unwrap_or(core.config.timeouts.operation).min(FOREVER);
+        Self { options, begun, deadline: begun + timeout }
     }
 
     /// Bounds work that is not itself an attempt.
@@ -122,7 +123,7 @@ impl<'a> Run<'a> {
             let (outcome, region) = self.attempt(&turn, &route).await?;
             self.state.has_unknown |= self.budget.has_unknown && !self.operation.kind.is_read();
             let (action, effects) = self.decide(&turn, &outcome, &region);
-            self.apply(&turn, &route, effects, &outcome).await;
+            self.apply(&turn, &route, &region, effects, &outcome).await;
             match action {
                 Action::Complete => return Ok(self.complete(&turn, outcome)),
                 Action::Fail { is_unknown } => return Err(self.fail(&turn, outcome, is_unknown)),
@@ -256,6 +257,11 @@ impl<'a> Run<'a> {
             let race = hedge::race(self.core, &self.operation, [first, second], delay, &self.budget).await?;
             self.budget = race.budget;
             self.log.merge(race.log);
+            // Either leg of a write may be the one that was executed.
+            self.budget.has_unknown |= race.is_hedged;
+            if race.is_hedged && race.region == second.endpoint.region {
+                self.report(turn, &route.endpoint.region, Some(Failure::LostRace));
+            }
             if race.is_both_failed {
                 self.state.tried.push(second.endpoint.region.clone());
             }
@@ -271,7 +277,7 @@ impl<'a> Run<'a> {
         let kind = self.operation.kind;
         let account = &turn.account;
         let is_allowed = kind.may_hedge()
-            && (kind.is_read() || account.is_multi_write)
+            && (kind.is_read() || (account.is_multi_write && self.operation.repeat() == Repeat::Safe))
             && account.candidates(kind.is_read()).len() > 1
             && !account.is_hedging_disabled
             && !self.has_raced
@@ -323,7 +329,14 @@ impl<'a> Run<'a> {
         (theirs.abs_diff(self.core.clock.unix_secs()) > CLOCK_SKEW_SECS).then_some(theirs)
     }
 
-    async fn apply(&mut self, turn: &Turn, route: &Route, effects: Effects, outcome: &Outcome) {
+    async fn apply(
+        &mut self,
+        turn: &Turn,
+        route: &Route,
+        region: &Arc<str>,
+        effects: Effects,
+        outcome: &Outcome,
+    ) {
         let core = self.core;
         let kind = self.operation.kind;
         if effects.set_clock
@@ -343,7 +356,8 @@ impl<'a> Run<'a> {
             }
         }
         if (effects.partition_failed || effects.partition_succeeded) && kind.is_data() {
-            self.partition(turn, route, effects.partition_failed);
+            let kind = if kind.is_read() { Failure::Read } else { Failure::Write };
+            self.report(turn, region, effects.partition_failed.then_some(kind));
         }
         if effects.partition_succeeded {
             for suspect in std::mem::take(&mut self.suspects) {
@@ -378,7 +392,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn partition(&self, turn: &Turn, route: &Route, has_failed: bool) {
+    /// Tells the breaker how a partition behaved in a region; no failure is a success.
+    fn report(&self, turn: &Turn, region: &Arc<str>, failure: Option<Failure>) {
         let Some((container, (range, _))) = self.operation.container.as_ref().zip(turn.range.as_ref()) else {
             return;
         };
@@ -386,17 +401,15 @@ impl<'a> Run<'a> {
         if turn.account.candidates(self.operation.kind.is_read()).len() < 2 {
             return;
         }
-        let health = self.core.router.health();
-        if !has_failed && health.is_empty() {
+        if failure.is_none() && self.core.router.health().is_empty() {
             return;
         }
-        let region = route.endpoint.region.clone();
-        let cell = Cell { container: container.rid.clone(), range: range.clone(), region };
-        if has_failed {
+        let cell = Cell { container: container.rid.clone(), range: range.clone(), region: region.clone() };
+        if let Some(failure) = failure {
             let rules = &self.core.config.breaker;
             let open_for = self.core.clock.jitter(rules.probe_after);
             let now = self.core.clock.now();
-            self.core.router.partition_failed(&cell, self.operation.kind.is_read(), now, open_for, rules);
+            self.core.router.partition_failed(&cell, failure, now, open_for, rules);
         } else {
             self.core.router.partition_succeeded(&cell);
         }
@@ -467,6 +480,8 @@ impl<'a> Run<'a> {
     }
 }
 
+/// A timeout longer than this is none; adding it to the clock must not overflow.
+const FOREVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 /// The service accepts a quarter of an hour; a few minutes off is worth correcting when it has refused us.
 const CLOCK_SKEW_SECS: u64 = 240;
 const PROBE_CLAIMS_MAX: usize = 8;

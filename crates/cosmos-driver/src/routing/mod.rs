@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use crate::config::Breaker;
 use crate::transport::Address;
 use account::AccountRoutes;
-use partition::{Cell, PartitionHealth};
+use partition::{Cell, Failure, PartitionHealth};
 
 /// One place requests can be sent to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,12 +69,12 @@ impl Router {
     pub(crate) fn partition_failed(
         &self,
         cell: &Cell,
-        is_read: bool,
+        failure: Failure,
         now: Instant,
         open_for: Duration,
         rules: &Breaker,
     ) {
-        self.health.rcu(|health| health.failed(cell, is_read, now, open_for, rules));
+        self.health.rcu(|health| health.failed(cell, failure, now, open_for, rules));
     }
 
     pub(crate) fn partition_succeeded(&self, cell: &Cell) {

@@ -28,10 +28,20 @@ pub(crate) enum Gate {
     ProbeDue,
 }
 
+/// What went wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    Read,
+    Write,
+    /// Another region answered first.
+    LostRace,
+}
+
 #[derive(Clone, Debug)]
 struct Entry {
     reads: u32,
     writes: u32,
+    races: u32,
     last_failure: Instant,
     /// While open: until when nobody may try.
     open_until: Option<Instant>,
@@ -64,7 +74,7 @@ impl PartitionHealth {
     pub(crate) fn failed(
         &self,
         cell: &Cell,
-        is_read: bool,
+        failure: Failure,
         now: Instant,
         open_for: Duration,
         rules: &Breaker,
@@ -73,19 +83,23 @@ impl PartitionHealth {
         let entry = next.entries.entry(cell.clone()).or_insert(Entry {
             reads: 0,
             writes: 0,
+            races: 0,
             last_failure: now,
             open_until: None,
         });
         if now.duration_since(entry.last_failure) > rules.window {
-            (entry.reads, entry.writes) = (0, 0);
+            (entry.reads, entry.writes, entry.races) = (0, 0, 0);
         }
         entry.last_failure = now;
-        if is_read {
-            entry.reads += 1;
-        } else {
-            entry.writes += 1;
+        match failure {
+            Failure::Read => entry.reads += 1,
+            Failure::Write => entry.writes += 1,
+            Failure::LostRace => entry.races += 1,
         }
-        if entry.reads >= rules.read_failures || entry.writes >= rules.write_failures {
+        let is_too_many = entry.reads >= rules.read_failures
+            || entry.writes >= rules.write_failures
+            || entry.races >= rules.lost_races;
+        if is_too_many {
             entry.open_until = Some(now + open_for);
         }
         next
@@ -128,13 +142,13 @@ mod tests {
     const OPEN: Duration = Duration::from_secs(5);
 
     #[tokio::test(start_paused = true)]
-    async fn reads_open_after_two_and_writes_after_five() {
+    async fn reads_open_after_two_and_writes_and_lost_races_after_five() {
         let (rules, now) = (Breaker::default(), Instant::now());
-        for (is_read, limit) in [(true, 2), (false, 5)] {
+        for (failure, limit) in [(Failure::Read, 2), (Failure::Write, 5), (Failure::LostRace, 5)] {
             let mut health = PartitionHealth::default();
             for n in 1..=limit {
                 assert_eq!(health.gate(&cell("a"), now), Gate::Closed, "before failure {n}");
-                health = health.failed(&cell("a"), is_read, now, OPEN, &rules);
+                health = health.failed(&cell("a"), failure, now, OPEN, &rules);
             }
             assert_eq!(health.gate(&cell("a"), now), Gate::Open);
             assert_eq!(health.gate(&cell("b"), now), Gate::Closed, "another region is not touched");
@@ -145,8 +159,8 @@ mod tests {
     async fn old_failures_do_not_add_up() {
         let (rules, now) = (Breaker::default(), Instant::now());
         let later = now + rules.window + Duration::from_secs(1);
-        let health = PartitionHealth::default().failed(&cell("a"), true, now, OPEN, &rules);
-        let health = health.failed(&cell("a"), true, later, OPEN, &rules);
+        let health = PartitionHealth::default().failed(&cell("a"), Failure::Read, now, OPEN, &rules);
+        let health = health.failed(&cell("a"), Failure::Read, later, OPEN, &rules);
         assert_eq!(health.gate(&cell("a"), later), Gate::Closed);
     }
 
@@ -155,7 +169,7 @@ mod tests {
         let (rules, now) = (Breaker::default(), Instant::now());
         let mut health = PartitionHealth::default();
         for _ in 0..2 {
-            health = health.failed(&cell("a"), true, now, OPEN, &rules);
+            health = health.failed(&cell("a"), Failure::Read, now, OPEN, &rules);
         }
         let due = now + OPEN;
         assert_eq!(health.gate(&cell("a"), due), Gate::ProbeDue);
@@ -164,7 +178,7 @@ mod tests {
         assert!(claimed.probing(&cell("a"), due, &rules).is_none(), "second claim loses");
         // A probe that never reports frees its place after the same time again.
         assert_eq!(claimed.gate(&cell("a"), due + rules.probe_after), Gate::ProbeDue);
-        let failed = claimed.failed(&cell("a"), true, due, OPEN, &rules);
+        let failed = claimed.failed(&cell("a"), Failure::Read, due, OPEN, &rules);
         assert_eq!(failed.gate(&cell("a"), due), Gate::Open);
         assert_eq!(claimed.succeeded(&cell("a")).gate(&cell("a"), due), Gate::Closed);
     }
@@ -172,7 +186,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn quiet_partitions_are_forgotten() {
         let (rules, now) = (Breaker::default(), Instant::now());
-        let health = PartitionHealth::default().failed(&cell("a"), true, now, OPEN, &rules);
+        let health = PartitionHealth::default().failed(&cell("a"), Failure::Read, now, OPEN, &rules);
         assert!(!health.swept(now + rules.window, &rules).is_empty());
         assert!(health.swept(now + rules.window + Duration::from_millis(1), &rules).is_empty());
     }

@@ -109,6 +109,7 @@ mod tests {
     use std::time::Duration;
 
     use super::super::account::tests::{endpoint, routes};
+    use super::super::partition::Failure;
     use super::*;
     use crate::config::{Breaker, Regions};
 
@@ -172,7 +173,7 @@ mod tests {
         let cell = Cell { container: container.clone(), range: range.clone(), region: "East US".into() };
         let mut health = PartitionHealth::default();
         for _ in 0..2 {
-            health = health.failed(&cell, true, now, Duration::from_secs(5), &rules);
+            health = health.failed(&cell, Failure::Read, now, Duration::from_secs(5), &rules);
         }
         let here = Want { partition: Some((&container, &range)), ..want() };
         let elsewhere = Want { partition: Some((&container, &other)), ..want() };

@@ -256,6 +256,10 @@ impl HttpService for Faulty {
         self.inner.capacity()
     }
 
+    fn is_suspect(&self) -> bool {
+        self.inner.is_suspect()
+    }
+
     fn is_closed(&self) -> bool {
         self.inner.is_closed()
     }

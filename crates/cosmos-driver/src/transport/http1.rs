@@ -88,6 +88,10 @@ impl HttpService for Http1 {
         1
     }
 
+    fn is_suspect(&self) -> bool {
+        false
+    }
+
     fn is_closed(&self) -> bool {
         self.shared.closed.load(Ordering::Relaxed)
     }

@@ -30,6 +30,8 @@ pub(super) struct Http2 {
 /// What the connection's task and its callers both see.
 struct Shared {
     closed: AtomicBool,
+    /// A ping is waiting for its answer.
+    suspect: AtomicBool,
     kill: Notify,
     in_flight: AtomicU64,
     /// Tick of the last sign of life, or of the moment the connection became busy.
@@ -60,6 +62,7 @@ impl Http2 {
         first_ping(&mut connection, &mut pings, ping.answer_within).await?;
         let shared = Arc::new(Shared {
             closed: AtomicBool::new(false),
+            suspect: AtomicBool::new(false),
             kill: Notify::new(),
             in_flight: AtomicU64::new(0),
             heard: AtomicU64::new(clock.tick_ms()),
@@ -103,6 +106,10 @@ impl HttpService for Http2 {
 
     fn capacity(&self) -> u32 {
         u32::try_from(self.sender.current_max_send_streams()).unwrap_or(u32::MAX)
+    }
+
+    fn is_suspect(&self) -> bool {
+        self.shared.suspect.load(Ordering::Relaxed)
     }
 
     fn is_closed(&self) -> bool {
@@ -188,9 +195,13 @@ async fn watch(mut pings: PingPong, shared: &Shared, policy: PingPolicy, clock: 
         if u128::from(now.saturating_sub(heard)) < patience.as_millis() {
             continue;
         }
+        shared.suspect.store(true, Ordering::Relaxed);
         let pong = pin!(pings.ping(Ping::opaque()));
         match timeout(policy.answer_within, pong).await {
-            Ok(Ok(_)) => last_ping = clock.tick_ms(),
+            Ok(Ok(_)) => {
+                last_ping = clock.tick_ms();
+                shared.suspect.store(false, Ordering::Relaxed);
+            }
             Ok(Err(_)) | Err(_) => return,
         }
     }

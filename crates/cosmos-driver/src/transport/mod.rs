@@ -175,6 +175,8 @@ pub(crate) trait HttpService: Send + Sync {
     fn call<'a>(&'a self, request: HttpRequest, progress: &'a Progress) -> Call<'a>;
     /// How many requests the peer takes at once.
     fn capacity(&self) -> u32;
+    /// True while the peer owes a sign of life.
+    fn is_suspect(&self) -> bool;
     /// True when no further request can succeed here.
     fn is_closed(&self) -> bool;
     /// Ends the connection now; calls in flight break.

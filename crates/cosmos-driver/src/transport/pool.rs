@@ -133,7 +133,13 @@ impl Pool {
     fn try_reserve(self: &Arc<Self>, avoid: Option<u32>) -> Option<Slot> {
         let shards = self.shards.load();
         let now_ms = self.clock.tick_ms();
-        let usable = || shards.iter().filter(|shard| shard.is_usable() && Some(shard.id) != avoid);
+        // A connection that owes a sign of life gets no new work while another can take it.
+        let has_calm = shards.iter().any(|shard| shard.is_calm() && Some(shard.id) != avoid);
+        if !has_calm && !shards.is_empty() {
+            self.open_what_is_wanted(0);
+        }
+        let is_fit = |shard: &Shard| if has_calm { shard.is_calm() } else { shard.is_usable() };
+        let usable = || shards.iter().filter(|shard| is_fit(shard) && Some(shard.id) != avoid);
         if self.is_http1() {
             // One request each: the oldest that is free.
             let taken = usable().find(|shard| shard.try_take(1, now_ms))?;
@@ -162,14 +168,13 @@ impl Pool {
     /// Starts the connects the present load wants, plus `extra`. True if one is under way afterwards.
     fn open_what_is_wanted(self: &Arc<Self>, extra: u32) -> bool {
         let shards = self.shards.load();
-        let usable = shards.iter().filter(|shard| shard.is_usable());
-        let (count, in_flight) = usable.fold((0u32, 0u32), |(n, f), shard| (n + 1, f + shard.in_flight()));
+        let calm = shards.iter().filter(|shard| shard.is_calm());
+        let (count, in_flight) = calm.fold((0u32, 0u32), |(n, f), shard| (n + 1, f + shard.in_flight()));
         let waiting = self.waiting.load(Ordering::Relaxed);
         // Until the first connection has told the protocol, one connect at a time is enough.
         let known = self.protocol.load().is_some();
         let by_load = (in_flight + waiting).div_ceil(self.slots_target());
-        let wanted =
-            if known { by_load.max(count.min(in_flight.div_ceil(self.slots_target())) + extra) } else { 1 };
+        let wanted = if known { by_load.max(if extra > 0 { count + extra } else { 0 }) } else { 1 };
         let wanted = wanted.max(1).min(u32::try_from(self.connections_max()).unwrap_or(u32::MAX));
         loop {
             let connecting = self.connecting.load(Ordering::Acquire);

@@ -46,6 +46,11 @@ impl Shard {
         !self.retired.load(Ordering::Relaxed) && !self.service.is_closed()
     }
 
+    /// Usable, and not waiting for a sign of life.
+    pub(super) fn is_calm(&self) -> bool {
+        self.is_usable() && !self.service.is_suspect()
+    }
+
     pub(super) fn retire(&self) {
         self.retired.store(true, Ordering::Relaxed);
     }

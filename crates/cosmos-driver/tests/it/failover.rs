@@ -120,6 +120,20 @@ async fn a_slow_region_is_hedged_and_both_legs_are_reported() {
 }
 
 #[tokio::test]
+async fn a_region_that_keeps_losing_races_is_no_longer_waited_for() {
+    let world = World::start(&["East", "West"]).await;
+    let mode = HedgingMode::After(Duration::from_millis(20));
+    let items = seeded(&world, world.builder().hedging(Hedging { mode, ..Hedging::default() })).await;
+    world.mood(0, Mood::Slow(Duration::from_millis(500)));
+    let begun = Instant::now();
+    for _ in 0..40 {
+        items.read_item("p", "1", ItemOptions::default()).await.expect("served by West");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert!(world.asked(0) < 15, "East was asked {} times", world.asked(0));
+}
+
+#[tokio::test]
 async fn hedges_stop_when_their_budget_is_spent() {
     let world = World::start(&["East", "West"]).await;
     let mode = HedgingMode::After(Duration::from_millis(10));
