@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::stream::StreamExt as _;
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::cache::Cache;
@@ -37,7 +36,6 @@ pub(crate) struct Core {
     /// Pinned versions of instances that some filter turned away, with the time they were seen.
     pinned: Mutex<HashMap<String, (Option<Version>, Instant)>>,
     pub(crate) outbox_faults: Mutex<Option<OutboxFaultInjector>>,
-    tasks: Mutex<JoinSet<()>>,
 }
 
 /// The settings operations need; the key is not among them.
@@ -85,7 +83,6 @@ impl Core {
             sessions: Sessions::default(),
             pinned: Mutex::default(),
             outbox_faults: Mutex::default(),
-            tasks: Mutex::default(),
         }
     }
 
@@ -102,7 +99,13 @@ impl Core {
 
     /// A call that gives up soon, so that one bad partition does not hold up all others.
     pub(crate) fn quick_call(&self, operation: &'static str) -> Call {
-        Call { operation, deadline: self.clock.instant() + QUICK.min(self.settings.operation_timeout) }
+        self.quick_call_after(operation, 0)
+    }
+
+    /// A call that gives up later the more often it was tried in vain: a partition may be large and not bad.
+    pub(crate) fn quick_call_after(&self, operation: &'static str, failures: u32) -> Call {
+        let patience = QUICK.saturating_mul(1 << failures.min(8)).min(self.settings.operation_timeout);
+        Call { operation, deadline: self.clock.instant() + patience }
     }
 
     /// The pace of searches for one kind of worker.
@@ -114,18 +117,6 @@ impl Core {
         let pace = Arc::new(Pace::new(self.settings.poll_min, self.settings.poll_max));
         paces.insert(lane.to_owned(), Arc::clone(&pace));
         pace
-    }
-
-    /// Runs work that a later reader would finish anyway. It ends with the provider.
-    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-        while tasks.try_join_next().is_some() {}
-        tasks.spawn(work);
-    }
-
-    /// Ends everything started with [`spawn`](Self::spawn).
-    pub(crate) fn abort_tasks(&self) {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
     }
 
     /// The pinned version of an instance that was turned away a moment ago.

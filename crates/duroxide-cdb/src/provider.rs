@@ -33,12 +33,6 @@ struct Inner {
     reconciler: Reconciler,
 }
 
-impl Drop for Inner {
-    fn drop(&mut self) {
-        self.core.abort_tasks();
-    }
-}
-
 impl std::fmt::Debug for CosmosDBProvider {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("CosmosDBProvider")

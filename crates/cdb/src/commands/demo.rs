@@ -20,6 +20,7 @@ use crate::demo::past::{self, Past};
 use crate::demo::screen::Screen;
 use crate::exit::Problem;
 use crate::interrupt::Interrupt;
+use crate::meters::Meters;
 use crate::output::{Column, Output, Paint, Style, Table, ago, plural, span};
 
 /// See durable workflows run, stop and continue.
@@ -81,11 +82,13 @@ struct Demo<'a> {
     number: u32,
     board: Arc<Board>,
     began: Instant,
+    meters: Meters,
 }
 
 impl<'a> Demo<'a> {
     /// Finds out what is there and decides what to run.
     async fn open(connection: &'a Connection, output: Output, args: &DemoArgs) -> anyhow::Result<Self> {
+        let meters = Meters::listen();
         let provider: Arc<dyn Provider> = connection.provider_with(|_| {}).await?;
         let client = Client::new(provider.clone());
         let past = Past::read(&client, &connection.documents()?).await?;
@@ -111,12 +114,13 @@ impl<'a> Demo<'a> {
             number,
             board: Arc::new(Board::new(rows)),
             began: Instant::now(),
+            meters,
         })
     }
 
     /// Runs until everything has ended or somebody wants to stop.
     async fn conduct(self, interrupt: &mut Interrupt) -> anyhow::Result<()> {
-        let mut costs = self.connection.emulator().map(Costs::starting_at);
+        let mut costs = Costs::starting_now(self.connection.emulator(), &self.meters);
         let mut screen = Screen::new(self.output);
         screen.draw(&self.board.rows(), HINT)?;
         let runtime = Runtime::start_with_options(
@@ -133,13 +137,11 @@ impl<'a> Demo<'a> {
         // What is under way may finish: an activity that is cut off would be repeated by the next run.
         runtime.shutdown(Some(SHUTDOWN_GRACE_MS.max(self.pace_ms() + 200).min(SHUTDOWN_GRACE_MS_MAX))).await;
         let is_done = outcome?;
-        if let (Some(costs), Some(emulator)) = (&mut costs, self.connection.emulator()) {
-            costs.read(emulator);
-        }
+        costs.read(self.connection.emulator(), &self.meters);
         let rows = self.board.rows();
         if is_done {
             screen.clear()?;
-            return self.summarise(&rows, costs.as_ref());
+            return self.summarise(&rows, &costs);
         }
         screen.draw(&rows, "Stopped.")?;
         let done = rows.iter().filter(|row| row.phase.has_ended()).count();
@@ -152,7 +154,7 @@ impl<'a> Demo<'a> {
     }
 
     /// Starts what is new, says yes to the cake, and follows everything to its end.
-    async fn watch(&self, screen: &mut Screen, costs: &mut Option<Costs>) -> anyhow::Result<()> {
+    async fn watch(&self, screen: &mut Screen, costs: &mut Costs) -> anyhow::Result<()> {
         for row in self.board.rows().iter().filter(|row| row.origin == Origin::Started) {
             self.client.start_orchestration(&row.instance, row.scenario.name, row.scenario.input).await?;
         }
@@ -167,9 +169,7 @@ impl<'a> Demo<'a> {
             if !approval_sent && self.began.elapsed() >= self.pace * APPROVAL_AFTER {
                 approval_sent = self.approve(&rows).await?;
             }
-            if let (Some(costs), Some(emulator)) = (&mut *costs, self.connection.emulator()) {
-                costs.read(emulator);
-            }
+            costs.read(self.connection.emulator(), &self.meters);
             let rows = self.board.rows();
             screen.draw(&rows, HINT)?;
             if rows.iter().all(|row| row.phase.has_ended()) {
@@ -203,7 +203,7 @@ impl<'a> Demo<'a> {
         })
     }
 
-    fn summarise(&self, rows: &[Row], costs: Option<&Costs>) -> anyhow::Result<()> {
+    fn summarise(&self, rows: &[Row], costs: &Costs) -> anyhow::Result<()> {
         let took_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         if self.output.is_json() {
             self.output.json(&summary_json(self.number, rows, costs, took_ms))?;
@@ -213,7 +213,7 @@ impl<'a> Demo<'a> {
         for row in rows.iter().filter(|row| row.origin == Origin::Continued) {
             self.output.line(&continuation(row))?;
         }
-        if costs.is_some_and(|costs| costs.is_incomplete) {
+        if costs.is_incomplete {
             self.output.line("The ledger overflowed: the costs above are too low.")?;
         }
         if self.connection.target.place != Place::Memory {
@@ -301,7 +301,7 @@ fn failures(rows: &[Row]) -> anyhow::Result<()> {
     if failed.is_empty() { Ok(()) } else { anyhow::bail!("these workflows failed: {}", failed.join(", ")) }
 }
 
-fn summary_table(rows: &[Row], costs: Option<&Costs>, took_ms: u64) -> Table {
+fn summary_table(rows: &[Row], costs: &Costs, took_ms: u64) -> Table {
     let mut table = Table::new(vec![
         Column::new("WORKFLOW"),
         Column::flexible("SHOWS", 8),
@@ -316,7 +316,7 @@ fn summary_table(rows: &[Row], costs: Option<&Costs>, took_ms: u64) -> Table {
         None => ("-".to_owned(), "-".to_owned()),
     };
     for row in rows {
-        let (requests, units) = cells(costs.map(|costs| costs.of(&row.instance)));
+        let (requests, units) = cells(costs.of(&row.instance));
         let (result, paint): (&str, Paint) = match &row.phase {
             Phase::Completed(result) => (result, Style::good),
             Phase::Failed(result) => (result, Style::bad),
@@ -342,7 +342,7 @@ fn summary_table(rows: &[Row], costs: Option<&Costs>, took_ms: u64) -> Table {
             paint,
         );
     }
-    let (requests, units) = cells(costs.map(Costs::shared));
+    let (requests, units) = cells(costs.shared());
     let blank = String::new;
     table.row([
         "(shared)".into(),
@@ -354,13 +354,13 @@ fn summary_table(rows: &[Row], costs: Option<&Costs>, took_ms: u64) -> Table {
         units,
     ]);
     table.rule();
-    let (requests, units) = cells(costs.map(Costs::total));
+    let (requests, units) = cells(Some(costs.total()));
     let steps: usize = rows.iter().map(|row| row.scenario.steps).sum();
     table.row(["total".into(), blank(), blank(), steps.to_string(), span(took_ms), requests, units]);
     table
 }
 
-fn summary_json(number: u32, rows: &[Row], costs: Option<&Costs>, took_ms: u64) -> serde_json::Value {
+fn summary_json(number: u32, rows: &[Row], costs: &Costs, took_ms: u64) -> serde_json::Value {
     let cost = |cost: Option<Cost>| {
         cost.map(|cost| json!({"requests": cost.requests, "requestUnits": (cost.request_units * 100.0).round() / 100.0}))
     };
@@ -386,7 +386,7 @@ fn summary_json(number: u32, rows: &[Row], costs: Option<&Costs>, took_ms: u64) 
                 "stepsBefore": row.steps_before,
                 "stepsNow": row.steps_now,
                 "ms": u64::try_from(row.elapsed().as_millis()).unwrap_or(u64::MAX),
-                "cost": cost(costs.map(|costs| costs.of(&row.instance))),
+                "cost": cost(costs.of(&row.instance)),
             })
         })
         .collect();
@@ -394,14 +394,16 @@ fn summary_json(number: u32, rows: &[Row], costs: Option<&Costs>, took_ms: u64) 
         "run": number,
         "ms": took_ms,
         "workflows": workflows,
-        "shared": cost(costs.map(Costs::shared)),
-        "total": cost(costs.map(Costs::total)),
+        "shared": cost(costs.shared()),
+        "total": cost(Some(costs.total())),
     })
 }
 
-/// Locks end soon, so that a run after a crash need not wait long; a steady node name keeps its sessions.
+/// Locks end soon, so that a run after a crash need not wait long; a steady node name keeps its sessions. What an
+/// earlier process left is looked for twice a second, however long nothing else happens.
 fn options() -> RuntimeOptions {
     RuntimeOptions {
+        dispatcher_long_poll_timeout: Duration::from_millis(500),
         orchestration_concurrency: 2,
         worker_concurrency: 4,
         worker_lock_timeout: Duration::from_secs(4),

@@ -8,6 +8,6 @@ mod pace;
 mod turns;
 mod work;
 
-pub(crate) use pace::Pace;
+pub(crate) use pace::{Outcome, Pace};
 pub(crate) use turns::{Candidate, MessageHint, TurnFinder, Verdict};
 pub(crate) use work::{WorkCandidate, WorkFinder, WorkQuestion};

@@ -15,6 +15,17 @@ pub(crate) struct Pace {
     gate: tokio::sync::Mutex<()>,
 }
 
+/// What a search brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Something new.
+    Found,
+    /// Nothing new, but there is other work.
+    NothingNew,
+    /// Nothing new and no other work.
+    NothingToDo,
+}
+
 #[derive(Debug)]
 struct State {
     pause: Duration,
@@ -58,13 +69,16 @@ impl Pace {
         state.cursor
     }
 
-    /// Notes what a search found and where the next one continues.
-    pub(crate) fn end(&self, now: Instant, found: bool, cursor: u64) {
+    /// Notes what a search found and where the next one continues: soon if there is nothing else to do, at leisure
+    /// otherwise.
+    pub(crate) fn end(&self, now: Instant, outcome: Outcome, cursor: u64) {
         let mut state = self.lock();
-        state.pause = if found { self.min } else { (state.pause * 2).clamp(self.min, self.max) };
-        if cursor > 0 {
-            state.pause = self.min;
-        }
+        let quickly = match outcome {
+            Outcome::Found => true,
+            Outcome::NothingNew => false,
+            Outcome::NothingToDo => cursor > 0,
+        };
+        state.pause = if quickly { self.min } else { (state.pause * 2).clamp(self.min, self.max) };
         state.cursor = cursor;
         state.next = Some(now + state.pause);
     }
@@ -83,9 +97,19 @@ mod tests {
         let pace = Pace::new(Duration::from_millis(20), Duration::from_millis(100));
         let now = Instant::now();
         assert_eq!(pace.due(), None);
-        for (found, expected) in [(false, 40), (false, 80), (false, 100), (false, 100), (true, 20)] {
+        let (found, nothing, busy) = (Outcome::Found, Outcome::NothingToDo, Outcome::NothingNew);
+        let cases = [
+            (nothing, 0, 40),
+            (nothing, 0, 80),
+            (nothing, 0, 100),
+            (nothing, 0, 100),
+            (nothing, 7, 20),
+            (busy, 7, 40),
+            (found, 0, 20),
+        ];
+        for (outcome, cursor, expected) in cases {
             pace.begin(now);
-            pace.end(now, found, 0);
+            pace.end(now, outcome, cursor);
             assert_eq!(pace.due(), Some(now + Duration::from_millis(expected)));
         }
     }

@@ -26,15 +26,27 @@ struct State {
     instances: HashMap<String, Entry>,
     /// Instances by the time from which they may be tried, then by the order of their first message.
     agenda: BTreeSet<(u64, u64, String)>,
+    /// Counts hints, to tell those a load could have seen from later ones.
+    hints: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Pending {
+    seq: u64,
+    visible_at: u64,
+    /// The number of the hint.
+    hint: u64,
 }
 
 #[derive(Debug, Default)]
 struct Entry {
-    /// Known messages: order key and time of visibility.
-    pending: HashMap<String, (u64, u64)>,
+    /// Known messages.
+    pending: HashMap<String, Pending>,
     /// Not to be tried before this time: somebody holds the lock, or nothing could be done.
     rest_until: u64,
     rest_step: u64,
+    /// How often in a row nothing could be done.
+    parks: u32,
     in_hand: bool,
     /// This process holds the lock.
     locked: bool,
@@ -56,6 +68,10 @@ pub(crate) enum Verdict {
 #[derive(Debug)]
 pub(crate) struct Candidate {
     pub(crate) instance: String,
+    /// How often in a row nothing could be done with it.
+    pub(crate) parks: u32,
+    /// Hints up to this one were made before the candidate was handed out.
+    hints: u64,
     state: Arc<Mutex<State>>,
     changed: Arc<Notify>,
     decided: bool,
@@ -68,8 +84,11 @@ impl TurnFinder {
         if state.instances.len() >= INSTANCES_MAX && !state.instances.contains_key(&hint.instance) {
             return false;
         }
+        state.hints += 1;
+        let number = state.hints;
         let entry = state.instances.entry(hint.instance.clone()).or_default();
-        let known = entry.pending.insert(hint.id, (hint.seq, hint.visible_at));
+        let pending = Pending { seq: hint.seq, visible_at: hint.visible_at, hint: number };
+        let known = entry.pending.insert(hint.id, pending);
         if known.is_none() && !entry.locked {
             (entry.rest_until, entry.rest_step) = (0, 0);
         }
@@ -91,8 +110,11 @@ impl TurnFinder {
         entry.scheduled = None;
         entry.in_hand = true;
         entry.locked = false;
+        let parks = entry.parks;
         Some(Candidate {
             instance,
+            parks,
+            hints: state.hints,
             state: Arc::clone(&self.state),
             changed: Arc::clone(&self.changed),
             decided: false,
@@ -171,19 +193,21 @@ impl Candidate {
             Verdict::Locked { until, taken, left } => {
                 entry.locked = true;
                 entry.rest_until = until;
-                entry.rest_step = 0;
+                (entry.rest_step, entry.parks) = (0, 0);
                 // Should the lock expire, its messages must be found again without a search.
                 for id in taken {
-                    entry.pending.entry(id).or_insert((0, 0));
+                    entry.pending.entry(id).or_insert(Pending { seq: 0, visible_at: 0, hint: 0 });
                 }
-                for hint in left {
-                    entry.pending.insert(hint.id, (hint.seq, hint.visible_at));
+                for left in left {
+                    let pending = Pending { seq: left.seq, visible_at: left.visible_at, hint: 0 };
+                    entry.pending.insert(left.id, pending);
                 }
             }
             Verdict::RestUntil(until) => entry.rest_until = until,
             Verdict::Park { now } => {
                 entry.rest_step = (entry.rest_step * 2).clamp(PARK_MS_MIN, PARK_MS_MAX);
                 entry.rest_until = now + entry.rest_step;
+                entry.parks += 1;
             }
         }
         state.schedule(&self.instance);
@@ -191,11 +215,14 @@ impl Candidate {
         self.changed.notify_waiters();
     }
 
-    /// Replaces what is known of visible messages by what a load of the partition saw at `now`.
-    pub(crate) fn saw(&self, now: u64, ids: &HashSet<&str>) {
+    /// Forgets messages that a load of the partition should have seen and did not: those visible at `as_of`, the time
+    /// it asked for, and hinted before the candidate was handed out.
+    pub(crate) fn saw(&self, as_of: u64, ids: &HashSet<&str>) {
         let mut state = lock(&self.state);
         if let Some(entry) = state.instances.get_mut(&self.instance) {
-            entry.pending.retain(|id, (_, visible_at)| *visible_at > now || ids.contains(id.as_str()));
+            entry.pending.retain(|id, pending| {
+                pending.visible_at > as_of || pending.hint > self.hints || ids.contains(id.as_str())
+            });
         }
     }
 }
@@ -225,7 +252,7 @@ impl State {
         if entry.in_hand {
             return;
         }
-        let first = entry.pending.values().map(|(seq, visible_at)| (*visible_at, *seq)).min();
+        let first = entry.pending.values().map(|pending| (pending.visible_at, pending.seq)).min();
         match first {
             Some((visible_at, seq)) => {
                 let at = visible_at.max(entry.rest_until);
@@ -316,6 +343,18 @@ mod tests {
         assert!(finder.take(1001).is_none());
         finder.hint(hint("a", "start", 2, 1001));
         assert_eq!(finder.take(1001).unwrap().instance, "a");
+    }
+
+    #[test]
+    fn a_message_that_arrives_while_its_instance_is_loaded_is_not_forgotten() {
+        let finder = TurnFinder::default();
+        finder.hint(hint("a", "1", 1, 5));
+        let candidate = finder.take(10).unwrap();
+        finder.hint(hint("a", "2", 2, 8));
+        candidate.saw(10, &HashSet::from(["1"]));
+        candidate.decide(locked(100, &["1"]));
+        finder.released("a", &["1".to_owned()]);
+        assert_eq!(finder.take(10).unwrap().instance, "a");
     }
 
     #[test]

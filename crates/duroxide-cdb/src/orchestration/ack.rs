@@ -80,8 +80,9 @@ async fn commit_turn(
             return Err(surface(fault));
         }
         if unsure {
-            // The head tells whether the commit happened, is still possible, or never will be.
-            let head = core.head(call, &instance).await.map_err(surface)?;
+            // The head tells whether the commit happened, is still possible, or never will be. It is asked even when
+            // the lock has just ended: no answer is not a failure.
+            let head = core.head(core.quick_call(OPERATION), &instance).await.map_err(surface)?;
             let Some(head) = head else {
                 state.head.document.clear_lock();
                 return Err(invalid_token(OPERATION, "the instance was deleted"));

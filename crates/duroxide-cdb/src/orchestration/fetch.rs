@@ -13,7 +13,7 @@ use crate::clock::sequence_of;
 use crate::core::{Core, decode};
 use crate::documents::{self, Head, Held, Message, Tagged, kind};
 use crate::error::Fault;
-use crate::finder::{Candidate, MessageHint, Verdict};
+use crate::finder::{Candidate, MessageHint, Outcome, Verdict};
 use crate::queries::{self, Query};
 use crate::store::Call;
 use crate::token::Token;
@@ -89,7 +89,7 @@ async fn attempt(
     lock_timeout: Duration,
     filter: Option<&DispatcherCapabilityFilter>,
 ) -> Attempt {
-    let call = core.quick_call(OPERATION);
+    let call = core.quick_call_after(OPERATION, candidate.parks);
     if let Some(version) = core.recently_pinned(&candidate.instance) {
         let mut stand_in = Head::unstarted(&candidate.instance, 0);
         stand_in.pinned_version = version;
@@ -136,7 +136,10 @@ async fn examine(
     let instance = &candidate.instance;
     let partition = load::look(core, call, instance).await?;
     let now = core.clock.now_ms();
-    candidate.saw(now, &partition.messages.iter().map(|message| message.id.as_str()).collect::<HashSet<_>>());
+    candidate.saw(
+        partition.as_of,
+        &partition.messages.iter().map(|message| message.id.as_str()).collect::<HashSet<_>>(),
+    );
     if let Some(head) = partition.head.as_ref().map(|head| &head.document) {
         if head.kind == kind::DELETING {
             return Ok(Examined::Pass(Verdict::Park { now }));
@@ -394,7 +397,13 @@ async fn search(core: &Core, since: tokio::time::Instant) -> Result<(), Fault> {
             cursor = if cursor == 0 { next } else { next.min(cursor) };
         }
     }
-    core.turn_pace.end(core.clock.instant(), found, cursor);
+    let waiting = core.turns.next_at().is_some_and(|at| at <= core.clock.now_ms());
+    let outcome = match (found, waiting) {
+        (true, _) => Outcome::Found,
+        (false, true) => Outcome::NothingNew,
+        (false, false) => Outcome::NothingToDo,
+    };
+    core.turn_pace.end(core.clock.instant(), outcome, cursor);
     failed.map_or(Ok(()), Err)
 }
 

@@ -31,6 +31,8 @@ pub(crate) struct Partition {
     pub(crate) legacy: LegacyValues,
     /// What was known before and is still right.
     pub(crate) known: Option<Known>,
+    /// Messages visible at this time were asked for.
+    pub(crate) as_of: u64,
 }
 
 /// Key-values as the public crate kept them.
@@ -56,8 +58,9 @@ pub(crate) async fn look(core: &Core, call: Call, instance: &str) -> Result<Part
             let exec = i64::try_from(head.current_execution_id).unwrap_or(i64::MAX);
             (exec, head.last_event_id, head.turn, known.upto.unwrap_or(u64::MAX >> 11))
         });
+        let as_of = core.clock.now_ms();
         let query = Query::new(queries::LOAD)
-            .with("@now", core.clock.now_ms())
+            .with("@now", as_of)
             .with("@upto", upto)
             .with("@turn", turn)
             .with("@exec", exec)
@@ -93,6 +96,7 @@ pub(crate) async fn look(core: &Core, call: Call, instance: &str) -> Result<Part
         }
         partition.messages.sort_by_key(Message::order);
         partition.known = known;
+        partition.as_of = as_of;
         return Ok(partition);
     }
     Err(Fault::transient("the instance changed with every look at it"))

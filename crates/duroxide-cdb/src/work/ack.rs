@@ -67,6 +67,9 @@ pub(crate) async fn ack(
             Trouble::Refused => return Err(surface(fault)),
         }
         if !backoff.wait(call, &fault).await {
+            if unsure && is_gone(core, &document).await {
+                break;
+            }
             return Err(surface(fault));
         }
     }
@@ -86,6 +89,13 @@ pub(crate) async fn ack(
     }
     crate::outbox::deliver(core, call, parting.intent.into_iter().collect()).await;
     Ok(())
+}
+
+/// Whether an item is gone, asked when its lock has just ended and the last answer is missing.
+async fn is_gone(core: &Core, document: &WorkDocument) -> bool {
+    let call = core.quick_call(OPERATION);
+    let found = core.read_as::<WorkDocument>(call, &document.instance_id, &document.id).await;
+    found.is_ok_and(|found| found.is_none_or(|found| found.document.kind != kind::WORK))
 }
 
 /// What completing an item writes.

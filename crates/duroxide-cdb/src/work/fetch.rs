@@ -11,7 +11,7 @@ use crate::clock::millis;
 use crate::core::{Backoff, Core, WorkLease, decode};
 use crate::documents::{Tagged, WorkDocument};
 use crate::error::{Fault, Trouble};
-use crate::finder::{Pace, WorkCandidate, WorkQuestion};
+use crate::finder::{Outcome, Pace, WorkCandidate, WorkQuestion};
 use crate::orchestration::load;
 use crate::queries::{self, Query};
 use crate::store::{Call, Op};
@@ -255,7 +255,8 @@ async fn search(
             cursor = if cursor == 0 { next } else { next.min(cursor) };
         }
     }
-    pace.end(core.clock.instant(), found, cursor);
+    let outcome = if found { Outcome::Found } else { Outcome::NothingToDo };
+    pace.end(core.clock.instant(), outcome, cursor);
     failed.map_or(Ok(()), Err)
 }
 

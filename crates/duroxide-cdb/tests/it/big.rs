@@ -5,8 +5,11 @@ use std::time::Duration;
 use duroxide::runtime::RuntimeOptions;
 
 use crate::flows::{Machine, options};
-use crate::world::{Store, config, documents, fresh_name, raw};
+use crate::world::{Store, config, documents, event, fresh_name, named, raw, start};
+use duroxide::providers::{Provider as _, WorkItem};
 use duroxide_cdb::CosmosDBProvider;
+
+const LOCK: Duration = Duration::from_secs(30);
 
 async fn machine() -> Machine {
     let options = RuntimeOptions {
@@ -62,21 +65,64 @@ async fn every_allowed_key_of_the_allowed_size_is_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_hundred_children_complete() {
+async fn a_thousand_children_complete() {
     let machine = machine().await;
-    let expected: u64 = (0..200u64).sum();
-    assert_eq!(machine.run("a", "Family", "200").await, expected.to_string());
+    let expected: u64 = (0..1000u64).sum();
+    assert_eq!(machine.run("a", "Family", "1000").await, expected.to_string());
     machine.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_messages_to_one_instance_arrive_in_order() {
-    let machine = machine().await;
-    machine.client.start_orchestration("a", "Mailbox", "1000").await.unwrap();
-    for n in 0..1000 {
-        machine.client.enqueue_event("a", "mail", n.to_string()).await.unwrap();
+async fn ten_thousand_messages_to_one_instance_arrive_in_order() {
+    const MESSAGES: usize = 10_000;
+    let provider = Store::default().provider().await;
+    let mail =
+        |n: usize| WorkItem::QueueMessage { instance: "a".into(), name: "mail".into(), data: n.to_string() };
+    provider.enqueue_for_orchestrator(start("a", "Hello", ""), None).await.unwrap();
+    let numbers: Vec<usize> = (0..MESSAGES).collect();
+    for group in numbers.chunks(50) {
+        // Sent together, but made one after the other: their order is known.
+        futures::future::try_join_all(
+            group.iter().map(|n| provider.enqueue_for_orchestrator(mail(*n), None)),
+        )
+        .await
+        .unwrap();
     }
-    let expected: Vec<String> = (0..1000).map(|n| n.to_string()).collect();
-    assert_eq!(machine.output("a").await, expected.join(","));
-    machine.stop().await;
+    let mut seen = Vec::new();
+    let mut id = 0;
+    while seen.len() < MESSAGES {
+        let (item, token, _) =
+            provider.fetch_orchestration_item(LOCK, Duration::from_secs(5), None).await.unwrap().unwrap();
+        seen.extend(item.messages.iter().filter_map(|message| match message {
+            WorkItem::QueueMessage { data, .. } => Some(data.parse::<usize>().unwrap()),
+            _ => None,
+        }));
+        id += 1;
+        let events = vec![event("a", id)];
+        provider.ack_orchestration_item(&token, 1, events, vec![], vec![], named(), vec![]).await.unwrap();
+    }
+    assert_eq!(seen, numbers);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_instance_with_fifty_thousand_events_is_still_one_load_away() {
+    const TURNS: u64 = 50;
+    const EVENTS: u64 = 1000;
+    let name = fresh_name();
+    let provider = CosmosDBProvider::new_with_config(config(&name)).await.unwrap();
+    provider.enqueue_for_orchestrator(start("a", "Hello", ""), None).await.unwrap();
+    for turn in 0..TURNS {
+        let (item, token, _) =
+            provider.fetch_orchestration_item(LOCK, Duration::from_secs(5), None).await.unwrap().unwrap();
+        assert_eq!(item.history.len() as u64, turn * EVENTS);
+        let events = (1..=EVENTS).map(|n| event("a", turn * EVENTS + n)).collect();
+        let again =
+            vec![WorkItem::QueueMessage { instance: "a".into(), name: "q".into(), data: String::new() }];
+        provider.ack_orchestration_item(&token, 1, events, vec![], again, named(), vec![]).await.unwrap();
+    }
+    assert_eq!(provider.read("a").await.unwrap().len() as u64, TURNS * EVENTS);
+    let other = CosmosDBProvider::new_with_config(config(&name)).await.unwrap();
+    let (item, ..) =
+        other.fetch_orchestration_item(LOCK, Duration::from_secs(60), None).await.unwrap().unwrap();
+    assert!(item.history.iter().map(duroxide::Event::event_id).eq(1..=TURNS * EVENTS));
 }
