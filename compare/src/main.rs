@@ -9,6 +9,7 @@ use clap::{Parser, Subcommand};
 mod emulator;
 mod load;
 mod process;
+mod provider;
 mod report;
 
 /// Measures ours against the peers and prints a table; the same figures go to a JSON file.
@@ -29,6 +30,8 @@ struct Args {
 enum What {
     /// Point operations, queries, batches, startup and memory; with @vercel/cosmosdb-server from npm.
     Emulator,
+    /// Requests, RUs and time per orchestration; with duroxide-cdb 0.1.10 and SQLite.
+    Provider,
 }
 
 #[tokio::main]
@@ -36,6 +39,7 @@ async fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     let (name, report) = match args.what {
         What::Emulator => ("emulator", emulator::run(args.seconds).await?),
+        What::Provider => ("provider", provider::run().await?),
     };
     print!("{}", report.to_markdown());
     let path = args.json.unwrap_or_else(|| process::target_folder().join(format!("compare/{name}.json")));

@@ -1,6 +1,8 @@
 //! Ctrl-C and SIGTERM as an event to wait for.
 
+use std::future::Future;
 use std::io;
+use std::pin::pin;
 
 /// The signals that mean stop. Made before the work starts, so that none is missed.
 #[derive(Debug)]
@@ -28,6 +30,19 @@ impl Interrupt {
         }
     }
 
+    /// Lets work finish that has begun, and says whether somebody asked to stop meanwhile. Asked twice it gives up.
+    pub(crate) async fn let_finish<T>(&mut self, work: impl Future<Output = T>) -> (Option<T>, Asked) {
+        let mut work = pin!(work);
+        tokio::select! {
+            done = &mut work => return (Some(done), Asked::No),
+            () = self.wait() => {}
+        }
+        tokio::select! {
+            done = &mut work => (Some(done), Asked::ToStop),
+            () = self.wait() => (None, Asked::ToStop),
+        }
+    }
+
     /// Listens from now on.
     #[cfg(not(unix))]
     pub(crate) fn listen() -> io::Result<Self> {
@@ -42,4 +57,13 @@ impl Interrupt {
             std::future::pending::<()>().await;
         }
     }
+}
+
+/// Whether somebody asked to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// Nobody did.
+    No,
+    /// Ctrl-C, or SIGTERM.
+    ToStop,
 }

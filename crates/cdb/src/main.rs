@@ -14,6 +14,7 @@ mod exit;
 mod fsck;
 mod interrupt;
 mod ledger;
+mod meters;
 mod model;
 mod output;
 mod progress;

@@ -17,6 +17,23 @@ pub struct Failure {
     pub retry_after: Option<Duration>,
     /// RUs charged for the refused request.
     pub charge: f64,
+    /// The partition that refused, where it was a partition.
+    pub origin: Option<Box<Origin>>,
+}
+
+/// Where a refusal came from: it carries the same headers as an answer from there.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Origin {
+    /// Id of the partition.
+    pub range_id: u32,
+    /// Its LSN.
+    pub lsn: u64,
+    /// `x-ms-session-token`.
+    pub session_token: String,
+    /// Resource id of the container.
+    pub container_rid: String,
+    /// `dbs/{db}/colls/{container}`.
+    pub container_link: String,
 }
 
 impl Failure {
@@ -29,6 +46,7 @@ impl Failure {
             additional_error_info: None,
             retry_after: None,
             charge: 0.0,
+            origin: None,
         }
     }
 

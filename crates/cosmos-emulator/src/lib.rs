@@ -37,7 +37,7 @@ pub mod storage;
 pub use clock::{Clock, ManualClock};
 pub use config::{Auth, Config, Consistency, Fsync, Gateway, Store};
 pub use emulator::{Emulator, StartError};
-pub use failure::Failure;
+pub use failure::{Failure, Origin};
 pub use fault::{FaultGuard, FaultRule, FaultState, Faults, Verdict};
 pub use ledger::{Ledger, LedgerLine, LedgerSnapshot, RequestRecord, Totals};
 pub use operation::Operation;

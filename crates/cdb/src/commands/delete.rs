@@ -1,6 +1,7 @@
 //! `cdb delete`: instances and their descendants, counted first.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use clap::Args;
@@ -10,13 +11,14 @@ use duroxide::providers::Provider;
 use serde::Deserialize;
 use serde_json::json;
 
+use crate::clock::now_ms;
 use crate::commands::instances::{FilterArgs, Status, list};
 use crate::context::{Connection, ConnectionArgs};
 use crate::documents::Documents;
 use crate::exit::Problem;
-use crate::interrupt::Interrupt;
+use crate::interrupt::{Asked, Interrupt};
 use crate::model::{Partition, kind};
-use crate::output::{Output, say};
+use crate::output::{Output, plural, say};
 use crate::progress::Progress;
 
 /// Delete instances with their sub-orchestrations, histories and messages.
@@ -44,12 +46,12 @@ pub(crate) struct DeleteArgs {
     #[arg(long)]
     yes: bool,
 
-    #[command(flatten)]
-    connection: ConnectionArgs,
-
     /// Print the counts as JSON.
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    connection: ConnectionArgs,
 }
 
 const EXAMPLES: &str = "Examples:
@@ -69,11 +71,10 @@ struct Tally {
 
 /// Counts, and deletes if told to.
 pub(crate) async fn run(args: &DeleteArgs) -> anyhow::Result<()> {
-    let mut interrupt = Interrupt::listen().context("cannot listen for signals")?;
     let connection = Connection::open(&args.connection).await?;
-    // The sweep of this provider finishes what an interrupted command left.
-    let provider = connection.provider_with(|_| {}).await?;
-    let outcome = work(&connection, &provider, args, &mut interrupt).await;
+    // The sweep of this provider finishes what a killed command left.
+    let provider = connection.provider_with(|config| config.reconciler_interval = SWEEP).await?;
+    let outcome = work(&connection, &provider, args).await;
     drop(provider);
     connection.close().await;
     outcome
@@ -83,7 +84,6 @@ async fn work(
     connection: &Connection,
     provider: &std::sync::Arc<dyn Provider>,
     args: &DeleteArgs,
-    interrupt: &mut Interrupt,
 ) -> anyhow::Result<()> {
     let documents = connection.documents()?;
     let client = Client::new(provider.clone());
@@ -102,30 +102,54 @@ async fn work(
         }
         return Ok(());
     }
+    finish_leftovers(&documents).await?;
+    // Until here Ctrl-C simply ends the process.
+    let mut interrupt = Interrupt::listen().context("cannot listen for signals")?;
     let mut tally = Tally::default();
     let mut progress = Progress::new(roots.len() as u64);
     for root in &roots {
-        let deleted = tokio::select! {
-            deleted = client.delete_instance(root, args.force) => deleted,
-            () = interrupt.wait() => {
-                let done = progress.done();
-                drop(progress);
-                return Err(Problem::Interrupted(format!(
-                    "stopped: {done} of {} trees are deleted. The same command goes on with the rest.", roots.len()
-                )).into());
-            }
-        };
-        let deleted = deleted.with_context(|| format!("cannot delete {root:?}"))?;
-        tally.add(&Tally {
-            instances: deleted.instances_deleted,
-            executions: deleted.executions_deleted,
-            events: deleted.events_deleted,
-            messages: deleted.queue_messages_deleted,
-        });
-        progress.advance(root);
+        // A tree whose deletion has begun goes whole.
+        let (deleted, asked) = interrupt.let_finish(client.delete_instance(root, args.force)).await;
+        if let Some(deleted) = deleted {
+            let deleted = deleted.with_context(|| format!("cannot delete {root:?}"))?;
+            tally.add(&Tally {
+                instances: deleted.instances_deleted,
+                executions: deleted.executions_deleted,
+                events: deleted.events_deleted,
+                messages: deleted.queue_messages_deleted,
+            });
+            progress.advance(root);
+        }
+        if asked == Asked::ToStop && progress.done() < roots.len() as u64 {
+            let done = progress.done();
+            drop(progress);
+            let text = format!(
+                "stopped: {done} of {} trees are deleted. The same command goes on with the rest.",
+                roots.len()
+            );
+            return Err(Problem::Interrupted(text).into());
+        }
     }
     drop(progress);
     report(output, roots.len(), tally, "deleted")
+}
+
+/// Waits until this command's provider has finished what a killed one left half deleted.
+async fn finish_leftovers(documents: &Documents) -> anyhow::Result<()> {
+    let began = Instant::now();
+    loop {
+        let left: Vec<String> = documents.query_all(Query::new(LEFTOVERS).with("@now", now_ms())).await?;
+        if left.is_empty() {
+            return Ok(());
+        }
+        anyhow::ensure!(
+            began.elapsed() < LEFTOVERS_MAX,
+            "{} deletions of earlier commands cannot be finished",
+            left.len()
+        );
+        say(&format!("finishing {} that an earlier command left", plural(left.len(), "deletion")));
+        tokio::time::sleep(SWEEP).await;
+    }
 }
 
 /// The roots of the trees that go.
@@ -235,6 +259,10 @@ fn report(output: Output, trees: usize, tally: Tally, what: &str) -> anyhow::Res
     Ok(())
 }
 
+/// Deletions that have passed the point of no return and are nobody's business any more.
+const LEFTOVERS: &str = "SELECT VALUE c.id FROM c WHERE c.type = 'deletion' AND c.sweepAt <= @now";
+const LEFTOVERS_MAX: Duration = Duration::from_secs(30);
+const SWEEP: Duration = Duration::from_millis(500);
 const COUNT: &str = "SELECT c.type, c.eventCount, c.executionId, IS_DEFINED(c.eventData) AS eventData FROM c \
     WHERE c.type IN ('history', 'orch_queue', 'worker_queue')";
 

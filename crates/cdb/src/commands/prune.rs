@@ -13,7 +13,7 @@ use crate::clock::now_ms;
 use crate::context::{Connection, ConnectionArgs};
 use crate::documents::Documents;
 use crate::exit::Problem;
-use crate::interrupt::Interrupt;
+use crate::interrupt::{Asked, Interrupt};
 use crate::output::{Column, Output, Table, parse_moment, say};
 use crate::progress::Progress;
 
@@ -38,12 +38,12 @@ pub(crate) struct PruneArgs {
     #[arg(long)]
     yes: bool,
 
-    #[command(flatten)]
-    connection: ConnectionArgs,
-
     /// Print JSON.
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    connection: ConnectionArgs,
 }
 
 const EXAMPLES: &str = "Examples:
@@ -64,14 +64,13 @@ struct Execution {
 
 /// Counts, and prunes if told to.
 pub(crate) async fn run(args: &PruneArgs) -> anyhow::Result<()> {
-    let mut interrupt = Interrupt::listen().context("cannot listen for signals")?;
     let connection = Connection::open(&args.connection).await?;
-    let outcome = work(&connection, args, &mut interrupt).await;
+    let outcome = work(&connection, args).await;
     connection.close().await;
     outcome
 }
 
-async fn work(connection: &Connection, args: &PruneArgs, interrupt: &mut Interrupt) -> anyhow::Result<()> {
+async fn work(connection: &Connection, args: &PruneArgs) -> anyhow::Result<()> {
     let before = args
         .before
         .as_deref()
@@ -93,23 +92,27 @@ async fn work(connection: &Connection, args: &PruneArgs, interrupt: &mut Interru
     }
     let client = connection.client().await?;
     let options = PruneOptions { keep_last: args.keep_last, completed_before: before };
+    // Until here Ctrl-C simply ends the process.
+    let mut interrupt = Interrupt::listen().context("cannot listen for signals")?;
     let (mut executions, mut events) = (0, 0);
     let mut progress = Progress::new(plan.len() as u64);
     for id in plan.keys() {
-        let pruned = tokio::select! {
-            pruned = client.prune_executions(id, options.clone()) => pruned,
-            () = interrupt.wait() => {
-                let done = progress.done();
-                drop(progress);
-                return Err(Problem::Interrupted(format!(
-                    "stopped: {done} of {} instances are pruned. The same command goes on with the rest.", plan.len()
-                )).into());
-            }
-        };
-        let pruned = pruned.with_context(|| format!("cannot prune {id:?}"))?;
-        executions += pruned.executions_deleted;
-        events += pruned.events_deleted;
-        progress.advance(id);
+        let (pruned, asked) = interrupt.let_finish(client.prune_executions(id, options.clone())).await;
+        if let Some(pruned) = pruned {
+            let pruned = pruned.with_context(|| format!("cannot prune {id:?}"))?;
+            executions += pruned.executions_deleted;
+            events += pruned.events_deleted;
+            progress.advance(id);
+        }
+        if asked == Asked::ToStop && progress.done() < plan.len() as u64 {
+            let done = progress.done();
+            drop(progress);
+            let text = format!(
+                "stopped: {done} of {} instances are pruned. The same command goes on with the rest.",
+                plan.len()
+            );
+            return Err(Problem::Interrupted(text).into());
+        }
     }
     drop(progress);
     if output.is_json() {

@@ -5,16 +5,17 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
-use cosmos_emulator::{Emulator, FaultRule, Verdict};
+use cosmos_emulator::{FaultRule, Verdict};
 use serde_json::json;
 
 use crate::clock::now_ms;
 use crate::context::{Connection, ConnectionArgs, IfMissing, Place, Target};
 use crate::exit::Problem;
 use crate::interrupt::Interrupt;
+use crate::meters::Meters;
 use crate::output::{Output, parse_span, say};
 use crate::progress::Progress;
-use crate::stress::{Load, Measured, Shape, Workload, pump, table};
+use crate::stress::{Load, Measured, Shape, Workload, operations, pump, table};
 
 /// Put load on the provider and measure throughput, latency and cost.
 ///
@@ -63,12 +64,12 @@ pub(crate) struct StressArgs {
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    #[command(flatten)]
-    connection: ConnectionArgs,
-
     /// Print JSON.
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    connection: ConnectionArgs,
 }
 
 const EXAMPLES: &str = "Examples:
@@ -79,9 +80,10 @@ const EXAMPLES: &str = "Examples:
 
 /// Runs every workload and reports.
 pub(crate) async fn run(args: &StressArgs) -> anyhow::Result<()> {
-    let mut interrupt = Interrupt::listen().context("cannot listen for signals")?;
+    let meters = Meters::listen();
     let target = Target::resolve(&args.connection, |name| std::env::var(name).ok(), || Ok(Place::Memory))?;
     let connection = Connection::open_target(target, IfMissing::Create).await?;
+    let mut interrupt = Interrupt::listen().context("cannot listen for signals")?;
     if args.latency.is_some() && connection.emulator().is_none() {
         return Err(Problem::Usage(
             "--latency needs the embedded emulator: leave COSMOS_ENDPOINT out".into(),
@@ -89,7 +91,7 @@ pub(crate) async fn run(args: &StressArgs) -> anyhow::Result<()> {
         .into());
     }
     let rows = tokio::select! {
-        rows = measure(&connection, args) => rows,
+        rows = measure(&connection, args, &meters) => rows,
         () = interrupt.wait() => Err(Problem::Interrupted("stopped; nothing was measured to its end".into()).into()),
     };
     let endpoint = connection.endpoint().to_owned();
@@ -97,7 +99,11 @@ pub(crate) async fn run(args: &StressArgs) -> anyhow::Result<()> {
     report(args, &rows?, &endpoint)
 }
 
-async fn measure(connection: &Connection, args: &StressArgs) -> anyhow::Result<Vec<Measured>> {
+async fn measure(
+    connection: &Connection,
+    args: &StressArgs,
+    meters: &Meters,
+) -> anyhow::Result<Vec<Measured>> {
     // Opened before the network gets slow: making the container is not what is measured.
     let provider = connection.provider_with(|_| {}).await?;
     let _latency = args.latency.zip(connection.emulator()).map(|(latency, emulator)| {
@@ -115,14 +121,14 @@ async fn measure(connection: &Connection, args: &StressArgs) -> anyhow::Result<V
             worker_dispatchers: args.worker_dispatchers.max(1),
             prefix: format!("stress-{}-{}", workload.name(), now_ms()),
         };
-        let before = connection.emulator().map(spent);
-        let mut progress = Progress::new(u64::try_from(load.duration.as_millis()).unwrap_or(u64::MAX));
+        meters.reset();
+        let mut progress = Progress::of_time(u64::try_from(load.duration.as_millis()).unwrap_or(u64::MAX));
         let outcome = pump(provider.clone(), &load, |elapsed, outcome| {
             let gone = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
             progress.set(
                 gone,
                 &format!(
-                    "ms, {}: {} completed, {} failed",
+                    "{}: {} completed, {} failed",
                     workload.name(),
                     outcome.latencies.len(),
                     outcome.failed
@@ -131,16 +137,9 @@ async fn measure(connection: &Connection, args: &StressArgs) -> anyhow::Result<V
         })
         .await;
         drop(progress);
-        let after = connection.emulator().map(spent);
-        let spent = before.zip(after).map(|(before, after)| (after.0 - before.0, after.1 - before.1));
-        rows.push(Measured::new(&load, outcome, spent));
+        rows.push(Measured::new(&load, outcome, meters));
     }
     Ok(rows)
-}
-
-fn spent(emulator: &Emulator) -> (u64, f64) {
-    let totals = emulator.ledger().snapshot().totals;
-    (totals.requests, totals.request_units)
 }
 
 fn report(args: &StressArgs, rows: &[Measured], endpoint: &str) -> anyhow::Result<()> {
@@ -160,6 +159,11 @@ fn report(args: &StressArgs, rows: &[Measured], endpoint: &str) -> anyhow::Resul
         output.json(&document)?;
     } else {
         output.table(&table(rows))?;
+        for row in rows {
+            output.line("")?;
+            output.line(&output.style.bold(&format!("Where {} spent it", row.workload)))?;
+            output.table(&operations(row))?;
+        }
         say("REQUESTS and RU are per completed instance, waiting clients included");
     }
     let failed: u64 = rows.iter().map(|row| row.failed).sum();

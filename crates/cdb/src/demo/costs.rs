@@ -1,4 +1,4 @@
-//! What each workflow cost, from the account's own ledger: every request names the partition it went to, and a
+//! What each workflow cost, from the embedded emulator's ledger: every request names the partition it went to, and a
 //! partition is an instance.
 
 use std::collections::BTreeMap;
@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use cosmos_emulator::{Emulator, RequestRecord};
 
 use super::board::root;
+use crate::meters::Meters;
 
 /// Requests and request units.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -23,11 +24,11 @@ impl Cost {
     }
 }
 
-/// Adds up the ledger's log, which keeps the last requests only: it has to be read often.
+/// What a run costs. An embedded emulator says whom it served; of an account only the provider's sum is known.
 #[derive(Debug, Default)]
 pub(crate) struct Costs {
-    /// Number of the last request counted.
-    seen: u64,
+    /// Number of the last request counted; none where there is no log of requests.
+    seen: Option<u64>,
     /// Whether requests fell out of the log before they were counted.
     pub(crate) is_incomplete: bool,
     by_instance: BTreeMap<String, Cost>,
@@ -37,38 +38,48 @@ pub(crate) struct Costs {
 
 impl Costs {
     /// Counts from now on.
-    pub(crate) fn starting_at(emulator: &Emulator) -> Self {
-        let seen = emulator.ledger().snapshot().recent.last().map_or(0, |record| record.number);
-        Self { seen, ..Self::default() }
+    pub(crate) fn starting_now(emulator: Option<&Emulator>, meters: &Meters) -> Self {
+        meters.reset();
+        let last = |emulator: &Emulator| {
+            emulator.ledger().snapshot().recent.last().map_or(0, |record| record.number)
+        };
+        Self { seen: emulator.map(last), ..Self::default() }
     }
 
-    /// Counts what came since the last time.
-    pub(crate) fn read(&mut self, emulator: &Emulator) {
-        self.count(&emulator.ledger().snapshot().recent);
+    /// Counts what came since the last time. The log keeps the last requests only: it has to be read often.
+    pub(crate) fn read(&mut self, emulator: Option<&Emulator>, meters: &Meters) {
+        match emulator {
+            Some(emulator) => self.count(&emulator.ledger().snapshot().recent),
+            None => {
+                let (requests, request_units) = meters.totals();
+                self.total = Cost { requests, request_units };
+            }
+        }
     }
 
     fn count(&mut self, recent: &[RequestRecord]) {
-        if recent.first().is_some_and(|first| first.number > self.seen + 1) {
+        let seen = self.seen.unwrap_or(0);
+        if recent.first().is_some_and(|first| first.number > seen + 1) {
             self.is_incomplete = true;
         }
-        for record in recent.iter().filter(|record| record.number > self.seen) {
+        for record in recent.iter().filter(|record| record.number > seen) {
             self.total.add(record);
             match record.partition_key.as_deref().and_then(instance_of) {
                 Some(instance) => self.by_instance.entry(instance).or_default().add(record),
                 None => self.shared.add(record),
             }
         }
-        self.seen = recent.last().map_or(self.seen, |record| record.number);
+        self.seen = Some(recent.last().map_or(seen, |record| record.number));
     }
 
-    /// What one workflow and its children cost.
-    pub(crate) fn of(&self, instance: &str) -> Cost {
-        self.by_instance.get(instance).copied().unwrap_or_default()
+    /// What one workflow and its children cost, if that is known.
+    pub(crate) fn of(&self, instance: &str) -> Option<Cost> {
+        self.seen.map(|_| self.by_instance.get(instance).copied().unwrap_or_default())
     }
 
     /// What no single workflow is to blame for: looking for work, sessions, metadata.
-    pub(crate) fn shared(&self) -> Cost {
-        self.shared
+    pub(crate) fn shared(&self) -> Option<Cost> {
+        self.seen.map(|_| self.shared)
     }
 
     /// Everything.
@@ -109,8 +120,8 @@ mod tests {
         let mut costs = Costs::default();
         costs.count(&[record(1, Some("[\"a\"]")), record(2, Some("[\"a::sub::2\"]")), record(3, None)]);
         costs.count(&[record(3, None), record(4, Some("[\"__session__:oven\"]"))]);
-        assert_eq!(costs.of("a"), Cost { requests: 2, request_units: 3.0 });
-        assert_eq!(costs.shared().requests, 2);
+        assert_eq!(costs.of("a"), Some(Cost { requests: 2, request_units: 3.0 }));
+        assert_eq!(costs.shared().map(|cost| cost.requests), Some(2));
         assert_eq!(costs.total().requests, 4);
         assert!(!costs.is_incomplete);
     }

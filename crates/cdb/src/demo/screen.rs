@@ -99,11 +99,11 @@ fn sentence(row: &Row, before: Option<&Written>) -> Option<String> {
         (Phase::Failed(output), Origin::Earlier) => Some(format!("failed earlier: {output}")),
         (Phase::Completed(output), _) => Some(format!("completed after {}: {output}", span(elapsed_ms(row)))),
         (Phase::Failed(output), _) => Some(format!("failed after {}: {output}", span(elapsed_ms(row)))),
+        (Phase::Waiting | Phase::Running, _) if row.steps_now > 0 => {
+            Some(format!("step {} of {steps} done", row.steps_done()))
+        }
         (Phase::Waiting, Origin::Continued) => {
             Some(format!("continues, {} of {steps} done already", plural(row.steps_before, "step")))
-        }
-        (Phase::Running, _) if row.steps_now > 0 => {
-            Some(format!("step {} of {steps} done", row.steps_done()))
         }
         (Phase::Running, _) => Some(format!("running ({})", row.scenario.shows)),
         (Phase::Waiting | Phase::Returned, _) => None,

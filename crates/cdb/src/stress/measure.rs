@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::pump::{Load, Outcome};
+use crate::meters::{Meters, Operation};
 use crate::output::{Column, Table, span};
 
 /// The measurements of one workload.
@@ -23,9 +24,11 @@ pub(crate) struct Measured {
     pub(crate) orchestrations_per_second: f64,
     pub(crate) activities_per_second: f64,
     pub(crate) latency_ms: Latency,
-    /// Per completed instance; none where the server does not tell.
-    pub(crate) requests_per_orchestration: Option<f64>,
-    pub(crate) request_units_per_orchestration: Option<f64>,
+    /// Per completed instance, as the provider counts them.
+    pub(crate) requests_per_orchestration: f64,
+    pub(crate) request_units_per_orchestration: f64,
+    /// By operation of the provider.
+    pub(crate) operations: Vec<Operation>,
     pub(crate) failures: Vec<String>,
 }
 
@@ -51,8 +54,9 @@ impl Latency {
 }
 
 impl Measured {
-    /// From an outcome, and the requests and request units of the run where they are known.
-    pub(crate) fn new(load: &Load, outcome: Outcome, spent: Option<(u64, f64)>) -> Self {
+    /// From an outcome and what the provider spent meanwhile.
+    pub(crate) fn new(load: &Load, outcome: Outcome, meters: &Meters) -> Self {
+        let (requests, units) = meters.totals();
         let seconds = outcome.elapsed.as_secs_f64().max(0.001);
         let completed = outcome.latencies.len() as u64;
         let per_second = completed as f64 / seconds;
@@ -70,8 +74,9 @@ impl Measured {
             orchestrations_per_second: tenths(per_second),
             activities_per_second: tenths(per_second * f64::from(load.workload.activities(load.shape.tasks))),
             latency_ms: Latency::of(outcome.latencies),
-            requests_per_orchestration: spent.map(|(requests, _)| per_instance(requests as f64)),
-            request_units_per_orchestration: spent.map(|(_, units)| per_instance(units)),
+            requests_per_orchestration: per_instance(requests as f64),
+            request_units_per_orchestration: per_instance(units),
+            operations: meters.operations(),
             failures: outcome.reasons,
         }
     }
@@ -92,7 +97,7 @@ pub(crate) fn table(rows: &[Measured]) -> Table {
         Column::number("RU"),
     ]);
     let ms = |value: f64| span(value.round() as u64);
-    let each = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"));
+    let each = |value: f64| format!("{value:.1}");
     for row in rows {
         table.row([
             row.workload.to_owned(),
@@ -105,6 +110,29 @@ pub(crate) fn table(rows: &[Measured]) -> Table {
             ms(row.latency_ms.p99),
             each(row.requests_per_orchestration),
             each(row.request_units_per_orchestration),
+        ]);
+    }
+    table
+}
+
+/// What the operations of the provider cost in one workload.
+pub(crate) fn operations(row: &Measured) -> Table {
+    let mut table = Table::new(vec![
+        Column::new("OPERATION"),
+        Column::number("REQUESTS"),
+        Column::number("RU"),
+        Column::number("RU EACH"),
+        Column::number("P50 MS"),
+        Column::number("P95 MS"),
+    ]);
+    for line in &row.operations {
+        table.row([
+            line.operation.clone(),
+            line.requests.to_string(),
+            format!("{:.1}", line.request_units),
+            format!("{:.1}", line.request_units / line.requests.max(1) as f64),
+            format!("{:.1}", line.p50_ms),
+            format!("{:.1}", line.p95_ms),
         ]);
     }
     table

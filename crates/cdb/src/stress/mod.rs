@@ -4,6 +4,6 @@ mod measure;
 mod pump;
 mod workload;
 
-pub(crate) use measure::{Measured, table};
+pub(crate) use measure::{Measured, operations, table};
 pub(crate) use pump::{Load, pump};
 pub(crate) use workload::{Shape, Workload};

@@ -107,6 +107,7 @@ fn the_demo_runs_on_an_account_as_well() {
     let stage = Stage::new("demo-account");
     let summary = stage.run(&["demo", "--pace", "5", "--json"]).with_code(0).json();
     assert_eq!(workflow(&summary, "deliver")["result"], "North done, Harbour done, Hill done");
+    assert!(summary["total"]["requestUnits"].as_f64().unwrap() > 100.0, "the provider counts: {summary}");
     let text = stage.ok(&["demo", "--pace", "5"]);
     assert!(text.contains(&format!("run 2, on {}", stage.endpoint)), "{text}");
     assert!(

@@ -63,6 +63,30 @@ fn an_interrupted_delete_goes_on_where_it_stopped() {
     assert!(left > 0 && left < 12, "{left} are left");
     stage.run(&["delete", "--prefix", "echo-", "--yes"]).with_code(0);
     assert!(stage.ok(&["instances", "--json", "--limit", "0"]).is_empty());
+    for id in &ids {
+        let left = stage.documents(id);
+        assert!(left.iter().all(|document| document["type"] == "tombstone"), "{id}: {left:?}");
+    }
+}
+
+#[test]
+fn a_killed_delete_is_finished_by_the_next_one() {
+    let emulator = Emulator::start(Config::default()).unwrap();
+    let stage = Stage::open(&emulator, "removing-killed");
+    stage.play_to_the_end(&[("echo-1", "echo", "x"), ("echo-2", "echo", "y")]);
+    let hung = emulator.faults().add(FaultRule::new(Verdict::Hang).on(Operation::Batch));
+    let deletion = Watched::start(&stage.args(&["delete", "echo-1", "--yes"]));
+    // Its head is fenced and its deletion recorded; emptying the partition hangs.
+    while hung.struck() == 0 {
+        std::thread::yield_now();
+    }
+    deletion.kill();
+    drop(hung);
+    stage.run(&["show", "echo-1"]).with_code(5);
+    assert!(!stage.documents("echo-1").is_empty());
+    while !stage.documents("echo-1").iter().all(|document| document["type"] == "tombstone") {
+        stage.run(&["delete", "echo-2", "--yes"]);
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod batch;
 mod container;
 mod database;
 mod feed;
+mod index_metrics;
 mod item;
 mod offer;
 mod partition;

@@ -8,14 +8,17 @@ use http::{HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Envelope, Reply, container, decoded, invalid_payload, page_size, scope, session_token, text};
+use super::{
+    Envelope, Reply, container, decoded, index_metrics, invalid_payload, page_size, scope, session_token,
+    text,
+};
 use crate::config::Gateway;
 use crate::engine::{Container, QueryPage, QueryRequest, Scope};
 use crate::failure::Failure;
 use crate::http::headers::Asked;
 use crate::http::{Account, Call};
-use crate::sql;
 use crate::sql::plan::{Features, GatewayRequest, Verdict, gateway_verdict};
+use crate::sql::{self, Prepared};
 
 /// A query as its body spells it.
 pub(super) struct Question {
@@ -33,6 +36,11 @@ pub(crate) fn run(account: &Account, call: &Call) -> Result<Reply, Failure> {
         Scope::All if account.gateway == Gateway::AsService => gate(&asked, &container, &question)?,
         named => named,
     };
+    let mut extra = Vec::new();
+    if asked.wants_index_metrics() {
+        let prepared = Prepared::new(&sql::parse(&question.text)?, &question.parameters)?;
+        extra.push(index_metrics::header(&container, &prepared, &scope));
+    }
     let request = QueryRequest {
         text: question.text,
         parameters: question.parameters,
@@ -46,14 +54,14 @@ pub(crate) fn run(account: &Account, call: &Call) -> Result<Reply, Failure> {
         _ => account.engine.query(&container, request)?,
     };
     let body = Envelope::new(&container.rid(), "Documents").values(&page.rows, Style::Query);
-    let metrics = asked.wants_query_metrics().then(|| metrics(&page, body.len(), started.elapsed()));
+    extra.extend(asked.wants_query_metrics().then(|| metrics(&page, body.len(), started.elapsed())));
     Ok(Reply {
         body,
         charge: page.charge,
         continuation: page.continuation,
         item_count: Some(page.rows.len()),
         documents_visited: page.documents_visited,
-        extra: metrics.into_iter().collect(),
+        extra,
         ..Reply::standing(&container, &page.standing, None)
     })
 }

@@ -16,6 +16,10 @@ use crate::Failure;
 /// The most steps of one batch.
 pub(crate) const OPERATIONS_MAX: usize = 100;
 
+/// What the service says of a batch whose key does not fit its container.
+const WRONG_KEY: &str = "Partition key provided either doesn't correspond to definition in the collection or doesn't \
+                         match partition key field values specified in the document.";
+
 impl Engine {
     /// A transactional batch or a bulk request.
     ///
@@ -40,7 +44,8 @@ impl Engine {
 
     fn atomic(&self, container: &Container, request: BatchRequest) -> Result<BatchReply, Failure> {
         let key = request.partition_key.as_ref().ok_or_else(too_few_components)?;
-        let epk = container.epk(key)?;
+        let epk =
+            container.epk(key).map_err(|failure| Failure { message: WRONG_KEY.to_owned(), ..failure })?;
         let partition = Arc::clone(container.shape().partition_of(&epk));
         partition.check_session(request.session_token.as_deref())?;
         let epk = epk_key(&epk);

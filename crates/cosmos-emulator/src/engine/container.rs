@@ -14,7 +14,7 @@ use super::index::policy::Policy;
 use super::key::EpkKey;
 use super::partition::Partition;
 use crate::Failure;
-use crate::sql::source::Path;
+use crate::sql::source::{Path, Step};
 
 /// One container. It stays usable by those who hold it after it was deleted, and answers 404 then.
 pub struct Container {
@@ -114,6 +114,11 @@ impl Container {
     /// How items find their partition.
     pub fn partition_key(&self) -> &Definition {
         &self.definition
+    }
+
+    /// Whether values at a path are in the index.
+    pub(crate) fn is_indexed(&self, path: &[Step]) -> bool {
+        self.shape().policy.includes(path)
     }
 
     /// Ids of the physical partitions, in order of their keys.

@@ -83,7 +83,7 @@ pub(crate) fn check_id(id: &str) -> Result<(), Failure> {
 }
 
 fn ttl(value: Option<&Value>) -> Result<Option<i32>, Failure> {
-    let Some(value) = value.filter(|value| !value.is_null()) else { return Ok(None) };
+    let Some(value) = value else { return Ok(None) };
     match value.as_i64().and_then(|seconds| i32::try_from(seconds).ok()) {
         Some(seconds) if seconds == -1 || seconds > 0 => Ok(Some(seconds)),
         Some(_) | None => Err(Failure::bad_request(format!(

@@ -11,18 +11,38 @@ use super::document::{self, Draft, Stored, etag_matches};
 use super::index::path::PathId;
 use super::key::{self, EpkKey};
 use super::patch::Patch;
-use super::request::{Conditions, ItemOp, ItemReply, ItemRequest, storage_failed};
+use super::request::{Conditions, ItemOp, ItemReply, ItemRequest, Standing, storage_failed};
 use super::writer::{Content, Writer};
 use super::{Engine, quota};
 use crate::Failure;
+use crate::failure::Origin;
 use crate::sql::Filter;
 
 /// An operation whose document is parsed and checked.
 pub(crate) enum Prepared {
-    Put { mode: PutMode, id: String, document: Value, ttl: Option<i32> },
-    Read { id: String },
-    Delete { id: String },
-    Patch { id: String, patch: Patch },
+    Put {
+        mode: PutMode,
+        id: String,
+        document: Value,
+        ttl: Option<i32>,
+    },
+    /// A replacement whose body has another id than its address.
+    Rename {
+        from: String,
+        id: String,
+        document: Value,
+        ttl: Option<i32>,
+    },
+    Read {
+        id: String,
+    },
+    Delete {
+        id: String,
+    },
+    Patch {
+        id: String,
+        patch: Patch,
+    },
 }
 
 /// What a write of a whole document expects to find.
@@ -55,13 +75,14 @@ impl Engine {
         let partition = Arc::clone(shape.partition_of(&epk));
         let epk = epk_key(&epk);
         let prepared = prepare(container, key, request.op)?;
+        let refused = |failure: Failure| from_partition(failure, container, partition.standing(0));
         let (done, lsn, ticket) = if let Prepared::Read { id } = &prepared {
             partition.check_session(request.session_token.as_deref())?;
             let stored = self.stored(container, &epk, id)?;
-            (read(stored.as_ref(), &request.conditions)?, 0, None)
+            (read(stored.as_ref(), &request.conditions).map_err(refused)?, 0, None)
         } else {
             let mut writer = Writer::begin(self, container, &partition)?;
-            let done = apply(&mut writer, &epk, prepared, &request.conditions)?;
+            let done = apply(&mut writer, &epk, prepared, &request.conditions).map_err(refused)?;
             let lsn = writer.lsn();
             (done, lsn, writer.commit()?)
         };
@@ -119,12 +140,10 @@ pub(crate) fn prepare(container: &Container, key: &PartitionKey, op: ItemOp) -> 
         let (id, ttl) = (draft.id.clone(), draft.ttl);
         let document = draft.into_value();
         document::check_key(container, &document, key)?;
-        if address.is_some_and(|address| address != id) {
-            return Err(Failure::bad_request(
-                "The 'id' of the document and the one in the address are not the same.",
-            ));
-        }
-        Ok(Prepared::Put { mode, id, document, ttl })
+        Ok(match address.filter(|address| *address != id) {
+            Some(from) => Prepared::Rename { from, id, document, ttl },
+            None => Prepared::Put { mode, id, document, ttl },
+        })
     };
     match op {
         ItemOp::Create { body } => put(PutMode::Create, &body, None),
@@ -146,6 +165,9 @@ pub(crate) fn apply(
     match prepared {
         Prepared::Put { mode, id, document, ttl } => {
             put(writer, epk, mode, &Content { id: &id, document: &document, ttl }, conditions)
+        }
+        Prepared::Rename { from, id, document, ttl } => {
+            rename(writer, epk, &from, &Content { id: &id, document: &document, ttl }, conditions)
         }
         Prepared::Read { id } => read(writer.find(epk, &id)?.as_ref(), conditions),
         Prepared::Delete { id } => {
@@ -186,6 +208,23 @@ fn put(
         Some(old) => quota::replace(old.body.len(), size, written.indexed_properties),
     };
     Ok(Done { charge, ..shown(if old.is_some() { 200 } else { 201 }, &written.stored) })
+}
+
+/// The item stays the one it was, under another id.
+fn rename(
+    writer: &mut Writer<'_>,
+    epk: &EpkKey,
+    from: &str,
+    content: &Content<'_>,
+    conditions: &Conditions,
+) -> Result<Done, Failure> {
+    let old = existing(writer, epk, from, conditions)?;
+    if writer.find(epk, content.id)?.is_some() {
+        return Err(conflict());
+    }
+    let written = writer.rename(epk, from, &old, content)?;
+    let charge = quota::replace(old.body.len(), written.stored.body.len(), written.indexed_properties);
+    Ok(Done { charge, ..shown(200, &written.stored) })
 }
 
 fn patch_item(
@@ -252,6 +291,13 @@ fn shown(status: u16, stored: &Stored) -> Done {
         charge: 0.0,
         item_lsn: Some(stored.lsn),
     }
+}
+
+fn from_partition(mut failure: Failure, container: &Container, standing: Standing) -> Failure {
+    let Standing { range_id, lsn, session_token } = standing;
+    let (container_rid, container_link) = (container.rid(), container.alt_link());
+    failure.origin = Some(Box::new(Origin { range_id, lsn, session_token, container_rid, container_link }));
+    failure
 }
 
 fn missing() -> Failure {

@@ -100,10 +100,6 @@ impl<'a> Writer<'a> {
         old: Option<&Stored>,
         content: &Content<'_>,
     ) -> Result<Written, Failure> {
-        let item_key = key::item(self.container.number, epk, content.id);
-        if old.is_none() {
-            self.remove_expired(epk, content.id)?;
-        }
         let rid = match old {
             Some(old) => old.rid,
             None => {
@@ -111,6 +107,32 @@ impl<'a> Writer<'a> {
                 self.next.rid
             }
         };
+        self.put_as(epk, rid, old, content)
+    }
+
+    /// Stores an item that was found under another id.
+    pub(crate) fn rename(
+        &mut self,
+        epk: &EpkKey,
+        from: &str,
+        old: &Stored,
+        content: &Content<'_>,
+    ) -> Result<Written, Failure> {
+        self.remove(epk, from, old)?;
+        self.put_as(epk, old.rid, None, content)
+    }
+
+    fn put_as(
+        &mut self,
+        epk: &EpkKey,
+        rid: u64,
+        old: Option<&Stored>,
+        content: &Content<'_>,
+    ) -> Result<Written, Failure> {
+        let item_key = key::item(self.container.number, epk, content.id);
+        if old.is_none() {
+            self.remove_expired(epk, content.id)?;
+        }
         self.next.etag = self.next.etag.wrapping_add(1);
         let stamp = Stamp { lsn: self.next.lsn, rid, etag: self.next.etag, timestamp: self.now };
         let empty = Map::new();

@@ -103,6 +103,10 @@ impl<'a> Asked<'a> {
         self.flag(header::POPULATE_QUERY_METRICS)
     }
 
+    pub(crate) fn wants_index_metrics(&self) -> bool {
+        self.flag(header::POPULATE_INDEX_METRICS)
+    }
+
     /// The page size asked for.
     pub(crate) fn page_size(&self) -> Result<PageSize, Failure> {
         match self.text(header::MAX_ITEM_COUNT).map(|text| text.trim().parse::<i64>()) {

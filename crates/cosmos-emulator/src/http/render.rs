@@ -82,24 +82,16 @@ impl Renderer {
     pub(crate) fn reply(&self, reply: Reply, stamp: &Stamp<'_>) -> Response<Bytes> {
         let mut headers = self.stamped(stamp, reply.charge);
         if let Some(position) = &reply.position {
-            let lsn = HeaderValue::from(position.lsn);
+            put_lsn(&mut headers, position.lsn);
             let item_lsn = HeaderValue::from(position.item_lsn);
-            for name in [LSN, LOCAL_LSN, QUORUM_ACKED_LSN, GLOBAL_COMMITTED_LSN] {
-                headers.insert(name, lsn.clone());
-            }
             headers.insert(ITEM_LSN, item_lsn.clone());
             headers.insert(ITEM_LOCAL_LSN, item_lsn);
         }
         if let Some(container) = &reply.container {
-            put(&mut headers, CONTENT_PATH, &container.rid);
-            put(&mut headers, ALT_CONTENT_PATH, &container.link);
-            headers.insert(RESOURCE_QUOTA, QUOTA);
-            headers.insert(RESOURCE_USAGE, USAGE);
+            put_container(&mut headers, &container.rid, &container.link);
         }
-        if let Some(range) = reply.range_id.as_deref().and_then(|range| HeaderValue::from_str(range).ok()) {
-            headers.insert(PHYSICAL_PARTITION_ID, range.clone());
-            headers.insert(INTERNAL_PARTITION_ID, range.clone());
-            headers.insert(RANGE_ID, range);
+        if let Some(range) = &reply.range_id {
+            put_range(&mut headers, range);
         }
         for (name, value) in
             [(SESSION_TOKEN, &reply.session_token), (CONTINUATION, &reply.continuation), (ETAG, &reply.etag)]
@@ -120,6 +112,12 @@ impl Renderer {
         let mut headers = self.stamped(stamp, failure.charge);
         if failure.sub_status != 0 {
             headers.insert(SUBSTATUS, HeaderValue::from(failure.sub_status));
+        }
+        if let Some(origin) = &failure.origin {
+            put_lsn(&mut headers, origin.lsn);
+            put_container(&mut headers, &origin.container_rid, &origin.container_link);
+            put_range(&mut headers, &origin.range_id.to_string());
+            put(&mut headers, SESSION_TOKEN, &origin.session_token);
         }
         if let Some(pause) = failure.retry_after {
             let millis = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
@@ -161,6 +159,25 @@ fn body_of(failure: &Failure, activity_id: &str) -> Bytes {
         body["additionalErrorInfo"] = info.clone().into();
     }
     body.to_string().into()
+}
+
+fn put_lsn(headers: &mut HeaderMap, lsn: u64) {
+    for name in [LSN, LOCAL_LSN, QUORUM_ACKED_LSN, GLOBAL_COMMITTED_LSN] {
+        headers.insert(name, HeaderValue::from(lsn));
+    }
+}
+
+fn put_container(headers: &mut HeaderMap, rid: &str, link: &str) {
+    put(headers, CONTENT_PATH, rid);
+    put(headers, ALT_CONTENT_PATH, link);
+    headers.insert(RESOURCE_QUOTA, QUOTA);
+    headers.insert(RESOURCE_USAGE, USAGE);
+}
+
+fn put_range(headers: &mut HeaderMap, range: &str) {
+    for name in [PHYSICAL_PARTITION_ID, INTERNAL_PARTITION_ID, RANGE_ID] {
+        put(headers, name, range);
+    }
 }
 
 /// Sets a header, leaving out a value that cannot be one; names may be any UTF-8.

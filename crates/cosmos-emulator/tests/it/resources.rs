@@ -144,9 +144,26 @@ fn throughput_is_changed_through_its_offer() {
 fn what_is_not_kept_is_an_empty_feed_or_refused() {
     let (_emulator, mut client) = with_container();
     assert_eq!(client.get("/dbs/d/colls/c/sprocs").send().expect(200).json()["StoredProcedures"], json!([]));
-    assert_eq!(client.get("/dbs/d/users").send().expect(200).json()["Users"], json!([]));
-    client.post("/dbs/d/users", &json!({"id": "u"})).send().expect(405);
-    client.get("/dbs/d/users/u").send().expect(404);
+    client.post("/dbs/d/colls/c/sprocs", &json!({"id": "s", "body": "function() {}"})).send().expect(405);
+    client.get("/dbs/d/colls/c/sprocs/s").send().expect(404);
+}
+
+#[test]
+fn a_resource_token_opens_what_its_permission_names() {
+    let (_emulator, mut client) = with_container();
+    client.create(&json!({"id": "a", "pk": "x"})).expect(201);
+    client.post("/dbs/d/users", &json!({"id": "u"})).send().expect(201);
+    let permission = json!({"id": "p", "permissionMode": "Read", "resource": "dbs/d/colls/c"});
+    let made = client.post("/dbs/d/users/u/permissions", &permission).send().expect(201).json();
+    let token = made["_token"].as_str().unwrap().replace('=', "%3D").replace('&', "%26").replace('+', "%2B");
+    let mut read = |path: &str| client.get(path).header("authorization", &token).send().status;
+    assert_eq!(read("/dbs/d/colls/c"), 200);
+    assert_eq!(read("/dbs/d/colls/c/pkranges"), 200);
+    assert_eq!(read("/dbs/d"), 403);
+    let forged = token.replace("sig%3D", "sig%3Dx");
+    assert_eq!(client.get("/dbs/d/colls/c").header("authorization", &forged).send().status, 401);
+    let write = client.delete("/dbs/d/colls/c").header("authorization", &token).send();
+    assert_eq!(write.status, 403);
 }
 
 #[test]

@@ -87,7 +87,7 @@ impl Definition {
             (Kind::Hash, _, 2..) => return invalid("a `Hash` key has one path; use `MultiHash` for more"),
             (Kind::MultiHash, Version::V1, _) => return invalid("a `MultiHash` key needs `version` 2"),
             (Kind::MultiHash, _, count) if count > COMPONENTS_MAX => {
-                return invalid("a `MultiHash` key has at most three paths");
+                return invalid("Too many partition key paths: a `MultiHash` key has at most three");
             }
             (Kind::Hash | Kind::MultiHash, Version::V1 | Version::V2, _) => {}
         }

@@ -267,7 +267,7 @@ impl User {
 fn target<'a>(
     put: Put<'_>,
     name: &str,
-    all: impl Iterator<Item = (u32, &'a Value)> + Clone,
+    mut all: impl Iterator<Item = (u32, &'a Value)> + Clone,
 ) -> Result<Option<u32>, Failure> {
     let mut taken_by = all.clone().filter(|(_, body)| text(body, "id") == name).map(|(number, _)| number);
     match put {
@@ -275,7 +275,7 @@ fn target<'a>(
         Put::Upsert => Ok(taken_by.next()),
         Put::Replace(wanted, if_match) => {
             let named = |body: &Value| text(body, "id") == wanted || text(body, "_rid") == wanted;
-            let (number, body) = all.clone().find(|(_, body)| named(body)).ok_or_else(not_found)?;
+            let (number, body) = all.find(|(_, body)| named(body)).ok_or_else(not_found)?;
             check_match(if_match, text(body, "_etag"))?;
             if taken_by.any(|owner| owner != number) { Err(taken()) } else { Ok(Some(number)) }
         }

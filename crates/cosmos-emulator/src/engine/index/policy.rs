@@ -139,8 +139,8 @@ pub(crate) fn normalise(given: Option<&Value>) -> Result<(Value, Policy), Failur
     };
     let mut document = Map::new();
     document.insert("indexingMode".into(), json!(if mode == Mode::None { "none" } else { "consistent" }));
-    let automatic = given.get("automatic").and_then(Value::as_bool).unwrap_or(mode == Mode::Consistent);
-    document.insert("automatic".into(), json!(automatic && mode == Mode::Consistent));
+    // A policy indexes everything it includes: clients that ask for less are told so.
+    document.insert("automatic".into(), json!(mode == Mode::Consistent));
     let mut included = entries(&given, "includedPaths")?;
     let mut excluded = entries(&given, "excludedPaths")?;
     if mode == Mode::Consistent {
@@ -185,11 +185,19 @@ const ETAG_PATH: &str = "/\"_etag\"/?";
 fn entries(given: &Map<String, Value>, field: &str) -> Result<Vec<Value>, Failure> {
     match given.get(field) {
         None | Some(Value::Null) => Ok(Vec::new()),
-        Some(Value::Array(list)) => Ok(list.clone()),
+        Some(Value::Array(list)) => Ok(list.iter().cloned().map(without_indexes).collect()),
         Some(_) => {
             Err(Failure::bad_request(format!("The '{field}' of an indexing policy must be an array.")))
         }
     }
+}
+
+/// Kinds, types and precisions are of an older index; they are taken and not kept.
+fn without_indexes(mut entry: Value) -> Value {
+    if let Some(fields) = entry.as_object_mut() {
+        fields.remove("indexes");
+    }
+    entry
 }
 
 fn compile_paths(included: &[Value], excluded: &[Value], mode: Mode) -> Result<(Node, Vec<Path>), Failure> {

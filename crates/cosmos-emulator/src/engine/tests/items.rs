@@ -42,12 +42,43 @@ fn statuses_follow_what_is_there() {
     assert_eq!(world.upsert(document.clone()).expect("again").status, 200);
     assert_eq!(status(world.create(document.clone())), (409, 0));
     assert_eq!(world.item("a", replace()).expect("there").status, 200);
-    let other = json!({"id": "2", "pk": "a"});
-    assert_eq!(status(world.item("a", ItemOp::Replace { id: "1".into(), body: text(&other) })), (400, 0));
     assert_eq!(world.create(json!({"id": "1", "pk": "b"})).expect("another key").status, 201);
     assert_eq!(world.delete("a", "1").expect("there").status, 204);
     assert_eq!(status(world.read("a", "1")), (404, 0));
     assert_eq!(world.read("b", "1").expect("still there").status, 200);
+}
+
+#[test]
+fn a_replacement_may_rename_its_item() {
+    let world = World::with(json!({"uniqueKeyPolicy": {"uniqueKeys": [{"paths": ["/u"]}]}}));
+    let rename = |from: &str, document: Value| {
+        world.item("a", ItemOp::Replace { id: from.into(), body: text(&document) })
+    };
+    let first = world.create(json!({"id": "1", "pk": "a", "u": 1, "n": 7})).expect("created");
+    world.create(json!({"id": "2", "pk": "a", "u": 2, "n": 8})).expect("created");
+    assert_eq!(status(rename("1", json!({"id": "2", "pk": "a", "u": 1}))), (409, 0));
+    assert_eq!(status(rename("none", json!({"id": "4", "pk": "a", "u": 4}))), (404, 0));
+    let renamed = rename("1", json!({"id": "3", "pk": "a", "u": 1, "n": 7})).expect("renamed");
+    assert_eq!((renamed.status, &body(&renamed)["_rid"]), (200, &body(&first)["_rid"]));
+    assert_eq!(status(world.read("a", "1")), (404, 0));
+    assert_eq!(world.read("a", "3").expect("there").body, renamed.body);
+    assert_eq!(world.ids(&Scope::All, "SELECT * FROM c WHERE c.n = 7"), ["3"]);
+    assert_eq!(world.ids(&Scope::All, "SELECT * FROM c ORDER BY c.n DESC"), ["2", "3"]);
+    let rid = body(&renamed)["_rid"].as_str().expect("text").to_owned();
+    assert_eq!(world.engine.item_id_of_rid(&world.container(), &key("a"), &rid), Ok("3".to_owned()));
+    assert_eq!(status(world.create(json!({"id": "5", "pk": "a", "u": 1}))), (409, 3301));
+    assert_eq!(world.create(json!({"id": "1", "pk": "a", "u": 6})).expect("free again").status, 201);
+}
+
+#[test]
+fn a_refusal_says_where_its_partition_stands() {
+    let world = World::new();
+    let lsn = world.create(json!({"id": "1", "pk": "a"})).expect("created").standing.lsn;
+    for refused in [world.read("a", "2"), world.create(json!({"id": "1", "pk": "a"})), world.delete("a", "2")]
+    {
+        let origin = refused.expect_err("refused").origin.expect("a partition refused");
+        assert_eq!((origin.lsn, origin.container_link.as_str()), (lsn, "dbs/d/colls/c"));
+    }
 }
 
 #[test]

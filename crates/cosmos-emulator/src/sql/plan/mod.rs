@@ -200,19 +200,15 @@ fn distinct_count(query: &Query) -> Option<(&Query, String)> {
 }
 
 fn distinct_type(query: &Query) -> DistinctType {
-    if query.distinct.is_none() {
+    // Without FROM there is one row, which is distinct by itself.
+    if query.distinct.is_none() || query.from.is_empty() {
         return DistinctType::None;
     }
-    let selected: Vec<String> = match &query.select {
-        Select::Star(_) => return DistinctType::Unordered,
-        Select::Value(expr) => vec![expr.to_string()],
-        Select::List(items) => items.iter().map(|item| item.expr.to_string()).collect(),
-    };
-    let keys: Vec<String> = query.order_by.iter().map(|key| key.expr.to_string()).collect();
-    let is_ordered = !keys.is_empty()
-        && selected.iter().all(|expr| keys.contains(expr))
-        && keys.iter().all(|key| selected.contains(key));
-    if is_ordered { DistinctType::Ordered } else { DistinctType::Unordered }
+    // Only here do equal rows follow each other.
+    match (&query.select, query.order_by.as_slice()) {
+        (Select::Value(value), [key]) if key.expr.to_string() == value.to_string() => DistinctType::Ordered,
+        _ => DistinctType::Unordered,
+    }
 }
 
 fn direction_name(direction: Option<Direction>, expr: &Expr) -> &'static str {

@@ -71,6 +71,9 @@ pub(super) fn rewritten(
     offset: Option<u64>,
     limit: Option<u64>,
 ) -> Option<Query> {
+    if query.distinct.is_some() && !matches!(shape, Shape::Reduced(_)) {
+        return distinct(query, shape);
+    }
     let window = match (offset, limit) {
         (Some(offset), Some(limit)) => Some((Count::Number(0), Count::Number(offset.saturating_add(limit)))),
         _ => None,
@@ -79,6 +82,16 @@ pub(super) fn rewritten(
         Shape::Plain => window.map(|window| Query { offset_limit: Some(window), ..query.clone() }),
         Shape::Ordered => Some(Query { offset_limit: window, ..ordered(query) }),
         Shape::Reduced(outputs) => Some(reduced(query, outputs)),
+    }
+}
+
+/// Where the client takes duplicates out, only it can count what is left.
+fn distinct(query: &Query, shape: &Shape<'_>) -> Option<Query> {
+    let is_cut = query.top.is_some() || query.offset_limit.is_some();
+    let whole = Query { top: None, offset_limit: None, ..query.clone() };
+    match shape {
+        Shape::Ordered => Some(ordered(&whole)),
+        Shape::Plain | Shape::Reduced(_) => is_cut.then_some(whole),
     }
 }
 

@@ -73,6 +73,36 @@ fn a_plan_is_written_as_the_service_writes_it() {
 }
 
 #[test]
+fn distinct_rows_follow_each_other_only_where_they_are_sorted_by_their_value() {
+    for (text, expected) in [
+        ("SELECT DISTINCT VALUE c.a FROM c ORDER BY c.a DESC", "Ordered"),
+        ("SELECT DISTINCT VALUE c.a FROM c ORDER BY c.b", "Unordered"),
+        ("SELECT DISTINCT VALUE c.a FROM c ORDER BY c.a, c.b", "Unordered"),
+        ("SELECT DISTINCT c.a FROM c ORDER BY c.a", "Unordered"),
+        ("SELECT DISTINCT VALUE 1 FROM c", "Unordered"),
+        ("SELECT DISTINCT VALUE 1", "None"),
+    ] {
+        let info = plan_of(text, &["/pk"]).unwrap().query_info;
+        assert_eq!(serde_json::to_value(info.distinct_type).unwrap(), expected, "{text}");
+    }
+}
+
+#[test]
+fn partitions_do_not_cut_what_the_client_makes_distinct() {
+    for (text, expected) in [
+        ("SELECT DISTINCT TOP 5 c.a FROM c", "SELECT DISTINCT c.a\nFROM c"),
+        ("SELECT DISTINCT c.a FROM c OFFSET 1 LIMIT 2", "SELECT DISTINCT c.a\nFROM c"),
+        ("SELECT DISTINCT c.a FROM c", ""),
+    ] {
+        assert_eq!(plan_of(text, &["/pk"]).unwrap().query_info.rewritten_query, expected, "{text}");
+    }
+    let ordered =
+        plan_of("SELECT DISTINCT c.a FROM c ORDER BY c.b OFFSET 1 LIMIT 2", &["/pk"]).unwrap().query_info;
+    assert!(!ordered.rewritten_query.contains("LIMIT"), "{}", ordered.rewritten_query);
+    assert_eq!((ordered.offset, ordered.limit), (Some(1), Some(2)));
+}
+
+#[test]
 fn distinct_values_are_counted_by_the_client() {
     let plan = plan_of("SELECT COUNT(1) AS n FROM (SELECT DISTINCT VALUE c.a FROM c)", &["/pk"]).unwrap();
     let info = serde_json::to_value(&plan.query_info).unwrap();
