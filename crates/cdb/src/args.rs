@@ -26,7 +26,7 @@ use crate::exit::CODES;
 
 /// Durable workflows on Azure Cosmos DB: see them run, operate them, and a local server to develop against.
 #[derive(Debug, Parser)]
-#[command(name = "cdb", version, about, max_term_width = 100, after_help = CODES)]
+#[command(name = "cdb", version, max_term_width = 100, after_help = CODES)]
 pub(crate) struct Args {
     /// What to log to standard error, as `level` or `module=level` separated by commas.
     #[arg(

@@ -187,6 +187,15 @@ impl Connection {
         self.emulator.as_ref()
     }
 
+    /// Where the data is, in words.
+    pub(crate) fn place(&self) -> String {
+        match &self.target.place {
+            Place::Folder(folder) => folder.display().to_string(),
+            Place::Memory => "memory".to_owned(),
+            Place::Account { endpoint, .. } => endpoint.clone(),
+        }
+    }
+
     /// Where requests go.
     pub(crate) fn endpoint(&self) -> &str {
         &self.endpoint
@@ -237,7 +246,9 @@ impl Connection {
             Err(error) if error.kind() == ErrorKind::NotFound => Err(Problem::Missing(format!(
                 "there is no container {:?} in database {:?} at {}: check --database and --container; `cdb demo` and \
                  the first runtime that connects make one",
-                self.target.container, self.target.database, self.endpoint
+                self.target.container,
+                self.target.database,
+                self.place()
             ))
             .into()),
             Err(error) => Err(explain(&error, &self.endpoint).into()),
@@ -250,12 +261,11 @@ fn embedded(place: &Place, if_missing: IfMissing) -> anyhow::Result<Option<Emula
         Place::Account { .. } => return Ok(None),
         Place::Memory => Store::Memory,
         Place::Folder(path) => {
-            if if_missing == IfMissing::Refuse && !path.is_dir() {
+            if if_missing == IfMissing::Refuse && !path.join(FOLDER_MARK).is_file() {
+                let state = if path.is_dir() { "has no data of an emulator" } else { "is not there" };
                 let path = path.display();
-                return Err(Problem::Missing(format!(
-                    "there is no folder {path}: `cdb demo --data {path}` makes one"
-                ))
-                .into());
+                let text = format!("the folder {path} {state}: `cdb demo --data {path}` makes one");
+                return Err(Problem::Missing(text).into());
             }
             // A demo survives a killed process either way; waiting for the disk would only slow it down.
             Store::Folder { path: path.clone(), fsync: Fsync::Off }
@@ -303,6 +313,8 @@ fn no_place() -> Problem {
 pub(crate) const DEMO_FOLDER: &str = "cdb-demo";
 /// An operator waits this long for one answer, retries included.
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(10);
+/// What every data folder of an emulator has in it.
+const FOLDER_MARK: &str = "emulator.format";
 /// Longer than any command runs.
 const NO_SWEEP: Duration = Duration::from_secs(24 * 3600);
 

@@ -6,10 +6,19 @@ use std::process::ExitCode;
 
 use cosmos_emulator::StartError;
 
-/// The exit codes, for the end of every help page.
-pub(crate) const CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the port is taken, 4 the data folder \
-cannot be used, 5 no such instance (or container, or dead letter), 6 the account cannot be reached, 7 the account \
-refused the key, 8 something was found that needs attention, 130 stopped by Ctrl-C.";
+/// The exit codes, for the end of the help page.
+pub(crate) const CODES: &str = "\
+Exit codes:
+    0  done
+    1  failed
+    2  wrong usage
+    3  the port is taken
+    4  the data folder cannot be used
+    5  no such instance, container, folder or dead letter
+    6  the account cannot be reached
+    7  the account refused the key
+    8  something was found that needs attention: a stuck instance, a defect, a failed load
+  130  stopped by Ctrl-C";
 
 /// What can be wrong in a way that a script wants to tell apart.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use crate::output::{clip, terminal_columns};
+use crate::output::{clip, span, terminal_columns};
 
 /// How far a long command is.
 #[derive(Debug)]
@@ -12,12 +12,24 @@ pub(crate) struct Progress {
     done: u64,
     is_terminal: bool,
     told: Instant,
+    write: fn(u64) -> String,
 }
 
 impl Progress {
     /// Nothing done of `total`.
     pub(crate) fn new(total: u64) -> Self {
-        Self { total, done: 0, is_terminal: io::stderr().is_terminal(), told: Instant::now() }
+        Self {
+            total,
+            done: 0,
+            is_terminal: io::stderr().is_terminal(),
+            told: Instant::now(),
+            write: |count| count.to_string(),
+        }
+    }
+
+    /// No time gone of `total` milliseconds.
+    pub(crate) fn of_time(total_ms: u64) -> Self {
+        Self { write: span, ..Self::new(total_ms) }
     }
 
     /// One more is done.
@@ -31,12 +43,15 @@ impl Progress {
         if self.is_terminal {
             let full = usize::try_from(done.min(self.total) * BAR as u64 / self.total.max(1)).unwrap_or(BAR);
             let bar = format!("{}{}", "━".repeat(full), "╌".repeat(BAR - full));
-            let line = clip(&format!("{bar} {done}/{} {what}", self.total), terminal_columns() - 1);
+            let line = clip(
+                &format!("{bar} {} of {}  {what}", (self.write)(done), (self.write)(self.total)),
+                terminal_columns() - 1,
+            );
             let _ = write!(io::stderr(), "\r\u{1b}[K{line}");
             let _ = io::stderr().flush();
         } else if self.told.elapsed() >= TELL_EVERY {
             self.told = Instant::now();
-            let _ = writeln!(io::stderr(), "{done} of {}: {what}", self.total);
+            let _ = writeln!(io::stderr(), "{} of {}: {what}", (self.write)(done), (self.write)(self.total));
         }
     }
 

@@ -39,12 +39,12 @@ enum Action {
 
 #[derive(Debug, Args)]
 struct ListArgs {
-    #[command(flatten)]
-    connection: ConnectionArgs,
-
     /// Print JSON, one per line.
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    connection: ConnectionArgs,
 }
 
 #[derive(Debug, Args)]
@@ -192,8 +192,10 @@ async fn change(args: &SomeArgs, change: Change) -> anyhow::Result<()> {
 
 /// Puts the message where it was going. One that is there already was delivered after all.
 async fn deliver(documents: &Documents, letter: &DeadLetter) -> anyhow::Result<()> {
+    // A text too large for one document was to be put beside the message, and never was.
+    let is_whole = letter.document.get("chunks").is_none_or(Value::is_null);
     anyhow::ensure!(
-        letter.document.is_object(),
+        letter.document.is_object() && is_whole,
         "the dead letter {} of {} has no message that could be sent",
         letter.id,
         letter.instance_id

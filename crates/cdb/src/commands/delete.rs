@@ -46,12 +46,12 @@ pub(crate) struct DeleteArgs {
     #[arg(long)]
     yes: bool,
 
-    #[command(flatten)]
-    connection: ConnectionArgs,
-
     /// Print the counts as JSON.
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    connection: ConnectionArgs,
 }
 
 const EXAMPLES: &str = "Examples:
@@ -71,11 +71,10 @@ struct Tally {
 
 /// Counts, and deletes if told to.
 pub(crate) async fn run(args: &DeleteArgs) -> anyhow::Result<()> {
-    let mut interrupt = Interrupt::listen().context("cannot listen for signals")?;
     let connection = Connection::open(&args.connection).await?;
     // The sweep of this provider finishes what a killed command left.
     let provider = connection.provider_with(|config| config.reconciler_interval = SWEEP).await?;
-    let outcome = work(&connection, &provider, args, &mut interrupt).await;
+    let outcome = work(&connection, &provider, args).await;
     drop(provider);
     connection.close().await;
     outcome
@@ -85,7 +84,6 @@ async fn work(
     connection: &Connection,
     provider: &std::sync::Arc<dyn Provider>,
     args: &DeleteArgs,
-    interrupt: &mut Interrupt,
 ) -> anyhow::Result<()> {
     let documents = connection.documents()?;
     let client = Client::new(provider.clone());
@@ -105,6 +103,8 @@ async fn work(
         return Ok(());
     }
     finish_leftovers(&documents).await?;
+    // Until here Ctrl-C simply ends the process.
+    let mut interrupt = Interrupt::listen().context("cannot listen for signals")?;
     let mut tally = Tally::default();
     let mut progress = Progress::new(roots.len() as u64);
     for root in &roots {

@@ -9,19 +9,19 @@ use clap::Args;
 use duroxide::providers::Provider;
 use duroxide::runtime::{Runtime, RuntimeOptions};
 use duroxide::{Client, OrchestrationStatus};
-use serde_json::json;
 
 use crate::clock::now_ms;
 use crate::context::{Connection, ConnectionArgs, DEMO_FOLDER, IfMissing, Place, Target};
 use crate::demo::bakery::{self, SCENARIOS};
 use crate::demo::board::{Board, Origin, Phase, Row};
-use crate::demo::costs::{Cost, Costs};
+use crate::demo::costs::Costs;
 use crate::demo::past::{self, Past};
 use crate::demo::screen::Screen;
+use crate::demo::summary;
 use crate::exit::Problem;
 use crate::interrupt::Interrupt;
 use crate::meters::Meters;
-use crate::output::{Column, Output, Paint, Style, Table, ago, plural, span};
+use crate::output::{Output, ago, plural};
 
 /// See durable workflows run, stop and continue.
 ///
@@ -34,9 +34,6 @@ use crate::output::{Column, Output, Paint, Style, Table, ago, plural, span};
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct DemoArgs {
-    #[command(flatten)]
-    connection: ConnectionArgs,
-
     /// Keep the data in memory; nothing is left and nothing can be continued.
     #[arg(long, conflicts_with_all = ["data", "endpoint"])]
     memory: bool,
@@ -48,6 +45,9 @@ pub(crate) struct DemoArgs {
     /// Print the summary as JSON and nothing else.
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    connection: ConnectionArgs,
 }
 
 const EXAMPLES: &str = "Examples:
@@ -58,11 +58,11 @@ const EXAMPLES: &str = "Examples:
 
 /// Runs the demo.
 pub(crate) async fn run(args: &DemoArgs) -> anyhow::Result<()> {
-    let mut interrupt = Interrupt::listen().context("cannot listen for signals")?;
     let target =
         Target::resolve(&args.connection, |name| std::env::var(name).ok(), || Ok(default_place(args)))?;
     let output = Output::new(args.json);
     let connection = Connection::open_target(target, IfMissing::Create).await?;
+    let mut interrupt = Interrupt::listen().context("cannot listen for signals")?;
     let outcome = Demo::open(&connection, output, args).await?.conduct(&mut interrupt).await;
     connection.close().await;
     outcome
@@ -206,12 +206,12 @@ impl<'a> Demo<'a> {
     fn summarise(&self, rows: &[Row], costs: &Costs) -> anyhow::Result<()> {
         let took_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         if self.output.is_json() {
-            self.output.json(&summary_json(self.number, rows, costs, took_ms))?;
+            self.output.json(&summary::to_json(self.number, rows, costs, took_ms))?;
             return failures(rows);
         }
-        self.output.table(&summary_table(rows, costs, took_ms))?;
+        self.output.table(&summary::table(rows, costs, took_ms))?;
         for row in rows.iter().filter(|row| row.origin == Origin::Continued) {
-            self.output.line(&continuation(row))?;
+            self.output.line(&summary::continuation(row))?;
         }
         if costs.is_incomplete {
             self.output.line("The ledger overflowed: the costs above are too low.")?;
@@ -280,18 +280,6 @@ fn greet(connection: &Connection, output: Output, past: &Past, number: u32) -> a
     Ok(())
 }
 
-/// What an earlier process did of a workflow and this one did not do again.
-fn continuation(row: &Row) -> String {
-    let (name, steps) = (row.scenario.name, row.scenario.steps);
-    let repeated = (row.steps_before + row.steps_now).saturating_sub(steps);
-    let kept = format!("{name} was continued: {} of {steps} done before", plural(row.steps_before, "step"));
-    match (row.steps_before, repeated) {
-        (0, 0) => format!("{name} was continued: it had begun, and no step of it was done."),
-        (_, 0) => format!("{kept}, none of them repeated."),
-        (_, _) => format!("{kept}, {repeated} repeated because the process ended in the middle of it."),
-    }
-}
-
 fn failures(rows: &[Row]) -> anyhow::Result<()> {
     let failed: Vec<&str> = rows
         .iter()
@@ -299,104 +287,6 @@ fn failures(rows: &[Row]) -> anyhow::Result<()> {
         .map(|row| row.instance.as_str())
         .collect();
     if failed.is_empty() { Ok(()) } else { anyhow::bail!("these workflows failed: {}", failed.join(", ")) }
-}
-
-fn summary_table(rows: &[Row], costs: &Costs, took_ms: u64) -> Table {
-    let mut table = Table::new(vec![
-        Column::new("WORKFLOW"),
-        Column::flexible("SHOWS", 8),
-        Column::flexible("RESULT", 12),
-        Column::number("STEPS"),
-        Column::number("TIME"),
-        Column::number("REQUESTS"),
-        Column::number("RU"),
-    ]);
-    let cells = |cost: Option<Cost>| match cost {
-        Some(cost) => (cost.requests.to_string(), format!("{:.1}", cost.request_units)),
-        None => ("-".to_owned(), "-".to_owned()),
-    };
-    for row in rows {
-        let (requests, units) = cells(costs.of(&row.instance));
-        let (result, paint): (&str, Paint) = match &row.phase {
-            Phase::Completed(result) => (result, Style::good),
-            Phase::Failed(result) => (result, Style::bad),
-            Phase::Waiting | Phase::Running | Phase::Returned => ("not done", Style::warn),
-        };
-        let time = u64::try_from(row.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let origin = match row.origin {
-            Origin::Started => String::new(),
-            Origin::Continued => " (continued)".to_owned(),
-            Origin::Earlier => " (earlier)".to_owned(),
-        };
-        table.painted_row(
-            [
-                format!("{}{origin}", row.scenario.name),
-                row.scenario.shows.to_owned(),
-                result.to_owned(),
-                row.scenario.steps.to_string(),
-                span(time),
-                requests,
-                units,
-            ],
-            0,
-            paint,
-        );
-    }
-    let (requests, units) = cells(costs.shared());
-    let blank = String::new;
-    table.row([
-        "(shared)".into(),
-        "finding work, sessions".into(),
-        blank(),
-        blank(),
-        blank(),
-        requests,
-        units,
-    ]);
-    table.rule();
-    let (requests, units) = cells(Some(costs.total()));
-    let steps: usize = rows.iter().map(|row| row.scenario.steps).sum();
-    table.row(["total".into(), blank(), blank(), steps.to_string(), span(took_ms), requests, units]);
-    table
-}
-
-fn summary_json(number: u32, rows: &[Row], costs: &Costs, took_ms: u64) -> serde_json::Value {
-    let cost = |cost: Option<Cost>| {
-        cost.map(|cost| json!({"requests": cost.requests, "requestUnits": (cost.request_units * 100.0).round() / 100.0}))
-    };
-    let workflows: Vec<serde_json::Value> = rows
-        .iter()
-        .map(|row| {
-            let (status, result) = match &row.phase {
-                Phase::Completed(result) => ("Completed", Some(result)),
-                Phase::Failed(result) => ("Failed", Some(result)),
-                Phase::Waiting | Phase::Running | Phase::Returned => ("Running", None),
-            };
-            json!({
-                "instance": row.instance,
-                "shows": row.scenario.shows,
-                "status": status,
-                "result": result,
-                "origin": match row.origin {
-                    Origin::Started => "started",
-                    Origin::Continued => "continued",
-                    Origin::Earlier => "earlier",
-                },
-                "steps": row.scenario.steps,
-                "stepsBefore": row.steps_before,
-                "stepsNow": row.steps_now,
-                "ms": u64::try_from(row.elapsed().as_millis()).unwrap_or(u64::MAX),
-                "cost": cost(costs.of(&row.instance)),
-            })
-        })
-        .collect();
-    json!({
-        "run": number,
-        "ms": took_ms,
-        "workflows": workflows,
-        "shared": cost(costs.shared()),
-        "total": cost(Some(costs.total())),
-    })
 }
 
 /// Locks end soon, so that a run after a crash need not wait long; a steady node name keeps its sessions. What an

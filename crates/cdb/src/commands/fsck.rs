@@ -31,18 +31,18 @@ pub(crate) struct FsckArgs {
     #[arg(long)]
     repair: bool,
 
-    #[command(flatten)]
-    connection: ConnectionArgs,
-
     /// Print JSON, one defect per line.
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    connection: ConnectionArgs,
 }
 
 /// Checks, and mends if told to.
 pub(crate) async fn run(args: &FsckArgs) -> anyhow::Result<()> {
-    let mut interrupt = Interrupt::listen().context("cannot listen for signals")?;
     let connection = Connection::open(&args.connection).await?;
+    let mut interrupt = Interrupt::listen().context("cannot listen for signals")?;
     let outcome = tokio::select! {
         outcome = work(&connection, args) => outcome,
         () = interrupt.wait() => Err(Problem::Interrupted("stopped before the end".to_owned()).into()),

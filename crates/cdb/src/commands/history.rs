@@ -16,9 +16,6 @@ pub(crate) struct HistoryArgs {
     /// Instance id.
     id: String,
 
-    #[command(flatten)]
-    connection: ConnectionArgs,
-
     /// Which execution [default: the current one].
     #[arg(long, value_name = "N")]
     execution: Option<u64>,
@@ -26,6 +23,9 @@ pub(crate) struct HistoryArgs {
     /// Print JSON, one event per line, as duroxide stores it.
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    connection: ConnectionArgs,
 }
 
 const EXAMPLES: &str = "Examples:

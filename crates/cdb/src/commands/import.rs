@@ -45,14 +45,13 @@ pub(crate) async fn run(args: &ImportArgs) -> anyhow::Result<()> {
         say(&format!("{name} is whole: {} documents", documents.len()));
         return Ok(());
     }
-    let mut interrupt = Interrupt::listen().context("cannot listen for signals")?;
     let no_place = || Err(Problem::Usage("say where to: --endpoint and --key, or --data DIR".to_owned()));
     let target = Target::resolve(&args.connection, |name| std::env::var(name).ok(), no_place)?;
     let connection = Connection::open_target(target, IfMissing::Create).await?;
     let outcome = async {
         // Opening the provider makes the container, with the indexes it needs.
         drop(connection.provider().await?);
-        write(&connection.documents()?, documents, &mut interrupt).await
+        write(&connection.documents()?, documents).await
     };
     let outcome = outcome.await;
     connection.close().await;
@@ -70,12 +69,9 @@ fn read(args: &ImportArgs) -> Result<Vec<Value>, String> {
 }
 
 /// Writes what makes a runtime move last: it then finds everything else in place.
-async fn write(
-    documents: &Documents,
-    mut lines: Vec<Value>,
-    interrupt: &mut Interrupt,
-) -> anyhow::Result<(u64, u64)> {
+async fn write(documents: &Documents, mut lines: Vec<Value>) -> anyhow::Result<(u64, u64)> {
     lines.sort_by_key(|line| order(type_of(line)));
+    let mut interrupt = Interrupt::listen().context("cannot listen for signals")?;
     let (mut new, mut same) = (0, 0);
     let mut progress = Progress::new(lines.len() as u64);
     for line in &lines {

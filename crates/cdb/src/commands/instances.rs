@@ -16,9 +16,6 @@ use crate::output::{Column, Output, Style, Table, ago, parse_moment, plural, say
 #[command(after_help = EXAMPLES, visible_alias = "ls")]
 pub(crate) struct InstancesArgs {
     #[command(flatten)]
-    connection: ConnectionArgs,
-
-    #[command(flatten)]
     filter: FilterArgs,
 
     /// What to sort by.
@@ -40,6 +37,9 @@ pub(crate) struct InstancesArgs {
     /// Print JSON, one instance per line.
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    connection: ConnectionArgs,
 }
 
 /// Which instances.

@@ -38,12 +38,12 @@ pub(crate) struct PruneArgs {
     #[arg(long)]
     yes: bool,
 
-    #[command(flatten)]
-    connection: ConnectionArgs,
-
     /// Print JSON.
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    connection: ConnectionArgs,
 }
 
 const EXAMPLES: &str = "Examples:
@@ -64,14 +64,13 @@ struct Execution {
 
 /// Counts, and prunes if told to.
 pub(crate) async fn run(args: &PruneArgs) -> anyhow::Result<()> {
-    let mut interrupt = Interrupt::listen().context("cannot listen for signals")?;
     let connection = Connection::open(&args.connection).await?;
-    let outcome = work(&connection, args, &mut interrupt).await;
+    let outcome = work(&connection, args).await;
     connection.close().await;
     outcome
 }
 
-async fn work(connection: &Connection, args: &PruneArgs, interrupt: &mut Interrupt) -> anyhow::Result<()> {
+async fn work(connection: &Connection, args: &PruneArgs) -> anyhow::Result<()> {
     let before = args
         .before
         .as_deref()
@@ -93,6 +92,8 @@ async fn work(connection: &Connection, args: &PruneArgs, interrupt: &mut Interru
     }
     let client = connection.client().await?;
     let options = PruneOptions { keep_last: args.keep_last, completed_before: before };
+    // Until here Ctrl-C simply ends the process.
+    let mut interrupt = Interrupt::listen().context("cannot listen for signals")?;
     let (mut executions, mut events) = (0, 0);
     let mut progress = Progress::new(plan.len() as u64);
     for id in plan.keys() {

@@ -18,12 +18,12 @@ use crate::output::{Column, Output, Paint, Style, Table, plain, say, span};
     after_help = "Examples:\n  cdb queues --data cdb-demo\n  cdb queues --json | jq '.[] | select(.overdue > 0)'"
 )]
 pub(crate) struct QueuesArgs {
-    #[command(flatten)]
-    connection: ConnectionArgs,
-
     /// Print JSON.
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    connection: ConnectionArgs,
 }
 
 /// Things of one sort that wait.

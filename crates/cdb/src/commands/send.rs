@@ -32,12 +32,12 @@ pub(crate) struct StartArgs {
     #[arg(long, default_value = "", value_name = "TEXT")]
     input: String,
 
-    #[command(flatten)]
-    connection: ConnectionArgs,
-
     /// Print JSON.
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    connection: ConnectionArgs,
 }
 
 /// Raise an external event, for a workflow that waits for it.
@@ -54,12 +54,12 @@ pub(crate) struct RaiseArgs {
     #[arg(default_value = "", value_name = "DATA")]
     payload: String,
 
-    #[command(flatten)]
-    connection: ConnectionArgs,
-
     /// Print JSON.
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    connection: ConnectionArgs,
 }
 
 /// Put a message into a queue of a workflow; it stays until it is taken out.
@@ -74,12 +74,12 @@ pub(crate) struct EnqueueArgs {
     #[arg(default_value = "", value_name = "DATA")]
     payload: String,
 
-    #[command(flatten)]
-    connection: ConnectionArgs,
-
     /// Print JSON.
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    connection: ConnectionArgs,
 }
 
 /// Ask a workflow to stop.
@@ -93,12 +93,12 @@ pub(crate) struct CancelArgs {
     #[arg(long, default_value = "cancelled by an operator")]
     reason: String,
 
-    #[command(flatten)]
-    connection: ConnectionArgs,
-
     /// Print JSON.
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    connection: ConnectionArgs,
 }
 
 /// Starts an instance; the container is made if this is the first one.

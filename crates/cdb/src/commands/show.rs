@@ -19,9 +19,6 @@ pub(crate) struct ShowArgs {
     /// Instance id.
     id: String,
 
-    #[command(flatten)]
-    connection: ConnectionArgs,
-
     /// Draw the timeline of this execution [default: the current one].
     #[arg(long, value_name = "N")]
     execution: Option<u64>,
@@ -29,6 +26,9 @@ pub(crate) struct ShowArgs {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    connection: ConnectionArgs,
 }
 
 const EXAMPLES: &str = "Examples:

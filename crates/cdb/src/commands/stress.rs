@@ -64,12 +64,12 @@ pub(crate) struct StressArgs {
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    #[command(flatten)]
-    connection: ConnectionArgs,
-
     /// Print JSON.
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    connection: ConnectionArgs,
 }
 
 const EXAMPLES: &str = "Examples:
@@ -81,9 +81,9 @@ const EXAMPLES: &str = "Examples:
 /// Runs every workload and reports.
 pub(crate) async fn run(args: &StressArgs) -> anyhow::Result<()> {
     let meters = Meters::listen();
-    let mut interrupt = Interrupt::listen().context("cannot listen for signals")?;
     let target = Target::resolve(&args.connection, |name| std::env::var(name).ok(), || Ok(Place::Memory))?;
     let connection = Connection::open_target(target, IfMissing::Create).await?;
+    let mut interrupt = Interrupt::listen().context("cannot listen for signals")?;
     if args.latency.is_some() && connection.emulator().is_none() {
         return Err(Problem::Usage(
             "--latency needs the embedded emulator: leave COSMOS_ENDPOINT out".into(),
@@ -122,13 +122,13 @@ async fn measure(
             prefix: format!("stress-{}-{}", workload.name(), now_ms()),
         };
         meters.reset();
-        let mut progress = Progress::new(u64::try_from(load.duration.as_millis()).unwrap_or(u64::MAX));
+        let mut progress = Progress::of_time(u64::try_from(load.duration.as_millis()).unwrap_or(u64::MAX));
         let outcome = pump(provider.clone(), &load, |elapsed, outcome| {
             let gone = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
             progress.set(
                 gone,
                 &format!(
-                    "ms, {}: {} completed, {} failed",
+                    "{}: {} completed, {} failed",
                     workload.name(),
                     outcome.latencies.len(),
                     outcome.failed

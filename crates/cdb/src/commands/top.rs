@@ -22,9 +22,6 @@ use crate::output::{Column, Output, Paint, Style, Table, clip, parse_span, span}
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct TopArgs {
-    #[command(flatten)]
-    connection: ConnectionArgs,
-
     /// Management endpoint of a running emulator, as its ready line says.
     #[arg(long, value_name = "URL")]
     management: Option<String>,
@@ -40,6 +37,9 @@ pub(crate) struct TopArgs {
     /// Print JSON, once.
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    connection: ConnectionArgs,
 }
 
 const EXAMPLES: &str = "Examples:
@@ -59,8 +59,8 @@ struct Look {
 
 /// Looks until told to stop.
 pub(crate) async fn run(args: &TopArgs) -> anyhow::Result<()> {
-    let mut interrupt = Interrupt::listen().context("cannot listen for signals")?;
     let connection = Connection::open(&args.connection).await?;
+    let mut interrupt = Interrupt::listen().context("cannot listen for signals")?;
     let outcome = tokio::select! {
         outcome = watch(&connection, args) => outcome,
         () = interrupt.wait() => Ok(()),
@@ -81,7 +81,7 @@ async fn watch(connection: &Connection, args: &TopArgs) -> anyhow::Result<()> {
             output.json(&to_json(&before, &now))?;
             return Ok(());
         }
-        let lines = frame(&before, &now, output, connection.endpoint());
+        let lines = frame(&before, &now, output, &connection.place());
         if is_once {
             for line in lines {
                 output.line(&line)?;
@@ -133,27 +133,31 @@ async fn look(connection: &Connection, client: &Client, args: &TopArgs) -> anyho
     })
 }
 
-/// Differences per second.
-fn rates(before: &Look, now: &Look) -> Vec<(String, f64, f64, f64)> {
-    let seconds = now.at.duration_since(before.at).as_secs_f64().max(0.001);
-    now.ledger
-        .iter()
-        .map(|line| {
-            let old =
-                before.ledger.iter().find(|old| old.operation == line.operation).cloned().unwrap_or_default();
-            let per_second = |new: u64, old: u64| new.saturating_sub(old) as f64 / seconds;
-            (
-                line.operation.clone(),
-                per_second(line.requests, old.requests),
-                (line.request_units - old.request_units).max(0.0) / seconds,
-                per_second(line.failures, old.failures),
-            )
-        })
-        .filter(|(_, requests, ..)| *requests > 0.0)
-        .collect()
+/// What the account did per second between two looks.
+struct Rate {
+    operation: String,
+    requests: f64,
+    request_units: f64,
+    failures: f64,
 }
 
-fn frame(before: &Look, now: &Look, output: Output, endpoint: &str) -> Vec<String> {
+fn rates(before: &Look, now: &Look) -> Vec<Rate> {
+    let seconds = now.at.duration_since(before.at).as_secs_f64().max(0.001);
+    let rate = |line: &Line| {
+        let old =
+            before.ledger.iter().find(|old| old.operation == line.operation).cloned().unwrap_or_default();
+        let per_second = |new: u64, old: u64| new.saturating_sub(old) as f64 / seconds;
+        Rate {
+            operation: line.operation.clone(),
+            requests: per_second(line.requests, old.requests),
+            request_units: (line.request_units - old.request_units).max(0.0) / seconds,
+            failures: per_second(line.failures, old.failures),
+        }
+    };
+    now.ledger.iter().map(rate).filter(|rate| rate.requests > 0.0).collect()
+}
+
+fn frame(before: &Look, now: &Look, output: Output, place: &str) -> Vec<String> {
     let style = output.style;
     let columns = output.columns.unwrap_or(usize::MAX);
     let seconds = now.at.duration_since(before.at).as_secs_f64().max(0.001);
@@ -163,7 +167,7 @@ fn frame(before: &Look, now: &Look, output: Output, endpoint: &str) -> Vec<Strin
     let mut lines = vec![
         format!(
             "{}  read {}",
-            style.bold(endpoint),
+            style.bold(place),
             if latency == 0 { "< 1 ms".to_owned() } else { span(latency) }
         ),
         String::new(),
@@ -181,6 +185,21 @@ fn frame(before: &Look, now: &Look, output: Output, endpoint: &str) -> Vec<Strin
     }
     lines.extend(table.lines(None, style));
     lines.push(String::new());
+    let waiting = waiting_table(now);
+    if waiting.is_empty() {
+        lines.push(style.dim("nothing waits"));
+    } else {
+        lines.extend(waiting.lines(output.columns, style));
+    }
+    let rates = rates(before, now);
+    if !rates.is_empty() {
+        lines.push(String::new());
+        lines.extend(rate_table(&rates).lines(output.columns, style));
+    }
+    lines.into_iter().map(|line| cut(&line, columns)).collect()
+}
+
+fn waiting_table(now: &Look) -> Table {
     let mut table = Table::new(vec![
         Column::new("WAITING"),
         Column::flexible("WHAT", 12),
@@ -200,39 +219,30 @@ fn frame(before: &Look, now: &Look, output: Output, endpoint: &str) -> Vec<Strin
             oldest,
         ]);
     }
-    if table.is_empty() {
-        lines.push(style.dim("nothing waits"));
-    } else {
-        lines.extend(table.lines(output.columns, style));
-    }
-    let rates = rates(before, now);
-    if !rates.is_empty() {
-        lines.push(String::new());
-        let mut table = Table::new(vec![
-            Column::new("OPERATION"),
-            Column::number("REQUESTS/S"),
-            Column::number("RU/S"),
-            Column::number("FAILED/S"),
-        ]);
-        for (operation, requests, units, failures) in &rates {
-            table.row([
-                operation.clone(),
-                format!("{requests:.1}"),
-                format!("{units:.1}"),
-                format!("{failures:.1}"),
-            ]);
-        }
-        table.rule();
-        let sum = |pick: fn(&(String, f64, f64, f64)) -> f64| rates.iter().map(pick).sum::<f64>();
+    table
+}
+
+fn rate_table(rates: &[Rate]) -> Table {
+    let mut table = Table::new(vec![
+        Column::new("OPERATION"),
+        Column::number("REQUESTS/S"),
+        Column::number("RU/S"),
+        Column::number("FAILED/S"),
+    ]);
+    let mut row = |name: &str, requests: f64, units: f64, failures: f64| {
         table.row([
-            "all".to_owned(),
-            format!("{:.1}", sum(|row| row.1)),
-            format!("{:.1}", sum(|row| row.2)),
-            format!("{:.1}", sum(|row| row.3)),
+            name.to_owned(),
+            format!("{requests:.1}"),
+            format!("{units:.1}"),
+            format!("{failures:.1}"),
         ]);
-        lines.extend(table.lines(output.columns, style));
+    };
+    for rate in rates {
+        row(&rate.operation, rate.requests, rate.request_units, rate.failures);
     }
-    lines.into_iter().map(|line| cut(&line, columns)).collect()
+    let sum = |pick: fn(&Rate) -> f64| rates.iter().map(pick).sum::<f64>();
+    row("all", sum(|rate| rate.requests), sum(|rate| rate.request_units), sum(|rate| rate.failures));
+    table
 }
 
 fn cut(line: &str, columns: usize) -> String {
@@ -256,9 +266,9 @@ fn to_json(before: &Look, now: &Look) -> serde_json::Value {
             "queue": queue, "what": what, "ready": pile.ready, "locked": pile.locked, "later": pile.later,
             "oldestMs": pile.oldest_ms,
         })).collect::<Vec<_>>(),
-        "operations": rates(before, now).iter().map(|(operation, requests, units, failures)| json!({
-            "operation": operation, "requestsPerSecond": requests, "requestUnitsPerSecond": units,
-            "failuresPerSecond": failures,
+        "operations": rates(before, now).iter().map(|rate| json!({
+            "operation": rate.operation, "requestsPerSecond": rate.requests,
+            "requestUnitsPerSecond": rate.request_units, "failuresPerSecond": rate.failures,
         })).collect::<Vec<_>>(),
         "readLatencyMs": now.latency.as_secs_f64() * 1000.0,
     })

@@ -17,12 +17,12 @@ pub(crate) struct TreeArgs {
     /// Instance id; a child's tree begins at the child.
     id: String,
 
-    #[command(flatten)]
-    connection: ConnectionArgs,
-
     /// Print JSON.
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    connection: ConnectionArgs,
 }
 
 /// Shows the tree.

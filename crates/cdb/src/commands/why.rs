@@ -23,12 +23,12 @@ pub(crate) struct WhyArgs {
     /// Instance id.
     id: String,
 
-    #[command(flatten)]
-    connection: ConnectionArgs,
-
     /// Print JSON.
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    connection: ConnectionArgs,
 }
 
 /// Explains.

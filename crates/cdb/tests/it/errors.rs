@@ -62,7 +62,11 @@ fn a_missing_container_folder_or_place_says_what_to_do() {
         "{missing:?}"
     );
     let missing = run(&["instances", "--data", "/no/such/folder"]).with_code(5);
-    assert!(missing.stderr.contains("there is no folder /no/such/folder"), "{missing:?}");
+    assert!(missing.stderr.contains("the folder /no/such/folder is not there"), "{missing:?}");
+    let other = tempfile::tempdir().unwrap();
+    let wrong = run(&["instances", "--data", other.path().to_str().unwrap()]).with_code(5);
+    assert!(wrong.stderr.contains("has no data of an emulator"), "{wrong:?}");
+    assert_eq!(std::fs::read_dir(other.path()).unwrap().count(), 0, "looking leaves nothing behind");
     let nowhere = run(&["instances"]).with_code(2);
     assert!(nowhere.stderr.contains("--endpoint") && nowhere.stderr.contains("--data"), "{nowhere:?}");
 }

@@ -6,8 +6,10 @@
 
 mod continuation;
 mod group;
+mod page;
 mod pipeline;
 pub(crate) mod plan;
+mod request;
 mod rows;
 mod sort;
 
@@ -17,15 +19,11 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use cosmos_wire::epk::{Epk, EpkRange, Scope as KeyScope};
 use cosmos_wire::header;
-use cosmos_wire::partition_key::PartitionKey;
 use http::HeaderValue;
 use http::header::HeaderName;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use serde_json::value::RawValue;
 
-use crate::container::{Container, FeedRange};
+use crate::container::Container;
 use crate::database::{json, resume};
 use crate::diagnostics::Diagnostics;
 use crate::error::Error;
@@ -33,221 +31,12 @@ use crate::limits;
 use crate::metadata::container::ContainerInfo;
 use crate::operation::Call;
 use crate::operation::request::{Kind, Operation, Target};
-use crate::options::CallOptions;
-use crate::response::Response;
+pub(crate) use page::Feed;
+pub use page::Page;
+pub use request::{Query, QueryOptions, Scope};
+
 use pipeline::{Pipeline, Source};
 use plan::{Plan, PlanDocument};
-
-/// A query text with its parameters.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[must_use]
-pub struct Query {
-    query: String,
-    parameters: Vec<Parameter>,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize)]
-struct Parameter {
-    name: String,
-    value: Value,
-}
-
-impl Query {
-    /// A query without parameters.
-    pub fn new(text: impl Into<String>) -> Self {
-        Self { query: text.into(), parameters: Vec::new() }
-    }
-
-    /// Adds a parameter, such as `@id`.
-    pub fn with(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
-        self.parameters.push(Parameter { name: name.into(), value: value.into() });
-        self
-    }
-
-    fn with_text(&self, text: String) -> Self {
-        Self { query: text, parameters: self.parameters.clone() }
-    }
-
-    /// The text.
-    #[must_use]
-    pub fn text(&self) -> &str {
-        &self.query
-    }
-}
-
-impl From<&str> for Query {
-    fn from(text: &str) -> Self {
-        Self::new(text)
-    }
-}
-
-impl From<String> for Query {
-    fn from(text: String) -> Self {
-        Self::new(text)
-    }
-}
-
-/// Which part of a container a query or change feed covers.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Scope {
-    /// One logical partition.
-    PartitionKey(PartitionKey),
-    /// One part of the key space, from [`Container::ranges`].
-    Range(FeedRange),
-    /// Everything.
-    Container,
-}
-
-impl From<PartitionKey> for Scope {
-    fn from(key: PartitionKey) -> Self {
-        Self::PartitionKey(key)
-    }
-}
-
-impl From<FeedRange> for Scope {
-    fn from(range: FeedRange) -> Self {
-        Self::Range(range)
-    }
-}
-
-impl FeedRange {
-    pub(crate) fn bounds(&self) -> Result<EpkRange, Error> {
-        let epk = |text: &str| {
-            text.parse::<Epk>()
-                .map_err(|_| Error::bad_request(format!("range bound {text:?} is not hexadecimal")))
-        };
-        Ok(EpkRange::new(epk(&self.min)?, epk(&self.max)?))
-    }
-}
-
-/// Options of queries.
-#[derive(Clone, Debug, Default, PartialEq)]
-#[non_exhaustive]
-pub struct QueryOptions {
-    /// What every call can say. The timeout counts per page.
-    pub call: CallOptions,
-    /// Most items per page. Default: the service chooses.
-    pub page_size: Option<u32>,
-    /// Where an earlier page's [`Page::continuation`] left off.
-    pub continuation: Option<String>,
-    /// Ranges asked at the same time. Default 16.
-    pub parallelism: Option<usize>,
-}
-
-impl QueryOptions {
-    /// Sets the most items per page.
-    #[must_use]
-    pub fn with_page_size(mut self, items: u32) -> Self {
-        self.page_size = Some(items);
-        self
-    }
-
-    /// Goes on where an earlier page left off.
-    #[must_use]
-    pub fn with_continuation(mut self, continuation: impl Into<String>) -> Self {
-        self.continuation = Some(continuation.into());
-        self
-    }
-
-    /// Sets how many ranges are asked at the same time.
-    #[must_use]
-    pub fn with_parallelism(mut self, ranges: usize) -> Self {
-        self.parallelism = Some(ranges);
-        self
-    }
-
-    /// Sets what every call can say.
-    #[must_use]
-    pub fn with_call(mut self, call: CallOptions) -> Self {
-        self.call = call;
-        self
-    }
-}
-
-/// One page of results.
-#[derive(Debug)]
-pub struct Page {
-    rows: Rows,
-    continuation: Option<String>,
-    charge: f64,
-    diagnostics: Diagnostics,
-    session_token: Option<String>,
-}
-
-#[derive(Debug)]
-enum Rows {
-    /// As the service sent it; read once, straight into the caller's type.
-    Body(Bytes),
-    /// Put together here.
-    Values(Vec<Box<RawValue>>),
-}
-
-/// The body of a feed answer.
-#[derive(Deserialize)]
-#[serde(bound = "T: Deserialize<'de>")]
-pub(crate) struct Feed<T> {
-    #[serde(rename = "Documents")]
-    pub(crate) documents: Vec<T>,
-}
-
-impl Page {
-    fn direct(response: Response, continuation: Option<String>) -> Self {
-        Self {
-            continuation,
-            charge: response.charge(),
-            session_token: response.session_token().map(str::to_owned),
-            rows: Rows::Body(response.body().clone()),
-            diagnostics: response.into_diagnostics(),
-        }
-    }
-
-    fn merged(
-        rows: Vec<Box<RawValue>>,
-        continuation: Option<String>,
-        charge: f64,
-        diagnostics: Diagnostics,
-    ) -> Self {
-        Self { rows: Rows::Values(rows), continuation, charge, diagnostics, session_token: None }
-    }
-
-    /// The rows.
-    ///
-    /// # Errors
-    /// When they do not fit the type.
-    pub fn items<T: DeserializeOwned>(&self) -> Result<Vec<T>, Error> {
-        let misfit = |e| Error::serialization("a row does not fit the type asked for", e);
-        match &self.rows {
-            Rows::Body(body) => Ok(serde_json::from_slice::<Feed<T>>(body).map_err(misfit)?.documents),
-            Rows::Values(values) => {
-                values.iter().map(|value| serde_json::from_str(value.get()).map_err(misfit)).collect()
-            }
-        }
-    }
-
-    /// Where to go on, if there is more. Survives splits and restarts.
-    #[must_use]
-    pub fn continuation(&self) -> Option<&str> {
-        self.continuation.as_deref()
-    }
-
-    /// Request units of this page, over all ranges asked for it.
-    #[must_use]
-    pub fn charge(&self) -> f64 {
-        self.charge
-    }
-
-    /// The session token after this page, for queries over one partition.
-    #[must_use]
-    pub fn session_token(&self) -> Option<&str> {
-        self.session_token.as_deref()
-    }
-
-    /// Everything that was tried for this page.
-    #[must_use]
-    pub fn diagnostics(&self) -> &Diagnostics {
-        &self.diagnostics
-    }
-}
 
 /// Reads a query page by page.
 #[derive(Debug)]
@@ -297,7 +86,7 @@ impl Pager {
 
     /// Decides how the query is run: as it is where one partition holds everything, else by plan.
     async fn begin(&self) -> Result<State, Error> {
-        limits::query(&self.query.query)?;
+        limits::query(self.query.text())?;
         let core = &self.container.driver().core;
         let call = Call::start(core, &self.options.call);
         let info = self.container.cell().info(core, &call).await?;

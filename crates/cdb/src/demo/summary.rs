@@ -1,0 +1,119 @@
+//! What a run brought and what it cost.
+
+use serde_json::json;
+
+use super::board::{Origin, Phase, Row};
+use super::costs::{Cost, Costs};
+use crate::output::{Column, Paint, Style, Table, plural, span};
+
+/// The summary for people.
+pub(crate) fn table(rows: &[Row], costs: &Costs, took_ms: u64) -> Table {
+    let mut table = Table::new(vec![
+        Column::new("WORKFLOW"),
+        Column::flexible("SHOWS", 8),
+        Column::flexible("RESULT", 12),
+        Column::number("STEPS"),
+        Column::number("TIME"),
+        Column::number("REQUESTS"),
+        Column::number("RU"),
+    ]);
+    let cells = |cost: Option<Cost>| match cost {
+        Some(cost) => (cost.requests.to_string(), format!("{:.1}", cost.request_units)),
+        None => ("-".to_owned(), "-".to_owned()),
+    };
+    for row in rows {
+        let (requests, units) = cells(costs.of(&row.instance));
+        let (result, paint): (&str, Paint) = match &row.phase {
+            Phase::Completed(result) => (result, Style::good),
+            Phase::Failed(result) => (result, Style::bad),
+            Phase::Waiting | Phase::Running | Phase::Returned => ("not done", Style::warn),
+        };
+        let time = u64::try_from(row.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let origin = match row.origin {
+            Origin::Started => String::new(),
+            Origin::Continued => " (continued)".to_owned(),
+            Origin::Earlier => " (earlier)".to_owned(),
+        };
+        table.painted_row(
+            [
+                format!("{}{origin}", row.scenario.name),
+                row.scenario.shows.to_owned(),
+                result.to_owned(),
+                row.scenario.steps.to_string(),
+                span(time),
+                requests,
+                units,
+            ],
+            0,
+            paint,
+        );
+    }
+    let (requests, units) = cells(costs.shared());
+    let blank = String::new;
+    table.row([
+        "(shared)".into(),
+        "finding work, sessions".into(),
+        blank(),
+        blank(),
+        blank(),
+        requests,
+        units,
+    ]);
+    table.rule();
+    let (requests, units) = cells(Some(costs.total()));
+    let steps: usize = rows.iter().map(|row| row.scenario.steps).sum();
+    table.row(["total".into(), blank(), blank(), steps.to_string(), span(took_ms), requests, units]);
+    table
+}
+
+/// The summary for programs.
+pub(crate) fn to_json(number: u32, rows: &[Row], costs: &Costs, took_ms: u64) -> serde_json::Value {
+    let cost = |cost: Option<Cost>| {
+        cost.map(|cost| json!({"requests": cost.requests, "requestUnits": (cost.request_units * 100.0).round() / 100.0}))
+    };
+    let workflows: Vec<serde_json::Value> = rows
+        .iter()
+        .map(|row| {
+            let (status, result) = match &row.phase {
+                Phase::Completed(result) => ("Completed", Some(result)),
+                Phase::Failed(result) => ("Failed", Some(result)),
+                Phase::Waiting | Phase::Running | Phase::Returned => ("Running", None),
+            };
+            json!({
+                "instance": row.instance,
+                "shows": row.scenario.shows,
+                "status": status,
+                "result": result,
+                "origin": match row.origin {
+                    Origin::Started => "started",
+                    Origin::Continued => "continued",
+                    Origin::Earlier => "earlier",
+                },
+                "steps": row.scenario.steps,
+                "stepsBefore": row.steps_before,
+                "stepsNow": row.steps_now,
+                "ms": u64::try_from(row.elapsed().as_millis()).unwrap_or(u64::MAX),
+                "cost": cost(costs.of(&row.instance)),
+            })
+        })
+        .collect();
+    json!({
+        "run": number,
+        "ms": took_ms,
+        "workflows": workflows,
+        "shared": cost(costs.shared()),
+        "total": cost(Some(costs.total())),
+    })
+}
+
+/// What an earlier process did of a workflow and this one did not do again.
+pub(crate) fn continuation(row: &Row) -> String {
+    let (name, steps) = (row.scenario.name, row.scenario.steps);
+    let repeated = (row.steps_before + row.steps_now).saturating_sub(steps);
+    let kept = format!("{name} was continued: {} of {steps} done before", plural(row.steps_before, "step"));
+    match (row.steps_before, repeated) {
+        (0, 0) => format!("{name} was continued: it had begun, and no step of it was done."),
+        (_, 0) => format!("{kept}, none of them repeated."),
+        (_, _) => format!("{kept}, {repeated} repeated because the process ended in the middle of it."),
+    }
+}

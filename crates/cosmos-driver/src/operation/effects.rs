@@ -1,0 +1,119 @@
+//! What the world learns from an attempt: the only place where an operation changes anything but itself.
+
+use std::sync::Arc;
+
+use tokio::time::timeout_at;
+
+use super::decide::Effects;
+use super::{Run, Turn};
+use crate::attempt::outcome::Outcome;
+use crate::metadata::account::refresh_on_demand;
+use crate::routing::partition::{Cell, Failure};
+use crate::routing::resolve::Route;
+use crate::transport::Address;
+
+impl Run<'_> {
+    /// Applies what an attempt taught.
+    pub(super) async fn apply(
+        &mut self,
+        turn: &Turn,
+        route: &Route,
+        region: &Arc<str>,
+        effects: Effects,
+        outcome: &Outcome,
+    ) {
+        let core = self.core;
+        let kind = self.operation.kind;
+        if effects.set_clock
+            && let Outcome::Answered(answer) = outcome
+            && let Some(theirs) = self.clock_error(answer)
+        {
+            tracing::warn!(theirs, "the local clock is off; using the service's");
+            core.clock.set_unix_secs(theirs);
+        }
+        if effects.endpoint_unavailable
+            && turn.account.candidates(kind.is_read()).len() + turn.account.reads.len() > 2
+        {
+            if kind.is_read() || turn.account.is_multi_write {
+                self.avoid(&route.endpoint.address);
+            } else {
+                self.suspects.push(route.endpoint.address.clone());
+            }
+        }
+        if (effects.partition_failed || effects.partition_succeeded) && kind.is_data() {
+            let kind = if kind.is_read() { Failure::Read } else { Failure::Write };
+            self.report(turn, region, effects.partition_failed.then_some(kind));
+        }
+        if effects.partition_succeeded {
+            for suspect in std::mem::take(&mut self.suspects) {
+                if suspect != route.endpoint.address {
+                    self.avoid(&suspect);
+                }
+            }
+        }
+        if effects.refresh_account {
+            match outcome {
+                // The service itself said that the account changed: the retry needs the new routes.
+                Outcome::Answered(_) => {
+                    let _late = timeout_at(self.call.deadline, refresh_on_demand(core)).await;
+                }
+                // A dead endpoint must not hold up the failover: whoever is asked may be as dead.
+                Outcome::Broken(_) => {
+                    let core = core.clone();
+                    tokio::spawn(async move { refresh_on_demand(&core).await });
+                }
+            }
+        }
+        if effects.refresh_container || effects.refresh_ranges {
+            self.refresh(turn, effects.refresh_container).await;
+        }
+    }
+
+    fn avoid(&self, address: &Address) {
+        let until =
+            self.core.clock.now() + self.core.clock.jitter(self.core.config.timeouts.endpoint_unavailable);
+        if self.core.router.mark_unavailable(address, until) {
+            tracing::debug!(endpoint = %address, "endpoint avoided");
+        }
+    }
+
+    /// Tells the breaker how a partition behaved in a region; no failure is a success.
+    pub(super) fn report(&self, turn: &Turn, region: &Arc<str>, failure: Option<Failure>) {
+        let Some((container, (range, _))) = self.operation.container.as_ref().zip(turn.range.as_ref()) else {
+            return;
+        };
+        // With one region there is no other way to go: a breaker would only get in it.
+        if turn.account.candidates(self.operation.kind.is_read()).len() < 2 {
+            return;
+        }
+        if failure.is_none() && self.core.router.health().is_empty() {
+            return;
+        }
+        let cell = Cell { container: container.rid.clone(), range: range.clone(), region: region.clone() };
+        if let Some(failure) = failure {
+            let rules = &self.core.config.breaker;
+            let open_for = self.core.clock.jitter(rules.probe_after);
+            let now = self.core.clock.now();
+            self.core.router.partition_failed(&cell, failure, now, open_for, rules);
+        } else {
+            self.core.router.partition_succeeded(&cell);
+        }
+    }
+
+    /// A refresh that fails leaves the old knowledge in place; the retry finds out whether it still holds.
+    async fn refresh(&mut self, turn: &Turn, is_container: bool) {
+        let Some(info) = self.operation.container.clone() else { return };
+        let Some((database, id)) = info.name.split_once('/') else { return };
+        let Ok(cell) = self.core.cell(database, id) else { return };
+        if is_container {
+            if let Ok(fresh) = self.call.within(cell.refresh(self.core, self.call, &info)).await {
+                self.operation.container = Some(fresh);
+            }
+        } else if let Some(seen) = &turn.ranges {
+            let refreshed = self.call.within(cell.refresh_ranges(self.core, self.call, &info, seen)).await;
+            if let Err(error) = refreshed {
+                tracing::debug!(%error, "range refresh failed");
+            }
+        }
+    }
+}
