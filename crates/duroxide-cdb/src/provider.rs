@@ -129,6 +129,7 @@ impl Provider for CosmosDBProvider {
         env!("CARGO_PKG_VERSION")
     }
 
+    #[tracing::instrument(level = "debug", skip_all)]
     async fn fetch_orchestration_item(
         &self,
         lock_timeout: Duration,
@@ -138,6 +139,7 @@ impl Provider for CosmosDBProvider {
         orchestration::fetch::fetch(self.core(), lock_timeout, poll_timeout, filter).await
     }
 
+    #[tracing::instrument(level = "debug", skip_all)]
     async fn ack_orchestration_item(
         &self,
         lock_token: &str,
@@ -154,6 +156,7 @@ impl Provider for CosmosDBProvider {
         orchestration::ack::ack(self.core(), lock_token, turn).await
     }
 
+    #[tracing::instrument(level = "debug", skip_all)]
     async fn abandon_orchestration_item(
         &self,
         lock_token: &str,
@@ -163,6 +166,7 @@ impl Provider for CosmosDBProvider {
         orchestration::lock::abandon(self.core(), lock_token, delay, forgive(ignore_attempt)).await
     }
 
+    #[tracing::instrument(level = "debug", skip_all)]
     async fn renew_orchestration_item_lock(
         &self,
         token: &str,
@@ -171,10 +175,12 @@ impl Provider for CosmosDBProvider {
         orchestration::lock::renew(self.core(), token, extend_for).await
     }
 
+    #[tracing::instrument(level = "debug", skip_all)]
     async fn read(&self, instance: &str) -> Result<Vec<Event>, ProviderError> {
         history::read(self.core(), "read", instance).await
     }
 
+    #[tracing::instrument(level = "debug", skip_all)]
     async fn read_with_execution(
         &self,
         instance: &str,
@@ -183,6 +189,7 @@ impl Provider for CosmosDBProvider {
         history::read_execution(self.core(), "read_with_execution", instance, execution_id).await
     }
 
+    #[tracing::instrument(level = "debug", skip_all)]
     async fn append_with_execution(
         &self,
         instance: &str,
@@ -192,10 +199,12 @@ impl Provider for CosmosDBProvider {
         history::append(self.core(), instance, execution_id, &new_events).await
     }
 
+    #[tracing::instrument(level = "debug", skip_all)]
     async fn enqueue_for_worker(&self, item: WorkItem) -> Result<(), ProviderError> {
         queue::for_worker(self.core(), &item).await
     }
 
+    #[tracing::instrument(level = "debug", skip_all)]
     async fn fetch_work_item(
         &self,
         lock_timeout: Duration,
@@ -206,14 +215,17 @@ impl Provider for CosmosDBProvider {
         work::fetch::fetch(self.core(), lock_timeout, poll_timeout, session, tag_filter).await
     }
 
+    #[tracing::instrument(level = "debug", skip_all)]
     async fn ack_work_item(&self, token: &str, completion: Option<WorkItem>) -> Result<(), ProviderError> {
         work::ack::ack(self.core(), token, completion).await
     }
 
+    #[tracing::instrument(level = "debug", skip_all)]
     async fn renew_work_item_lock(&self, token: &str, extend_for: Duration) -> Result<(), ProviderError> {
         work::lock::renew(self.core(), token, extend_for).await
     }
 
+    #[tracing::instrument(level = "debug", skip_all)]
     async fn abandon_work_item(
         &self,
         token: &str,
@@ -223,6 +235,7 @@ impl Provider for CosmosDBProvider {
         work::lock::abandon(self.core(), token, delay, forgive(ignore_attempt)).await
     }
 
+    #[tracing::instrument(level = "debug", skip_all)]
     async fn renew_session_lock(
         &self,
         owner_ids: &[&str],
@@ -232,10 +245,12 @@ impl Provider for CosmosDBProvider {
         session::renew(self.core(), owner_ids, extend_for, idle_timeout).await
     }
 
+    #[tracing::instrument(level = "debug", skip_all)]
     async fn cleanup_orphaned_sessions(&self, _idle_timeout: Duration) -> Result<usize, ProviderError> {
         session::clean_up(self.core()).await
     }
 
+    #[tracing::instrument(level = "debug", skip_all)]
     async fn enqueue_for_orchestrator(
         &self,
         item: WorkItem,
@@ -248,6 +263,7 @@ impl Provider for CosmosDBProvider {
         Some(self)
     }
 
+    #[tracing::instrument(level = "debug", skip_all)]
     async fn get_custom_status(
         &self,
         instance: &str,
@@ -256,14 +272,17 @@ impl Provider for CosmosDBProvider {
         status::custom_status(self.core(), instance, last_seen_version).await
     }
 
+    #[tracing::instrument(level = "debug", skip_all)]
     async fn get_kv_value(&self, instance: &str, key: &str) -> Result<Option<String>, ProviderError> {
         status::kv_value(self.core(), instance, key).await
     }
 
+    #[tracing::instrument(level = "debug", skip_all)]
     async fn get_kv_all_values(&self, instance: &str) -> Result<HashMap<String, String>, ProviderError> {
         status::kv_values(self.core(), instance).await
     }
 
+    #[tracing::instrument(level = "debug", skip_all)]
     async fn get_instance_stats(&self, instance: &str) -> Result<Option<SystemStats>, ProviderError> {
         status::stats(self.core(), instance).await
     }
@@ -271,18 +290,22 @@ impl Provider for CosmosDBProvider {
 
 #[async_trait::async_trait]
 impl ProviderAdmin for CosmosDBProvider {
+    #[tracing::instrument(level = "debug", skip_all)]
     async fn list_instances(&self) -> Result<Vec<String>, ProviderError> {
         admin::list::instances(self.core(), None).await
     }
 
+    #[tracing::instrument(level = "debug", skip_all)]
     async fn list_instances_by_status(&self, status: &str) -> Result<Vec<String>, ProviderError> {
         admin::list::instances(self.core(), Some(status)).await
     }
 
+    #[tracing::instrument(level = "debug", skip_all)]
     async fn list_executions(&self, instance: &str) -> Result<Vec<u64>, ProviderError> {
         admin::info::executions(self.core(), instance).await
     }
 
+    #[tracing::instrument(level = "debug", skip_all)]
     async fn read_history_with_execution_id(
         &self,
         instance: &str,
@@ -291,19 +314,23 @@ impl ProviderAdmin for CosmosDBProvider {
         history::read_execution(self.core(), "read_history_with_execution_id", instance, execution_id).await
     }
 
+    #[tracing::instrument(level = "debug", skip_all)]
     async fn read_history(&self, instance: &str) -> Result<Vec<Event>, ProviderError> {
         history::read(self.core(), "read_history", instance).await
     }
 
+    #[tracing::instrument(level = "debug", skip_all)]
     async fn latest_execution_id(&self, instance: &str) -> Result<u64, ProviderError> {
         let call = self.core().call("latest_execution_id");
         Ok(admin::info::existing(self.core(), call, instance).await?.current_execution_id)
     }
 
+    #[tracing::instrument(level = "debug", skip_all)]
     async fn get_instance_info(&self, instance: &str) -> Result<InstanceInfo, ProviderError> {
         admin::info::instance(self.core(), instance).await
     }
 
+    #[tracing::instrument(level = "debug", skip_all)]
     async fn get_execution_info(
         &self,
         instance: &str,
@@ -312,14 +339,17 @@ impl ProviderAdmin for CosmosDBProvider {
         admin::info::execution(self.core(), instance, execution_id).await
     }
 
+    #[tracing::instrument(level = "debug", skip_all)]
     async fn get_system_metrics(&self) -> Result<SystemMetrics, ProviderError> {
         admin::metrics::system(self.core()).await
     }
 
+    #[tracing::instrument(level = "debug", skip_all)]
     async fn get_queue_depths(&self) -> Result<QueueDepths, ProviderError> {
         admin::metrics::queue_depths(self.core()).await
     }
 
+    #[tracing::instrument(level = "debug", skip_all)]
     async fn list_children(&self, instance_id: &str) -> Result<Vec<String>, ProviderError> {
         let call = self.core().call("list_children");
         let parents = [instance_id.to_owned()];
@@ -327,11 +357,13 @@ impl ProviderAdmin for CosmosDBProvider {
         children.map_err(|fault| fault.surface(call.operation, instance_id))
     }
 
+    #[tracing::instrument(level = "debug", skip_all)]
     async fn get_parent_id(&self, instance_id: &str) -> Result<Option<String>, ProviderError> {
         let call = self.core().call("get_parent_id");
         Ok(admin::info::existing(self.core(), call, instance_id).await?.parent_instance_id)
     }
 
+    #[tracing::instrument(level = "debug", skip_all)]
     async fn delete_instances_atomic(
         &self,
         ids: &[String],
@@ -340,6 +372,7 @@ impl ProviderAdmin for CosmosDBProvider {
         admin::delete::instances(self.core(), ids, force).await
     }
 
+    #[tracing::instrument(level = "debug", skip_all)]
     async fn get_instance_tree(&self, instance_id: &str) -> Result<InstanceTree, ProviderError> {
         let call = self.core().call("get_instance_tree");
         let all_ids = admin::list::tree(self.core(), call, instance_id).await;
@@ -347,6 +380,7 @@ impl ProviderAdmin for CosmosDBProvider {
         Ok(InstanceTree { root_id: instance_id.to_owned(), all_ids })
     }
 
+    #[tracing::instrument(level = "debug", skip_all)]
     async fn delete_instance_bulk(
         &self,
         filter: InstanceFilter,
@@ -354,6 +388,7 @@ impl ProviderAdmin for CosmosDBProvider {
         admin::delete::bulk(self.core(), &filter).await
     }
 
+    #[tracing::instrument(level = "debug", skip_all)]
     async fn prune_executions(
         &self,
         instance_id: &str,
@@ -362,6 +397,7 @@ impl ProviderAdmin for CosmosDBProvider {
         admin::prune::executions(self.core(), instance_id, &options).await
     }
 
+    #[tracing::instrument(level = "debug", skip_all)]
     async fn prune_executions_bulk(
         &self,
         filter: InstanceFilter,

@@ -103,15 +103,20 @@ impl Pool {
 
     /// A slot on a usable connection, opening one when all are full. Waits; the caller bounds the wait.
     async fn reserve(self: &Arc<Self>, avoid: Option<u32>) -> Result<Slot, HttpError> {
-        if let Some(slot) = self.try_reserve(avoid) {
+        // Whoever waits comes first; only an empty queue may be passed by.
+        if self.waiting.load(Ordering::Relaxed) == 0
+            && let Some(slot) = self.try_reserve(avoid)
+        {
             return Ok(slot);
         }
         let _waiting = Waiting::enter(&self.waiting);
         let seen = self.failures.load(Ordering::Acquire);
+        let mut is_turn = self.waiting.load(Ordering::Relaxed) <= 1;
         loop {
             let mut woken = pin!(self.wake.notified());
             woken.as_mut().enable();
-            if let Some(slot) = self.try_reserve(avoid) {
+            if is_turn && let Some(slot) = self.try_reserve(avoid) {
+                self.pass_on();
                 return Ok(slot);
             }
             if let Some(failure) = self.failure.load_full()
@@ -120,13 +125,26 @@ impl Pool {
             {
                 return Err(failure.1.clone());
             }
-            if !self.open_what_is_wanted(u32::from(avoid.is_some()))
+            let is_opening = self.open_what_is_wanted(u32::from(avoid.is_some()));
+            if avoid.is_some()
+                && !is_opening
                 && let Some(slot) = self.try_reserve(None)
             {
                 // No other connection can be had: better the same one than none.
                 return Ok(slot);
             }
             woken.await;
+            is_turn = true;
+        }
+    }
+
+    /// More than one slot may have become free at once: the next in line is told.
+    fn pass_on(&self) {
+        let target = self.slots_target();
+        let has_room =
+            || self.shards.load().iter().any(|shard| shard.is_calm() && shard.in_flight() < target);
+        if self.waiting.load(Ordering::Relaxed) > 1 && has_room() {
+            self.wake.notify_one();
         }
     }
 

@@ -24,9 +24,11 @@ const OPERATION: &str = "ack_orchestration_item";
 /// Commits a turn.
 pub(crate) async fn ack(core: &Arc<Core>, token: &str, turn: Turn) -> Result<(), ProviderError> {
     let (instance, secret, lease) = lease_of(core, core.call(OPERATION), token).await?;
+    let draft = draft(core, &*lease.state.lock().await, &turn, &secret).await?;
+    // Preparing a large turn may take longer than the lock: it can be renewed meanwhile.
+    draft.prepare(core).await.map_err(|fault| fault.surface(OPERATION, &instance))?;
     let mut state = lease.state.lock().await;
-    let commit = uuid::Uuid::new_v4().simple().to_string();
-    let committed = match commit_turn(core, &mut state, &turn, &secret, &commit).await {
+    let committed = match commit(core, &mut state, &turn, &secret, draft).await {
         Ok(committed) => committed,
         Err(error) => {
             if state.head.document.lock_token.as_deref() != Some(secret.as_str()) {
@@ -46,6 +48,33 @@ pub(crate) async fn ack(core: &Arc<Core>, token: &str, turn: Turn) -> Result<(),
     Ok(())
 }
 
+/// A commit that is ready to be sent, under an id of its own.
+struct Draft {
+    commit: String,
+    plan: Plan,
+    layout: Layout,
+}
+
+impl Draft {
+    /// Writes what the commit needs to find.
+    async fn prepare(&self, core: &Core) -> Result<(), Fault> {
+        match &self.layout.prepared {
+            Some(mark) => {
+                publish::prepare(core, core.call(OPERATION), mark, &self.layout.staged, &self.plan.chunks)
+                    .await
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+async fn draft(core: &Core, state: &LeaseState, turn: &Turn, secret: &str) -> Result<Draft, ProviderError> {
+    let until = check(core, OPERATION, &state.head.document, secret)?;
+    let commit = uuid::Uuid::new_v4().simple().to_string();
+    let (plan, layout) = compose(core, core.call_until(OPERATION, until), state, turn, &commit).await?;
+    Ok(Draft { commit, plan, layout })
+}
+
 struct Committed {
     plan: Plan,
     layout: Layout,
@@ -53,33 +82,29 @@ struct Committed {
     etags: Vec<String>,
 }
 
-async fn commit_turn(
+async fn commit(
     core: &Core,
     state: &mut LeaseState,
     turn: &Turn,
     secret: &str,
-    commit: &str,
+    mut draft: Draft,
 ) -> Result<Committed, ProviderError> {
-    let until = check(core, OPERATION, &state.head.document, secret)?;
-    let mut call = core.call_until(OPERATION, until);
     let instance = state.head.document.instance_id.clone();
     let surface = |fault: Fault| fault.surface(OPERATION, &instance);
-    let (mut plan, mut layout) = compose(core, call, state, turn, commit).await?;
-    if let Some(mark) = &layout.prepared {
-        publish::prepare(core, call, mark, &layout.staged, &plan.chunks).await.map_err(surface)?;
-    }
     let mut backoff = Backoff::default();
     loop {
-        layout.commit[0] = layout.commit[0].clone().on(&state.head.etag);
-        let fault = match core.store.batch(call, &instance, &layout.commit).await {
-            Ok(etags) => return Ok(Committed { plan, layout, etags }),
+        let until = check(core, OPERATION, &state.head.document, secret)?;
+        let call = core.call_until(OPERATION, until);
+        let ops = &mut draft.layout.commit;
+        ops[0] = ops[0].clone().on(&state.head.etag);
+        let fault = match core.store.batch(call, &instance, ops).await {
+            Ok(etags) => return Ok(Committed { plan: draft.plan, layout: draft.layout, etags }),
             Err(fault) => fault,
         };
-        let unsure = fault.may_have_been_applied || fault.trouble != Trouble::Transient;
         if fault.trouble == Trouble::Refused {
             return Err(surface(fault));
         }
-        if unsure {
+        if fault.may_have_been_applied || fault.trouble != Trouble::Transient {
             // The head tells whether the commit happened, is still possible, or never will be. It is asked even when
             // the lock has just ended: no answer is not a failure.
             let head = core.head(core.quick_call(OPERATION), &instance).await.map_err(surface)?;
@@ -87,8 +112,8 @@ async fn commit_turn(
                 state.head.document.clear_lock();
                 return Err(invalid_token(OPERATION, "the instance was deleted"));
             };
-            if head.document.commit.as_deref() == Some(commit) {
-                return Ok(Committed { plan, layout, etags: vec![head.etag] });
+            if head.document.commit.as_deref() == Some(draft.commit.as_str()) {
+                return Ok(Committed { plan: draft.plan, layout: draft.layout, etags: vec![head.etag] });
             }
             if head.document.lock_token.as_deref() != Some(secret) {
                 state.head = head;
@@ -97,12 +122,12 @@ async fn commit_turn(
             let moved = head.etag != state.head.etag;
             state.head = head;
             if !moved && fault.trouble != Trouble::Transient {
-                repair(state, &layout.commit, &fault).map_err(surface)?;
-                (plan, layout) = compose(core, call, state, turn, commit).await?;
+                repair(state, &draft.layout.commit, &fault).map_err(surface)?;
+                // Under a new id: what was prepared under the old one no longer fits and will be swept.
+                draft = self::draft(core, state, turn, secret).await?;
+                draft.prepare(core).await.map_err(surface)?;
             }
         }
-        let until = check(core, OPERATION, &state.head.document, secret)?;
-        call = core.call_until(OPERATION, until);
         if !backoff.wait(call, &fault).await {
             return Err(surface(fault));
         }

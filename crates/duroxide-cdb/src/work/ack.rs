@@ -23,17 +23,19 @@ pub(crate) async fn ack(
     completion: Option<WorkItem>,
 ) -> Result<(), ProviderError> {
     let (secret, lease) = lease_of(core, core.call(OPERATION), token).await?;
-    let mut item = lease.item.lock().await;
-    let until = check(core, OPERATION, &item.document, &secret)?;
-    let call = core.call_until(OPERATION, until);
-    let document = Arc::clone(&item.document);
+    let document = Arc::clone(&lease.item.lock().await.document);
+    check(core, OPERATION, &document, &secret)?;
     let partition = document.instance_id.clone();
     let surface = |fault: Fault| fault.surface(OPERATION, &partition);
     let parting = parting(core, &document, completion.as_ref())
         .map_err(|error| surface(Fault::refused(format!("the completion cannot be written: {error}"))))?;
     if let Some(mark) = &parting.prepared {
-        publish::prepare(core, call, mark, &[], &parting.chunks).await.map_err(surface)?;
+        // A large completion may take longer to write than the lock lasts: it can be renewed meanwhile.
+        publish::prepare(core, core.call(OPERATION), mark, &[], &parting.chunks).await.map_err(surface)?;
     }
+    let mut item = lease.item.lock().await;
+    let until = check(core, OPERATION, &item.document, &secret)?;
+    let call = core.call_until(OPERATION, until);
     let mut ops = parting.ops;
     let mut unsure = false;
     let mut backoff = Backoff::default();

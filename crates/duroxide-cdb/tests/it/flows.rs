@@ -247,7 +247,7 @@ impl Machine {
 
     /// Waits for the output of an orchestration.
     pub(crate) async fn output(&self, instance: &str) -> String {
-        match self.client.wait_for_orchestration(instance, Duration::from_secs(120)).await.unwrap() {
+        match self.client.wait_for_orchestration(instance, Duration::from_secs(400)).await.unwrap() {
             OrchestrationStatus::Completed { output, .. } => output,
             other => panic!("{instance} ended as {other:?}"),
         }

@@ -852,3 +852,90 @@ async fn many_processes_may_start_at_once() {
     assert!(providers[7].fetch_orchestration_item(LOCK, NOW, None).await.unwrap().is_some());
     providers[0].cleanup().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_message_that_can_never_be_delivered_is_kept_with_its_reason() {
+    let place = place_with(|config| CosmosDBProviderConfig {
+        reconciler_interval: Duration::from_millis(50),
+        ..config
+    })
+    .await;
+    let intent = serde_json::json!({
+        "id": "intent:a:1:0", "instanceId": "a", "type": "outbox_intent", "targetInstanceId": "__meta__",
+        "payload": "{\"id\":\"u\",\"type\":\"orch_queue\",\"workItem\":\"w\"}", "createdAt": 1,
+    });
+    let container = raw(&place.name).await;
+    container.create_item("a", &intent, cosmos_driver::ItemOptions::default()).await.unwrap();
+    let letters = loop {
+        let letters = place.provider.dead_letters().await.unwrap();
+        if !letters.is_empty() {
+            break letters;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    assert_eq!((letters[0].source.as_str(), letters[0].target.as_str()), ("a", "__meta__"));
+    assert!(letters[0].reason.contains("reserved"), "{}", letters[0].reason);
+    while place.kinds("a").await != ["dead_letter"] {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_fetch_may_be_dropped_at_any_moment() {
+    let place = place().await;
+    place.provider.enqueue_for_orchestrator(start("a", "Hello", ""), None).await.unwrap();
+    place.provider.enqueue_for_worker(activity("b", 1)).await.unwrap();
+    let lock = Duration::from_millis(150);
+    for step in 0..40 {
+        let moment = Duration::from_micros(step * 250);
+        let turn = place.provider.fetch_orchestration_item(lock, Duration::from_secs(1), None);
+        let _ = tokio::time::timeout(moment, turn).await;
+        let work = place.provider.fetch_work_item(lock, Duration::from_secs(1), None, &TagFilter::Any);
+        let _ = tokio::time::timeout(moment, work).await;
+    }
+    let wait = Duration::from_secs(10);
+    assert!(place.provider.fetch_orchestration_item(LOCK, wait, None).await.unwrap().is_some());
+    assert!(place.provider.fetch_work_item(LOCK, wait, None, &TagFilter::Any).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn an_ack_dropped_at_any_moment_is_all_or_nothing() {
+    let place = place().await;
+    for step in 0..30 {
+        let name = format!("i{step}");
+        place.provider.enqueue_for_orchestrator(start(&name, "Hello", ""), None).await.unwrap();
+        let lock = Duration::from_millis(1500);
+        let (_, token, _) = place.provider.fetch_orchestration_item(lock, NOW, None).await.unwrap().unwrap();
+        let work = vec![activity(&name, 1)];
+        let ack = place.provider.ack_orchestration_item(
+            &token,
+            1,
+            vec![event(&name, 1)],
+            work,
+            vec![],
+            named(),
+            vec![],
+        );
+        let _ = tokio::time::timeout(Duration::from_micros(step * 200), ack).await;
+        // What was sent may still arrive: the outcome is known when the lock is over.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let kinds = place.kinds(&name).await;
+        let committed = ["history", "instance", "worker_queue"];
+        let untouched = ["instance", "orch_queue"];
+        assert!(kinds == committed || kinds == untouched, "after {step} steps: {kinds:?}");
+        if kinds == untouched {
+            let (item, token, _) = place
+                .provider
+                .fetch_orchestration_item(LOCK, Duration::from_secs(10), None)
+                .await
+                .unwrap()
+                .unwrap();
+            assert_eq!((item.instance.as_str(), item.history.len()), (name.as_str(), 0));
+            place
+                .provider
+                .abandon_orchestration_item(&token, Some(Duration::from_secs(600)), true)
+                .await
+                .unwrap();
+        }
+    }
+}
