@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::query::question;
 use super::{Envelope, Reply, page_size, text};
-use crate::engine::{ResourceFeed, ResourceReply, Throughput};
+use crate::engine::{ResourceFeed, ResourceReply, Throughput, increment_percent};
 use crate::failure::Failure;
 use crate::http::headers::Asked;
 use crate::http::{Account, Call};
@@ -92,7 +92,7 @@ pub(super) fn throughput(asked: &Asked<'_>) -> Result<Option<Throughput>, Failur
         (None, Some(text)) => {
             let settings: Value = serde_json::from_str(text).unwrap_or_default();
             match settings["maxThroughput"].as_u64() {
-                Some(units) => Ok(Some(Throughput::Autoscale(units))),
+                Some(units) => Ok(Some(Throughput::Autoscale(units, increment_percent(&settings)))),
                 None => Err(Failure::bad_request(
                     "Invalid x-ms-cosmos-offer-autopilot-settings header: it must be {\"maxThroughput\": RU/s}.",
                 )),

@@ -29,6 +29,7 @@ mod writer;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+pub(crate) use catalog::offer::increment_percent;
 pub use catalog::user::Put;
 pub use container::Container;
 pub use patch::{OPERATIONS_MAX as PATCH_OPERATIONS_MAX, Operation as PatchOperation, Patch, Pointer};

@@ -309,8 +309,8 @@ pub struct FeedPage {
 pub enum Throughput {
     /// A fixed number of RU/s.
     Manual(u64),
-    /// Between a tenth of it and this many RU/s.
-    Autoscale(u64),
+    /// Between a tenth of it and this many RU/s, and the percentage by which the maximum grows with the data.
+    Autoscale(u64, Option<u32>),
 }
 
 /// Whether replacing an offer may change its kind.

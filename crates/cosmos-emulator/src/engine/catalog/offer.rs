@@ -36,16 +36,23 @@ impl Offer {
                 },
                 "offerLastReplaceTimestamp": self.timestamp
             }),
-            Throughput::Autoscale(max) => json!({
-                "offerThroughput": max / 10,
-                "offerIsRUPerMinuteThroughputEnabled": false,
-                "offerMinimumThroughputParameters": {
-                    "maxThroughputEverProvisioned": max,
-                    "maxConsumedStorageEverInKB": 0
-                },
-                "offerLastReplaceTimestamp": self.timestamp,
-                "offerAutopilotSettings": {"tier": 0, "maximumTierThroughput": max, "autoUpgrade": false, "maxThroughput": max}
-            }),
+            Throughput::Autoscale(max, increment) => {
+                let mut settings = json!({"tier": 0, "maximumTierThroughput": max, "autoUpgrade": false, "maxThroughput": max});
+                if let Some(percent) = increment {
+                    settings["autoUpgradePolicy"] =
+                        json!({"throughputPolicy": {"incrementPercent": percent}});
+                }
+                json!({
+                    "offerThroughput": max / 10,
+                    "offerIsRUPerMinuteThroughputEnabled": false,
+                    "offerMinimumThroughputParameters": {
+                        "maxThroughputEverProvisioned": max,
+                        "maxConsumedStorageEverInKB": 0
+                    },
+                    "offerLastReplaceTimestamp": self.timestamp,
+                    "offerAutopilotSettings": settings
+                })
+            }
         };
         let rid = self.rid.to_string();
         json!({
@@ -64,12 +71,12 @@ impl Offer {
 
     /// As kept in a record.
     pub(crate) fn to_record(&self) -> Value {
-        let (kind, amount) = match self.throughput {
-            Throughput::Manual(amount) => ("manual", amount),
-            Throughput::Autoscale(amount) => ("autoscale", amount),
+        let (kind, amount, increment) = match self.throughput {
+            Throughput::Manual(amount) => ("manual", amount, None),
+            Throughput::Autoscale(amount, increment) => ("autoscale", amount, increment),
         };
         json!({"rid": self.rid.to_string(), "resource": self.resource, "resourceRid": self.resource_rid, "kind": kind,
-               "amount": amount, "etag": self.etag, "ts": self.timestamp})
+               "amount": amount, "increment": increment, "etag": self.etag, "ts": self.timestamp})
     }
 
     /// From a record.
@@ -80,7 +87,11 @@ impl Offer {
             resource: record["resource"].as_str()?.to_owned(),
             resource_rid: record["resourceRid"].as_str()?.to_owned(),
             throughput: match record["kind"].as_str()? {
-                "autoscale" => Throughput::Autoscale(amount),
+                "autoscale" => {
+                    let increment =
+                        record["increment"].as_u64().and_then(|percent| u32::try_from(percent).ok());
+                    Throughput::Autoscale(amount, increment)
+                }
                 _ => Throughput::Manual(amount),
             },
             etag: record["etag"].as_str()?.to_owned(),
@@ -93,7 +104,7 @@ impl Offer {
 pub(crate) fn check(throughput: Throughput) -> Result<Throughput, Failure> {
     let (amount, least, step, what) = match throughput {
         Throughput::Manual(amount) => (amount, MANUAL_MIN, 100, "The offer throughput"),
-        Throughput::Autoscale(amount) => (amount, AUTOSCALE_MIN, 1_000, "The autoscale max throughput"),
+        Throughput::Autoscale(amount, _) => (amount, AUTOSCALE_MIN, 1_000, "The autoscale max throughput"),
     };
     if amount < least || amount > THROUGHPUT_MAX || amount % step != 0 {
         return Err(Failure::bad_request(format!(
@@ -112,22 +123,25 @@ pub(crate) fn replaced(
     let content = &body["content"];
     let manual = content["offerThroughput"].as_u64();
     let autoscale = content["offerAutopilotSettings"]["maxThroughput"].as_u64();
+    let increment = increment_percent(&content["offerAutopilotSettings"]);
     let wanted = match (migration, old, manual, autoscale) {
         (OfferMigration::ToAutoscale, Throughput::Manual(now), _, None) => {
-            Throughput::Autoscale((now.div_ceil(1_000) * 1_000).max(AUTOSCALE_MIN))
+            Throughput::Autoscale((now.div_ceil(1_000) * 1_000).max(AUTOSCALE_MIN), increment)
         }
-        (OfferMigration::ToAutoscale, _, _, Some(max)) => Throughput::Autoscale(max),
-        (OfferMigration::ToAutoscale, same @ Throughput::Autoscale(_), _, None) => same,
-        (OfferMigration::ToManual, Throughput::Autoscale(max), _, _) => Throughput::Manual(max),
+        (OfferMigration::ToAutoscale, _, _, Some(max)) => Throughput::Autoscale(max, increment),
+        (OfferMigration::ToAutoscale, same @ Throughput::Autoscale(..), _, None) => same,
+        (OfferMigration::ToManual, Throughput::Autoscale(max, _), _, _) => Throughput::Manual(max),
         (OfferMigration::ToManual, same @ Throughput::Manual(_), _, _) => same,
-        (OfferMigration::None, Throughput::Autoscale(_), _, Some(max)) => Throughput::Autoscale(max),
+        (OfferMigration::None, Throughput::Autoscale(..), _, Some(max)) => {
+            Throughput::Autoscale(max, increment)
+        }
         (OfferMigration::None, Throughput::Manual(_), Some(amount), None) => Throughput::Manual(amount),
         (OfferMigration::None, Throughput::Manual(_), _, Some(_)) => {
             return Err(Failure::bad_request(
                 "The offer has manual throughput; migrate it with x-ms-cosmos-migrate-offer-to-autopilot first.",
             ));
         }
-        (OfferMigration::None, Throughput::Autoscale(_), _, None) => {
+        (OfferMigration::None, Throughput::Autoscale(..), _, None) => {
             return Err(Failure::bad_request(
                 "The offer is autoscale; set content.offerAutopilotSettings.maxThroughput, or migrate it with \
                  x-ms-cosmos-migrate-offer-to-manual-throughput first.",
@@ -140,9 +154,15 @@ pub(crate) fn replaced(
     check(wanted)
 }
 
+/// By how many percent the maximum grows when the data outgrows it, as autoscale settings say it.
+pub(crate) fn increment_percent(settings: &Value) -> Option<u32> {
+    let percent = settings["autoUpgradePolicy"]["throughputPolicy"]["incrementPercent"].as_u64()?;
+    u32::try_from(percent).ok()
+}
+
 /// Physical partitions that carry this much.
 pub(crate) fn partitions(throughput: Throughput) -> u32 {
-    let (Throughput::Manual(amount) | Throughput::Autoscale(amount)) = throughput;
+    let (Throughput::Manual(amount) | Throughput::Autoscale(amount, _)) = throughput;
     u32::try_from(amount.div_ceil(PER_PARTITION)).unwrap_or(u32::MAX).clamp(1, 100)
 }
 
@@ -165,9 +185,9 @@ mod tests {
             (Throughput::Manual(399), false),
             (Throughput::Manual(450), false),
             (Throughput::Manual(1_000_100), false),
-            (Throughput::Autoscale(1_000), true),
-            (Throughput::Autoscale(1_500), false),
-            (Throughput::Autoscale(500), false),
+            (Throughput::Autoscale(1_000, None), true),
+            (Throughput::Autoscale(1_500, None), false),
+            (Throughput::Autoscale(500, None), false),
         ] {
             assert_eq!(check(throughput).is_ok(), ok, "{throughput:?}");
         }
@@ -177,17 +197,17 @@ mod tests {
     #[test]
     fn offers_are_replaced_in_kind_or_migrated() {
         let manual = |n: u64| json!({"content": {"offerThroughput": n}});
-        let auto = |n: u64| json!({"content": {"offerAutopilotSettings": {"maxThroughput": n}}});
+        let auto = |n: u64| json!({"content": {"offerAutopilotSettings": {"maxThroughput": n, "autoUpgradePolicy": {"throughputPolicy": {"incrementPercent": 10}}}}});
         use OfferMigration as M;
         use Throughput::{Autoscale, Manual};
         for (old, body, migration, expected) in [
             (Manual(400), manual(800), M::None, Some(Manual(800))),
             (Manual(400), manual(850), M::None, None),
             (Manual(400), auto(4_000), M::None, None),
-            (Manual(1_500), manual(0), M::ToAutoscale, Some(Autoscale(2_000))),
-            (Autoscale(4_000), auto(5_000), M::None, Some(Autoscale(5_000))),
-            (Autoscale(4_000), manual(500), M::None, None),
-            (Autoscale(4_000), manual(0), M::ToManual, Some(Manual(4_000))),
+            (Manual(1_500), manual(0), M::ToAutoscale, Some(Autoscale(2_000, None))),
+            (Autoscale(4_000, None), auto(5_000), M::None, Some(Autoscale(5_000, Some(10)))),
+            (Autoscale(4_000, None), manual(500), M::None, None),
+            (Autoscale(4_000, None), manual(0), M::ToManual, Some(Manual(4_000))),
         ] {
             assert_eq!(replaced(old, &body, migration).ok(), expected, "{old:?} {body} {migration:?}");
         }

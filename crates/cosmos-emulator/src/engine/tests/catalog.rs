@@ -101,7 +101,7 @@ fn what_cannot_change_of_a_container_is_refused() {
 fn throughput_decides_how_many_partitions_there_are() {
     let world = World::new();
     assert_eq!(throughput(&world, "one", Throughput::Manual(10_000)).len(), 1);
-    let ranges = throughput(&world, "three", Throughput::Autoscale(30_000));
+    let ranges = throughput(&world, "three", Throughput::Autoscale(30_000, None));
     assert_eq!(ranges.len(), 3);
     assert_eq!((&ranges[0]["minInclusive"], &ranges[2]["maxExclusive"]), (&json!(""), &json!("FF")));
     for pair in ranges.windows(2) {
