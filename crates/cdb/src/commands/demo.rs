@@ -210,8 +210,8 @@ impl<'a> Demo<'a> {
             return failures(rows);
         }
         self.output.table(&summary::table(rows, costs, took_ms))?;
-        for row in rows.iter().filter(|row| row.origin == Origin::Continued) {
-            self.output.line(&summary::continuation(row))?;
+        for line in summary::continuations(rows) {
+            self.output.line(&line)?;
         }
         if costs.is_incomplete {
             self.output.line("The ledger overflowed: the costs above are too low.")?;

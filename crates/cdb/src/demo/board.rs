@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn steps_of_children_count_for_the_parent() {
         let board =
-            Board::new(vec![Row::new("bakery-1-deliver".to_owned(), &SCENARIOS[2], Origin::Started, 0)]);
+            Board::new(vec![Row::new("bakery-1-deliver".to_owned(), &SCENARIOS[1], Origin::Started, 0)]);
         board.step_done("bakery-1-deliver::sub::2");
         board.step_done("bakery-1-other");
         assert_eq!(board.rows()[0].steps_done(), 1);

@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn instance_ids_say_run_and_workflow() {
-        let (number, scenario) = parse(&instance(12, &SCENARIOS[1])).unwrap();
+        let (number, scenario) = parse(&instance(12, &SCENARIOS[7])).unwrap();
         assert_eq!((number, scenario.name), (12, "bake"));
         for other in ["bakery-1-bake::sub::2", "bakery-x-bake", "order-1", "bakery-1"] {
             assert!(parse(other).is_none(), "{other}");

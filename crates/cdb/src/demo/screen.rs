@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_change_is_told_once() {
-        let mut row = Row::new("a".to_owned(), &SCENARIOS[1], Origin::Continued, 11);
+        let mut row = Row::new("a".to_owned(), &SCENARIOS[7], Origin::Continued, 11);
         let first = sentence(&row, None).unwrap();
         assert_eq!(first, "continues, 11 steps of 20 done already");
         let written = Written { phase: row.phase.clone(), steps: row.steps_done() };

@@ -106,14 +106,29 @@ pub(crate) fn to_json(number: u32, rows: &[Row], costs: &Costs, took_ms: u64) ->
     })
 }
 
-/// What an earlier process did of a workflow and this one did not do again.
-pub(crate) fn continuation(row: &Row) -> String {
-    let (name, steps) = (row.scenario.name, row.scenario.steps);
+/// What an earlier process did of the workflows and this one did not do again.
+pub(crate) fn continuations(rows: &[Row]) -> Vec<String> {
+    let continued: Vec<&Row> = rows.iter().filter(|row| row.origin == Origin::Continued).collect();
+    let mut lines: Vec<String> =
+        continued.iter().filter(|row| row.steps_before > 0).map(|row| continuation(row)).collect();
+    let fresh: Vec<&str> =
+        continued.iter().filter(|row| row.steps_before == 0).map(|row| row.scenario.name).collect();
+    if !fresh.is_empty() {
+        lines.push(format!("Continued with no step done before: {}.", fresh.join(", ")));
+    }
+    lines
+}
+
+fn continuation(row: &Row) -> String {
+    let steps = row.scenario.steps;
     let repeated = (row.steps_before + row.steps_now).saturating_sub(steps);
-    let kept = format!("{name} was continued: {} of {steps} done before", plural(row.steps_before, "step"));
-    match (row.steps_before, repeated) {
-        (0, 0) => format!("{name} was continued: it had begun, and no step of it was done."),
-        (_, 0) => format!("{kept}, none of them repeated."),
-        (_, _) => format!("{kept}, {repeated} repeated because the process ended in the middle of it."),
+    let kept = format!(
+        "{} was continued: {} of {steps} done before",
+        row.scenario.name,
+        plural(row.steps_before, "step")
+    );
+    match repeated {
+        0 => format!("{kept}, none of them repeated."),
+        _ => format!("{kept}, {repeated} repeated because the process ended in the middle of it."),
     }
 }
