@@ -37,6 +37,8 @@ enum What {
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let args = Args::parse();
+    // duroxide's runtime would otherwise log to standard output, where the tables go.
+    tracing_subscriber::fmt().with_max_level(tracing::Level::ERROR).with_writer(std::io::stderr).init();
     let (name, report) = match args.what {
         What::Emulator => ("emulator", emulator::run(args.seconds).await?),
         What::Provider => ("provider", provider::run().await?),

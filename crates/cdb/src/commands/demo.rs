@@ -289,11 +289,9 @@ fn failures(rows: &[Row]) -> anyhow::Result<()> {
     if failed.is_empty() { Ok(()) } else { anyhow::bail!("these workflows failed: {}", failed.join(", ")) }
 }
 
-/// Locks end soon, so that a run after a crash need not wait long; a steady node name keeps its sessions. What an
-/// earlier process left is looked for twice a second, however long nothing else happens.
+/// Locks end soon, so that a run after a crash need not wait long; a steady node name keeps its sessions.
 fn options() -> RuntimeOptions {
     RuntimeOptions {
-        dispatcher_long_poll_timeout: Duration::from_millis(500),
         orchestration_concurrency: 2,
         worker_concurrency: 4,
         worker_lock_timeout: Duration::from_secs(4),

@@ -47,7 +47,7 @@ pub(crate) async fn fetch(
         if overdue && (!poll_timeout.is_zero() || !searched) {
             // Work of other processes is looked for at its pace even while this process has plenty of its own.
             searched = true;
-            trouble = search(core, begun).await.err();
+            trouble = search(core, core.clock.instant()).await.err();
         }
         while let Some(candidate) = core.turns.take(core.clock.now_ms()) {
             match attempt(core, candidate, lock_timeout, filter).await {

@@ -44,7 +44,7 @@ pub(crate) async fn fetch(
         let overdue = pace.due().is_none_or(|due| due <= core.clock.instant());
         if overdue && (!poll_timeout.is_zero() || !searched) {
             searched = true;
-            trouble = search(core, &pace, begun, session.is_some(), tags).await.err();
+            trouble = search(core, &pace, core.clock.instant(), session.is_some(), tags).await.err();
         }
         while let Some(candidate) = core.works.take(core.clock.now_ms(), question) {
             let call = core.quick_call(OPERATION);

@@ -939,3 +939,25 @@ async fn an_ack_dropped_at_any_moment_is_all_or_nothing() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_waiting_fetch_finds_what_another_process_enqueues_meanwhile() {
+    let here = place().await;
+    let other = here.other().await;
+    let patient = Duration::from_secs(20);
+    let enqueue = async {
+        // Long enough for the first search to be over, and for the pace to have slowed down.
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        other.enqueue_for_orchestrator(start("late", "Hello", ""), None).await.unwrap();
+        other.enqueue_for_worker(activity("late", 2)).await.unwrap();
+        std::time::Instant::now()
+    };
+    let any = TagFilter::Any;
+    let (turn, work, enqueued) = tokio::join!(
+        here.provider.fetch_orchestration_item(LOCK, patient, None),
+        here.provider.fetch_work_item(LOCK, patient, None, &any),
+        enqueue,
+    );
+    assert!(turn.unwrap().is_some() && work.unwrap().is_some());
+    assert!(enqueued.elapsed() < patient / 2, "found after {:?}", enqueued.elapsed());
+}
