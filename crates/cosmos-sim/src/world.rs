@@ -171,7 +171,7 @@ async fn drive(client: Arc<Client>, jobs: Vec<Job>) -> Vec<Finding> {
         match client.wait_for_orchestration(&job.instance(), PATIENCE).await {
             Ok(OrchestrationStatus::Completed { output, .. }) if output == job.expected() => {}
             other => {
-                findings.push(Finding(format!("{}: {other:?}, expected {}", job.instance(), job.expected())))
+                findings.push(Finding(format!("{}: {other:?}, expected {}", job.instance(), job.expected())));
             }
         }
     }
