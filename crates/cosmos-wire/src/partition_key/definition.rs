@@ -84,7 +84,11 @@ impl Definition {
         let invalid = |reason: &str| Err(InvalidDefinition { reason: reason.to_owned() });
         match (kind, version, paths.len()) {
             (_, _, 0) => return invalid("`paths` must name at least one property"),
-            (Kind::Hash, _, 2..) => return invalid("Too many partition key paths: a `Hash` key has one; use `MultiHash` for more"),
+            (Kind::Hash, _, 2..) => {
+                return invalid(
+                    "Too many partition key paths: a `Hash` key has one; use `MultiHash` for more",
+                );
+            }
             (Kind::MultiHash, Version::V1, _) => return invalid("a `MultiHash` key needs `version` 2"),
             (Kind::MultiHash, _, count) if count > COMPONENTS_MAX => {
                 return invalid("Too many partition key paths: a `MultiHash` key has at most three");
