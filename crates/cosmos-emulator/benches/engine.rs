@@ -71,7 +71,9 @@ impl Bench {
             session_token: None,
         };
         let page = self.engine.query(container, request).expect("the query works");
-        assert!(page.documents_visited <= 300, "{} documents read", page.documents_visited);
+        // The index finds the rows; a cursor may look one document ahead in each direction, whatever the size.
+        let (read, rows) = (page.documents_visited, page.rows.len() as u64);
+        assert!(read <= rows + 2, "{read} documents read for {rows} rows");
     }
 }
 
