@@ -61,19 +61,21 @@ pub(crate) const CONTENTS: &str = "SELECT c.id, c.type, c.eventCount, c.executio
 /// One partition: undelivered messages to other partitions.
 pub(crate) const INTENTS: &str = "SELECT * FROM c WHERE c.type = 'outbox_intent'";
 
-/// One range: visible messages, the oldest first.
-pub(crate) const FIND_TURNS: &str = "SELECT TOP 100 c.id, c.instanceId, c.seq, c.enqueuedAt, c.visibleAt FROM c \
-    WHERE c.type = 'orch_queue' AND c.visibleAt <= @now AND c.enqueuedAt >= @from \
-    AND NOT ARRAY_CONTAINS(@known, c.instanceId) ORDER BY c.enqueuedAt";
+/// One range: due messages, the oldest first. The composite index holds them in this order, so what waits for later
+/// is never looked at.
+pub(crate) const FIND_TURNS: &str = "SELECT TOP @rows c.id, c.instanceId, c.seq, c.enqueuedAt, c.visibleAt FROM c \
+    WHERE c.type = 'orch_queue' AND c.visibleAt <= @now AND c.visibleAt >= @from \
+    AND NOT ARRAY_CONTAINS(@known, c.instanceId) ORDER BY c.type, c.visibleAt";
 
-/// One range: free work items for a kind of worker, the oldest first.
-pub(crate) const FIND_WORK: &str = "SELECT TOP 100 * FROM c \
-    WHERE c.type = 'worker_queue' AND c.visibleAt <= @now AND c.enqueuedAt >= @from \
+/// One range: free work items for a kind of worker, the oldest first. A locked item is not visible until its lock
+/// ends; only the public crate's items say so in `lockedUntil` alone.
+pub(crate) const FIND_WORK: &str = "SELECT TOP @rows * FROM c \
+    WHERE c.type = 'worker_queue' AND c.visibleAt <= @now AND c.visibleAt >= @from \
     AND (NOT IS_NUMBER(c.lockedUntil) OR c.lockedUntil <= @now) \
     AND (@anyTag = true OR (@untagged = true AND (NOT IS_DEFINED(c.tag) OR IS_NULL(c.tag))) OR ARRAY_CONTAINS(@tags, c.tag)) \
     AND ((NOT IS_DEFINED(c.sessionId) OR IS_NULL(c.sessionId)) \
          OR (@sessions = true AND NOT ARRAY_CONTAINS(@foreign, c.sessionId))) \
-    ORDER BY c.enqueuedAt";
+    ORDER BY c.type, c.visibleAt";
 
 /// One range: work that its process did not finish in time.
 pub(crate) const UNFINISHED: &str = "SELECT TOP 100 * FROM c \

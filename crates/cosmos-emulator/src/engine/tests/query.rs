@@ -208,6 +208,23 @@ fn a_new_policy_builds_the_index_anew() {
 }
 
 #[test]
+fn a_composite_index_is_read_only_where_the_range_of_its_next_path_lies() {
+    let world = World::in_memory(json!({"indexingPolicy": {"compositeIndexes": [
+        [{"path": "/kind"}, {"path": "/n"}]]}}));
+    many(&world, 900);
+    let kind = world.query(&Scope::All, "SELECT TOP 1 * FROM c").expect("served")[0]["kind"].clone();
+    let text = |filter: &str| {
+        format!("SELECT TOP 5 * FROM c WHERE c.kind = {kind} AND {filter} ORDER BY c.kind, c.n")
+    };
+    for (filter, most) in
+        [("c.n <= 6", 7), ("c.n >= 890", 11), ("c.n < 0", 0), ("c.n > 3 AND c.n < 3", 0), ("c.n >= 0", 5)]
+    {
+        let (rows, read) = visited(&world, &Scope::All, &text(filter));
+        assert!(read <= most && rows <= 5, "{filter}: {rows} rows of {read} read");
+    }
+}
+
+#[test]
 fn the_deepest_document_the_service_takes_is_found_by_queries() {
     let world = World::new();
     let deep =
