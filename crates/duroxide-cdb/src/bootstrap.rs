@@ -18,8 +18,14 @@ pub(crate) async fn open(config: &CosmosDBProviderConfig) -> Result<Store, Provi
     let call =
         Call { operation: OPERATION, deadline: tokio::time::Instant::now() + config.operation_timeout };
     let explain = |fault: Fault| explain(config, &fault);
-    let store = Store::connect(&config.endpoint, &config.key, &config.database, &config.container).await;
-    let store = store.map_err(explain)?;
+    let mut backoff = Backoff::default();
+    let store = loop {
+        match Store::connect(config).await {
+            Ok(store) => break store,
+            Err(fault) if fault.is_transient() && backoff.wait(call, &fault).await => {}
+            Err(fault) => return Err(explain(fault)),
+        }
+    };
     let mut backoff = Backoff::default();
     loop {
         match prepare(&store, call, config).await {
@@ -191,7 +197,7 @@ const INDEXED: [&str; 9] = [
     "seq",
     "executionId",
     "eventId",
-    "turn",
+    "sinceTurn",
     "status",
     "sessionId",
     "parentInstanceId",

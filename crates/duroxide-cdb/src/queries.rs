@@ -26,7 +26,7 @@ impl Query {
 /// turns after `@turn`, messages only up to order key `@upto`.
 pub(crate) const LOAD: &str = "SELECT * FROM c WHERE c.type IN ('instance', 'deleting', 'manifest', 'kv', 'kv_delta') \
     OR (c.type = 'orch_queue' AND c.visibleAt <= @now AND (NOT IS_DEFINED(c.seq) OR c.seq <= @upto)) \
-    OR (c.type = 'value' AND c.turn > @turn) \
+    OR (c.type = 'value' AND c.sinceTurn > @turn) \
     OR (c.type = 'history' AND c.executionId = @exec AND c.eventId > @after)";
 
 /// One partition: the history of one execution after an event.
@@ -41,7 +41,7 @@ pub(crate) const MANIFESTS: &str = "SELECT * FROM c WHERE c.type = 'manifest' AN
 
 /// One partition: work items of an activity, whatever their ids.
 pub(crate) const WORK_OF_INSTANCE: &str =
-    "SELECT c.id, c.executionId, c.activityId FROM c WHERE c.type = 'worker_queue'";
+    "SELECT c.id, c.executionId, c.execution, c.activityId FROM c WHERE c.type = 'worker_queue'";
 
 /// One partition: the queued messages with the ids given.
 pub(crate) const MESSAGES_BY_ID: &str =

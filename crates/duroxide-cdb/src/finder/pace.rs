@@ -35,6 +35,8 @@ struct State {
     cursor: u64,
     /// How many rows the next search asks each range for.
     rows: u32,
+    /// How many searches there were.
+    searches: u64,
 }
 
 /// What a search asks for.
@@ -44,6 +46,8 @@ pub(crate) struct Reach {
     pub(crate) from: u64,
     /// So many rows of each range.
     pub(crate) rows: u32,
+    /// Counts the searches.
+    pub(crate) number: u64,
 }
 
 impl Pace {
@@ -52,7 +56,14 @@ impl Pace {
         Self {
             min,
             max,
-            state: Mutex::new(State { pause: min, next: None, last_begun: None, cursor: 0, rows: ROWS_MIN }),
+            state: Mutex::new(State {
+                pause: min,
+                next: None,
+                last_begun: None,
+                cursor: 0,
+                rows: ROWS_MIN,
+                searches: 0,
+            }),
             gate: tokio::sync::Mutex::new(()),
         }
     }
@@ -82,7 +93,8 @@ impl Pace {
         state.last_begun = Some(now);
         // A search whose future is dropped must not stop all others.
         state.next = Some(now + self.min);
-        Reach { from: state.cursor, rows: state.rows }
+        state.searches += 1;
+        Reach { from: state.cursor, rows: state.rows, number: state.searches }
     }
 
     /// Notes what a search found and where the next one continues: soon if there is nothing else to do, at leisure

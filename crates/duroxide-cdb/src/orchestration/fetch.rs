@@ -57,7 +57,8 @@ pub(crate) async fn fetch(
             }
         }
         // Without waiting, everything there is must have been looked at before the answer is no.
-        let unseen = searches == 0 || (core.turn_pace.has_more() && searches < SEARCHES_MAX && trouble.is_none());
+        let unseen =
+            searches == 0 || (core.turn_pace.has_more() && searches < SEARCHES_MAX && trouble.is_none());
         if unseen && poll_timeout.is_zero() {
             let since = if searches == 0 { begun } else { core.clock.instant() };
             searches += 1;
@@ -374,7 +375,7 @@ async fn search(core: &Core, since: tokio::time::Instant) -> Result<(), Fault> {
         .with("@from", reach.from)
         .with("@rows", reach.rows)
         .with("@known", core.turns.known(KNOWN_MAX));
-    let pages = core.store.query_ranges(call, &query).await;
+    let pages = core.store.query_ranges(call, &query, &core.watch(reach.number)).await;
     let mut found = false;
     let mut cursor = 0;
     let mut failed = None;
@@ -386,13 +387,16 @@ async fn search(core: &Core, since: tokio::time::Instant) -> Result<(), Fault> {
                 continue;
             }
         };
-        let full = page.rows.len() >= reach.rows as usize || (page.more && !page.rows.is_empty());
+        let full = page.rows.len() >= reach.rows as usize || (page.has_more() && !page.rows.is_empty());
         let mut last = 0;
         for row in page.rows {
             let row: Row = decode(row.get().as_bytes())?;
             last = row.visible_at;
             let seq = if row.seq == 0 { sequence_of(row.enqueued_at) } else { row.seq };
             let (instance, id, visible_at) = (row.instance_id, row.id, row.visible_at);
+            if !core.is_ours(&instance, visible_at) {
+                continue;
+            }
             found |= core.turns.hint(MessageHint { instance, id, seq, visible_at });
         }
         if full {

@@ -240,7 +240,7 @@ async fn search(
     let mut found = false;
     let mut cursor = 0;
     let mut failed = None;
-    for page in core.store.query_ranges(call, &query).await {
+    for page in core.store.query_ranges(call, &query, &core.watch(reach.number)).await {
         let page = match page {
             Ok(page) => page,
             Err(fault) => {
@@ -248,11 +248,14 @@ async fn search(
                 continue;
             }
         };
-        let full = page.rows.len() >= reach.rows as usize || (page.more && !page.rows.is_empty());
+        let full = page.rows.len() >= reach.rows as usize || (page.has_more() && !page.rows.is_empty());
         let mut last = 0;
         for row in page.rows {
             let row: Row = decode(row.get().as_bytes())?;
             last = row.document.visible_at;
+            if !core.is_ours(&row.document.instance_id, row.document.visible_at) {
+                continue;
+            }
             found |= core.works.found(Arc::new(row.document), row.etag);
         }
         if full {
