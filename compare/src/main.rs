@@ -34,14 +34,13 @@ enum What {
     Provider,
 }
 
-#[tokio::main]
-async fn main() -> anyhow::Result<()> {
+fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     // duroxide's runtime would otherwise log to standard output, where the tables go.
     tracing_subscriber::fmt().with_max_level(tracing::Level::ERROR).with_writer(std::io::stderr).init();
     let (name, report) = match args.what {
-        What::Emulator => ("emulator", emulator::run(args.seconds).await?),
-        What::Provider => ("provider", provider::run().await?),
+        What::Emulator => ("emulator", emulator::run(args.seconds)?),
+        What::Provider => ("provider", tokio::runtime::Runtime::new()?.block_on(provider::run())?),
     };
     print!("{}", report.to_markdown());
     let path = args.json.unwrap_or_else(|| process::target_folder().join(format!("compare/{name}.json")));
