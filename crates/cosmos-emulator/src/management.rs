@@ -127,6 +127,12 @@ impl Management {
         series(&mut out, &snapshot, "documents_visited_total", "Documents read to answer.", |totals| {
             totals.documents_visited as f64
         });
+        series(&mut out, &snapshot, "request_bytes_total", "Bytes in bodies received.", |totals| {
+            totals.request_bytes as f64
+        });
+        series(&mut out, &snapshot, "response_bytes_total", "Bytes in bodies sent.", |totals| {
+            totals.response_bytes as f64
+        });
         out
     }
 }
