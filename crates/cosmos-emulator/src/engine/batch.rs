@@ -46,8 +46,9 @@ impl Engine {
         let key = request.partition_key.as_ref().ok_or_else(too_few_components)?;
         let epk =
             container.epk(key).map_err(|failure| Failure { message: WRONG_KEY.to_owned(), ..failure })?;
-        let partition = Arc::clone(container.shape().partition_of(&epk));
-        partition.check_session(request.session_token.as_deref())?;
+        let partition = Arc::clone(container.shape().partition_of(container.region, &epk));
+        let topology = self.topology();
+        partition.check_session(&topology, request.session_token.as_deref())?;
         let epk = epk_key(&epk);
         let mut writer = Writer::begin(self, container, &partition)?;
         let count = request.operations.len();
@@ -66,7 +67,7 @@ impl Engine {
         }
         if let Some((at, failure)) = failed {
             drop(writer);
-            let standing = partition.standing(0);
+            let standing = partition.standing(&topology, 0);
             let charge =
                 results.iter().map(|result: &BatchResult| result.charge).sum::<f64>() + failure.charge;
             let mut results: Vec<_> = (0..count).map(|_| dependent()).collect();
@@ -76,7 +77,7 @@ impl Engine {
         let lsn = writer.lsn();
         let ticket = writer.commit()?;
         let charge = results.iter().map(|result| result.charge).sum();
-        Ok(BatchReply { status: 200, results, charge, standing: partition.standing(lsn), ticket })
+        Ok(BatchReply { status: 200, results, charge, standing: partition.standing(&topology, lsn), ticket })
     }
 
     fn bulk(&self, container: &Container, request: BatchRequest) -> Result<BatchReply, Failure> {
@@ -112,7 +113,9 @@ impl Engine {
         }
         let failed = results.iter().any(|result| result.status >= 400);
         let charge = results.iter().map(|result| result.charge).sum();
-        let standing = standing.unwrap_or_else(|| container.shape().partitions[0].standing(0));
+        let standing = standing.unwrap_or_else(|| {
+            container.shape().partitions_in(container.region)[0].standing(&self.topology(), 0)
+        });
         Ok(BatchReply { status: if failed { 207 } else { 200 }, results, charge, standing, ticket })
     }
 }

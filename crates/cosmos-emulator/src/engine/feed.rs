@@ -46,8 +46,9 @@ impl Engine {
         let mut page = Filling { rows_max: page_size.rows_max(), ..Filling::default() };
         let mut continuation = None;
         let mut answered = &parts[begin];
+        let topology = self.topology();
         for part in &parts[begin..] {
-            part.partition.check_session(session_token.as_deref())?;
+            part.partition.check_session(&topology, session_token.as_deref())?;
             answered = part;
             let last = after.take().map(|(_, entry)| entry);
             let (base, mut entries) = self.creation_order(&shape, part, last.as_deref());
@@ -70,7 +71,7 @@ impl Engine {
             charge: quota::feed(page.documents.len(), page.bytes),
             documents: page.documents,
             continuation,
-            standing: answered.partition.standing(0),
+            standing: answered.partition.standing(&topology, 0),
         })
     }
 
@@ -85,7 +86,8 @@ impl Engine {
         let parts = parts(container, &shape, &scope)?;
         let [part] = parts.as_slice() else { return Err(range_gone()) };
         let partition = &*part.partition;
-        partition.check_session(session_token.as_deref())?;
+        let topology = self.topology();
+        partition.check_session(&topology, session_token.as_deref())?;
         // Taken before the scan: whatever it misses has a larger LSN.
         let reached = partition.lsn();
         let start = match start {
@@ -122,7 +124,7 @@ impl Engine {
             charge: quota::feed(page.documents.len(), page.bytes),
             documents: page.documents,
             etag: format!("\"{reached}\""),
-            standing: partition.standing(0),
+            standing: partition.standing(&topology, 0),
         })
     }
 
@@ -154,7 +156,7 @@ impl Engine {
         let upper = key::beyond(lower.clone());
         for row in self.storage().scan(Bound::Included(&lower), Bound::Excluded(&upper), Order::Reverse) {
             let (entry, place) = row.map_err(|error| storage_failed(&error))?;
-            let item = key::item_at(container.number, &place);
+            let item = key::item_at(container.replica, &place);
             let bytes = self.storage().get(&item).map_err(|error| storage_failed(&error))?;
             if bytes.as_ref().and_then(Stored::from_bytes).is_some_and(|stored| stored.timestamp < since) {
                 return Ok(key::change_lsn(&entry).unwrap_or(0));
