@@ -17,6 +17,9 @@ pub struct Config {
     pub management_port: Option<u16>,
     /// Where the data is.
     pub store: Store,
+    /// A folder to fill an empty store from before the account is served; see
+    /// [`Emulator::snapshot`](crate::Emulator::snapshot).
+    pub restore_from: Option<PathBuf>,
     /// The master key, base64; the well-known key of all Cosmos DB emulators.
     pub key: String,
     /// A key that may only read, base64.
@@ -51,6 +54,7 @@ impl Default for Config {
             port: 0,
             management_port: None,
             store: Store::Memory,
+            restore_from: None,
             key: cosmos_wire::EMULATOR_KEY.to_owned(),
             read_only_key: None,
             auth: Auth::Required,
