@@ -30,7 +30,7 @@ use crate::storage::{self, StorageError};
 pub struct Emulator {
     // Dropped first, so that no request runs when the store closes.
     serving: Option<Serving>,
-    account: Arc<Account>,
+    pub(crate) account: Arc<Account>,
     config: Config,
 }
 
@@ -81,7 +81,11 @@ impl Emulator {
         let options = storage::Options { durability, ..storage::Options::default() };
         let storage = storage::open(&place, options).map_err(StartError::Store)?;
         let flusher = Flusher::new(storage.clone()).map_err(StartError::Thread)?;
-        let options = EngineOptions { partitions: config.partitions };
+        let options = EngineOptions {
+            partitions: config.partitions,
+            throttling: config.throttling,
+            serverless: config.serverless,
+        };
         let engine = Engine::open(storage, clock.clone(), options).map_err(StartError::Store)?;
         let account = Account::new(&config, engine, clock, flusher).map_err(StartError::Key)?;
         Ok(Self { serving: None, account: Arc::new(account), config })

@@ -22,11 +22,14 @@ mod query;
 pub mod quota;
 mod request;
 mod scope;
+mod split;
 mod sweep;
 #[cfg(test)]
 mod tests;
+mod throughput;
 mod writer;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 pub(crate) use catalog::offer::increment_percent;
@@ -38,6 +41,8 @@ pub use request::{
     FeedRequest, FeedStart, ItemOp, ItemReply, ItemRequest, OfferMigration, PageSize, QueryPage,
     QueryRequest, RangesReply, ReadFeedRequest, ResourceFeed, ResourceReply, Scope, Standing, Throughput,
 };
+pub use split::{NewPartition, PartitionOperation, Phase, Progression, Reshaping, SplitMode};
+pub use throughput::PartitionReport;
 
 use self::catalog::{Catalog, Numbers};
 use self::container::IndexState;
@@ -50,6 +55,10 @@ use crate::storage::{Batch, Storage, StorageError, Ticket};
 pub struct EngineOptions {
     /// Physical partitions of each new container; `None` takes one for each 10 000 RU/s of its throughput.
     pub partitions: Option<u32>,
+    /// Whether requests are refused with 429 once a partition's throughput is used up.
+    pub throttling: bool,
+    /// Whether the account has no offers; each physical partition then serves 5 000 RU/s if it throttles at all.
+    pub serverless: bool,
 }
 
 /// Databases, containers and items of one account in one region.
@@ -60,6 +69,8 @@ pub struct Engine {
     catalog: RwLock<Catalog>,
     /// Held by whoever changes the catalog or the shape of a container.
     control: Mutex<Numbers>,
+    /// What containers that share their database's throughput may consume, by database and server.
+    shared: Mutex<BTreeMap<(u32, u32), Arc<Mutex<throughput::Bucket>>>>,
 }
 
 impl Engine {
@@ -74,8 +85,14 @@ impl Engine {
     ) -> Result<Self, StorageError> {
         let numbers = Numbers::load(&*storage)?;
         let catalog = Catalog::load(&*storage)?;
-        let engine =
-            Self { storage, clock, options, catalog: RwLock::new(catalog), control: Mutex::new(numbers) };
+        let engine = Self {
+            storage,
+            clock,
+            options,
+            catalog: RwLock::new(catalog),
+            control: Mutex::new(numbers),
+            shared: Mutex::default(),
+        };
         let containers: Vec<_> = engine.catalog().all_containers().map(Arc::clone).collect();
         for container in containers {
             let shape = container.shape();

@@ -9,6 +9,7 @@ use cosmos_wire::session_token::{Progress, SessionToken};
 
 use super::key::{self, Segment};
 use super::request::Standing;
+use super::throughput::Meter;
 use crate::Failure;
 
 /// One physical partition of one container.
@@ -20,6 +21,8 @@ pub(crate) struct Partition {
     pub(crate) range: EpkRange,
     /// The ranges it was split from, oldest first.
     pub(crate) parents: Vec<String>,
+    /// What it consumed.
+    pub(crate) meter: Meter,
     writer: Mutex<Counters>,
     /// The LSN readers may rely on.
     lsn: AtomicU64,
@@ -68,7 +71,14 @@ const RID_PREFIX_SHIFT: u32 = 40;
 impl Partition {
     /// A partition that stands where its counters say.
     pub(crate) fn new(segment: Segment, range: EpkRange, parents: Vec<String>, counters: Counters) -> Self {
-        Self { segment, range, parents, writer: Mutex::new(counters), lsn: AtomicU64::new(counters.lsn) }
+        Self {
+            segment,
+            range,
+            parents,
+            meter: Meter::default(),
+            writer: Mutex::new(counters),
+            lsn: AtomicU64::new(counters.lsn),
+        }
     }
 
     /// Its id.

@@ -11,4 +11,5 @@ mod persistence;
 mod query;
 mod resources;
 mod storage;
+mod throughput;
 mod wire;
