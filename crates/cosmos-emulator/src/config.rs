@@ -44,6 +44,10 @@ pub struct Config {
     pub threads: usize,
     /// What a connection may cost.
     pub limits: Limits,
+    /// Whether the account is served through TLS, and with which certificate.
+    pub tls: Tls,
+    /// Which Entra tokens are let in; none refuses them all.
+    pub entra: Option<Entra>,
 }
 
 impl Default for Config {
@@ -65,6 +69,8 @@ impl Default for Config {
             gateway: Gateway::AsService,
             threads: 1,
             limits: Limits::default(),
+            tls: Tls::Off,
+            entra: None,
         }
     }
 }
@@ -102,6 +108,20 @@ impl Config {
     #[must_use]
     pub fn with_management(mut self) -> Self {
         self.management_port = Some(0);
+        self
+    }
+
+    /// Serves the account through TLS with a certificate of its own making, for this machine's names and addresses.
+    #[must_use]
+    pub fn with_tls(mut self) -> Self {
+        self.tls = Tls::Generated { names: Vec::new() };
+        self
+    }
+
+    /// Lets Entra tokens in, by their structure.
+    #[must_use]
+    pub fn with_entra(mut self, entra: Entra) -> Self {
+        self.entra = Some(entra);
         self
     }
 
@@ -143,6 +163,36 @@ pub enum Auth {
     Required,
     /// Everything is let in.
     Open,
+}
+
+/// Whether the account is served through TLS.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Tls {
+    /// Plain HTTP.
+    Off,
+    /// HTTPS with a certificate made at the first start. It is kept in the data folder, or in memory.
+    Generated {
+        /// Names and addresses besides `localhost`, `127.0.0.1` and `::1`.
+        names: Vec<String>,
+    },
+    /// HTTPS with a certificate of yours.
+    Files {
+        /// PEM: the certificate and those it depends on, in that order.
+        certificate: PathBuf,
+        /// PEM: its private key.
+        key: PathBuf,
+    },
+}
+
+/// Which Entra tokens are let in. Their structure, issuer, audience and times are checked; their signature is not,
+/// because only Entra's own keys could.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Entra {
+    /// Issuers that are trusted, as the `iss` claim has them; none trusts those of Entra and of the emulators' test
+    /// tokens.
+    pub issuers: Vec<String>,
+    /// Audiences besides those of Cosmos DB and of this account, as the `aud` claim has them.
+    pub audiences: Vec<String>,
 }
 
 /// Consistency the account promises. One region keeps them all; the level is advertised, and stronger requests are

@@ -13,13 +13,13 @@ use crate::command;
 use crate::fault::FaultRule;
 use crate::http::Account;
 use crate::ledger::LedgerSnapshot;
-use crate::server::{Handler, Received, Reset, Traffic};
+use crate::server::{Gate, Handler, Received, Reset};
 
 /// Answers requests to the management port. They are not signed: bind it where only you can reach it.
 #[derive(Debug)]
 pub(crate) struct Management {
     account: Arc<Account>,
-    traffic: Arc<Traffic>,
+    gate: Arc<Gate>,
     endpoint: String,
 }
 
@@ -29,8 +29,8 @@ type Answer = (StatusCode, Value);
 const SECONDS_MAX: f64 = 1e9;
 
 impl Management {
-    pub(crate) fn new(account: Arc<Account>, traffic: Arc<Traffic>, endpoint: String) -> Self {
-        Self { account, traffic, endpoint }
+    pub(crate) fn new(account: Arc<Account>, gate: Arc<Gate>, endpoint: String) -> Self {
+        Self { account, gate, endpoint }
     }
 
     fn answer(&self, method: &Method, path: &str, body: &[u8]) -> Response<Bytes> {
@@ -57,6 +57,10 @@ impl Management {
             }
             ("DELETE", ["faults", id]) => self.remove_fault(id),
             ("POST", ["clock", "advance"]) => self.advance_clock(body),
+            ("POST", ["goaway"]) => (StatusCode::OK, json!({"connections": self.gate.goaway()})),
+            ("GET", ["config", "connection-age"]) => {
+                (StatusCode::OK, json!({"seconds": self.gate.age_max().map(|age| age.as_secs_f64())}))
+            }
             (
                 _,
                 ["health" | "account" | "ledger" | "faults" | "metrics"]
@@ -107,9 +111,9 @@ impl Management {
             &mut out,
             "connections_open",
             "Connections open now.",
-            self.traffic.connections_open.load(Ordering::Relaxed),
+            self.gate.traffic.connections_open.load(Ordering::Relaxed),
         );
-        let total = self.traffic.connections_total.load(Ordering::Relaxed);
+        let total = self.gate.traffic.connections_total.load(Ordering::Relaxed);
         counter_head(&mut out, "connections_total", "Connections accepted.");
         let _ = writeln!(out, "cosmos_emulator_connections_total {total}");
         let snapshot = self.account.ledger.snapshot();
@@ -122,6 +126,12 @@ impl Management {
         });
         series(&mut out, &snapshot, "documents_visited_total", "Documents read to answer.", |totals| {
             totals.documents_visited as f64
+        });
+        series(&mut out, &snapshot, "request_bytes_total", "Bytes in bodies received.", |totals| {
+            totals.request_bytes as f64
+        });
+        series(&mut out, &snapshot, "response_bytes_total", "Bytes in bodies sent.", |totals| {
+            totals.response_bytes as f64
         });
         out
     }

@@ -47,11 +47,12 @@ impl Engine {
         let epk =
             container.epk(key).map_err(|failure| Failure { message: WRONG_KEY.to_owned(), ..failure })?;
         let shape = container.shape();
-        let partition = Arc::clone(shape.partition_of(&epk));
-        partition.check_session(request.session_token.as_deref())?;
+        let partition = Arc::clone(shape.partition_of(container.region, &epk));
+        let topology = self.topology();
+        partition.check_session(&topology, request.session_token.as_deref())?;
         let turn = self
             .admit(container, &shape, &partition)
-            .map_err(|failure| item::from_partition(failure, container, partition.standing(0)))?;
+            .map_err(|failure| item::from_partition(failure, container, partition.standing(&topology, 0)))?;
         let epk = epk_key(&epk);
         let mut writer = Writer::begin(self, container, &partition)?;
         let count = request.operations.len();
@@ -75,7 +76,7 @@ impl Engine {
         }
         if let Some((at, failure)) = failed {
             drop(writer);
-            let standing = partition.standing(0);
+            let standing = partition.standing(&topology, 0);
             let charge = spent + failure.charge;
             turn.settle(charge);
             let mut results: Vec<_> = (0..count).map(|_| dependent()).collect();
@@ -85,7 +86,7 @@ impl Engine {
         let lsn = writer.lsn();
         let ticket = writer.commit()?;
         turn.settle(spent);
-        Ok(BatchReply { status: 200, results, charge: spent, standing: partition.standing(lsn), ticket })
+        Ok(BatchReply { status: 200, results, charge: spent, standing: partition.standing(&topology, lsn), ticket })
     }
 
     fn bulk(&self, container: &Container, request: BatchRequest) -> Result<BatchReply, Failure> {
@@ -121,7 +122,9 @@ impl Engine {
         }
         let failed = results.iter().any(|result| result.status >= 400);
         let charge = results.iter().map(|result| result.charge).sum();
-        let standing = standing.unwrap_or_else(|| container.shape().partitions[0].standing(0));
+        let standing = standing.unwrap_or_else(|| {
+            container.shape().partitions_in(container.region)[0].standing(&self.topology(), 0)
+        });
         Ok(BatchReply { status: if failed { 207 } else { 200 }, results, charge, standing, ticket })
     }
 }

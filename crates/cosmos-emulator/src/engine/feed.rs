@@ -48,8 +48,9 @@ impl Engine {
         let mut page = Filling { rows_max: page_size.rows_max(), ..Filling::default() };
         let mut continuation = None;
         let mut answered = &parts[begin];
+        let topology = self.topology();
         for part in &parts[begin..] {
-            part.partition.check_session(session_token.as_deref())?;
+            part.partition.check_session(&topology, session_token.as_deref())?;
             answered = part;
             let last = after.take().map(|(_, entry)| entry);
             let (base, mut entries) = self.creation_order(&shape, part, last.as_deref());
@@ -74,7 +75,7 @@ impl Engine {
             charge,
             documents: page.documents,
             continuation,
-            standing: answered.partition.standing(0),
+            standing: answered.partition.standing(&topology, 0),
         })
     }
 
@@ -89,8 +90,9 @@ impl Engine {
         let parts = parts(container, &shape, &scope)?;
         let [part] = parts.as_slice() else { return Err(range_gone()) };
         let partition = &*part.partition;
+        let topology = self.topology();
         let turns = self.admit_all(container, &shape, &parts)?;
-        partition.check_session(session_token.as_deref())?;
+        partition.check_session(&topology, session_token.as_deref())?;
         // Taken before the scan: whatever it misses has a larger LSN.
         let reached = partition.lsn();
         let start = match start {
@@ -129,7 +131,7 @@ impl Engine {
             charge,
             documents: page.documents,
             etag: format!("\"{reached}\""),
-            standing: partition.standing(0),
+            standing: partition.standing(&topology, 0),
         })
     }
 
@@ -161,7 +163,7 @@ impl Engine {
         let upper = key::beyond(lower.clone());
         for row in self.storage().scan(Bound::Included(&lower), Bound::Excluded(&upper), Order::Reverse) {
             let (entry, place) = row.map_err(|error| storage_failed(&error))?;
-            let item = key::item_at(container.number, &place);
+            let item = key::item_at(container.replica, &place);
             let bytes = self.storage().get(&item).map_err(|error| storage_failed(&error))?;
             if bytes.as_ref().and_then(Stored::from_bytes).is_some_and(|stored| stored.timestamp < since) {
                 return Ok(key::change_lsn(&entry).unwrap_or(0));

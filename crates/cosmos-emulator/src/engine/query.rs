@@ -26,9 +26,10 @@ impl Engine {
         let prepared = Prepared::new(&sql::parse(&text)?, &parameters)?;
         let shape = container.shape();
         let parts = parts(container, &shape, &scope)?;
+        let topology = self.topology();
         let turns = self.admit_all(container, &shape, &parts)?;
         for part in &parts {
-            part.partition.check_session(session_token.as_deref())?;
+            part.partition.check_session(&topology, session_token.as_deref())?;
         }
         let token = continuation.as_deref().map(unwrap_token).transpose()?;
         let reader = self.reader(container, &shape);
@@ -52,14 +53,14 @@ impl Engine {
             continuation: page.continuation.map(|token| wrap_token(&token, &parts, &scope)),
             charge,
             documents_visited: documents,
-            standing: answered.partition.standing(0),
+            standing: answered.partition.standing(&topology, 0),
         })
     }
 
     pub(crate) fn reader<'a>(&'a self, container: &Container, shape: &Shape) -> Reader<'a> {
         Reader {
             storage: &**self.storage(),
-            container: container.number,
+            container: container.replica,
             default_ttl: shape.default_ttl,
             now: self.clock().now_seconds(),
             visited: Cell::new((0, 0)),

@@ -231,7 +231,7 @@ impl Engine {
     ) -> Result<Vec<Turn<'a>>, Failure> {
         let admitted = parts.iter().map(|part| {
             self.admit(container, shape, &part.partition)
-                .map_err(|failure| from_partition(failure, container, part.partition.standing(0)))
+                .map_err(|failure| from_partition(failure, container, part.partition.standing(&self.topology(), 0)))
         });
         admitted.collect()
     }
@@ -279,7 +279,7 @@ impl Engine {
         partition: &Partition,
         mut visit: impl FnMut(&[u8], &Stored),
     ) -> Result<(), Failure> {
-        let items = key::items(container.number);
+        let items = key::items(container.replica);
         let lower = [items.as_slice(), &partition.lower()].concat();
         let upper = [items.as_slice(), &partition.upper()].concat();
         for row in self.storage().scan(Bound::Included(&lower), Bound::Excluded(&upper), Order::Forward) {
@@ -312,7 +312,7 @@ impl Engine {
         }
         let shared = self.shared_throughput(container)?;
         let servers = offer::partitions(shared);
-        let at = shape.partitions.iter().position(|own| own.id() == partition.id())?;
+        let at = shape.partitions_in(container.region).iter().position(|own| own.id() == partition.id())?;
         let key = (container.database, u32::try_from(at).unwrap_or(0) % servers);
         let mut pools = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let bucket = Arc::clone(pools.entry(key).or_default());

@@ -35,7 +35,7 @@ impl Call {
     }
 }
 
-/// `http://{host}` as the client wrote it.
+/// `http://{host}` as the client wrote it, or `https://{host}` where it came through TLS.
 pub(crate) fn origin(parts: &Parts) -> Option<String> {
     let host = match parts.headers.get(http::header::HOST) {
         Some(host) => host.to_str().ok()?,
@@ -43,5 +43,10 @@ pub(crate) fn origin(parts: &Parts) -> Option<String> {
     };
     let plain =
         |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b':' | b'[' | b']');
-    (!host.is_empty() && host.bytes().all(plain)).then(|| format!("http://{host}"))
+    (!host.is_empty() && host.bytes().all(plain)).then(|| format!("{}://{host}", scheme(parts)))
+}
+
+/// How the client came.
+pub(crate) fn scheme(parts: &Parts) -> &'static str {
+    if parts.extensions.get::<crate::server::Secure>().is_some() { "https" } else { "http" }
 }

@@ -12,4 +12,5 @@ mod query;
 mod resources;
 mod storage;
 mod throughput;
+mod tls;
 mod wire;

@@ -117,7 +117,7 @@ impl Engine {
         changes.extend(found.users.keys().map(|user| Change::Delete(key::user(number, *user))));
         for container in found.containers.values() {
             changes.push(Change::Delete(key::container(container.number)));
-            changes.push(Change::Put(key::purge(container.number), bytes::Bytes::new()));
+            changes.extend(container.purges());
         }
         let ticket = self.commit(Batch { changes })?;
         let Some(gone) = catalog.databases.remove(&number) else { return Err(super::not_found()) };
