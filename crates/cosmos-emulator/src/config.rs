@@ -35,6 +35,12 @@ pub struct Config {
     pub consistency: Consistency,
     /// Physical partitions of each new container; none takes one for each 10 000 RU/s of its throughput.
     pub partitions: Option<u32>,
+    /// Whether requests are refused with 429/3200 once a physical partition's share of the throughput is used up; off,
+    /// because a laptop should not be slower than it is.
+    pub throttling: bool,
+    /// Whether the account is serverless: it has no offers and refuses throughput. Together with `throttling`, each
+    /// physical partition serves 5 000 RU/s; alone, nothing is limited.
+    pub serverless: bool,
     /// Which cross-partition queries are answered.
     pub gateway: Gateway,
     /// Threads that serve sockets; 1 suits tests.
@@ -62,6 +68,8 @@ impl Default for Config {
             region: "Local".to_owned(),
             consistency: Consistency::Session,
             partitions: None,
+            throttling: false,
+            serverless: false,
             gateway: Gateway::AsService,
             threads: 1,
             limits: Limits::default(),
@@ -83,6 +91,20 @@ impl Config {
     #[must_use]
     pub fn with_partitions(mut self, partitions: u32) -> Self {
         self.partitions = Some(partitions);
+        self
+    }
+
+    /// Refuses requests with 429/3200 once a physical partition's throughput is used up.
+    #[must_use]
+    pub fn with_throttling(mut self) -> Self {
+        self.throttling = true;
+        self
+    }
+
+    /// Makes the account serverless.
+    #[must_use]
+    pub fn with_serverless(mut self) -> Self {
+        self.serverless = true;
         self
     }
 

@@ -32,7 +32,7 @@ use crate::tls::{TlsError, TlsIdentity};
 pub struct Emulator {
     // Dropped first, so that no request runs when the store closes.
     serving: Option<Serving>,
-    account: Arc<Account>,
+    pub(crate) account: Arc<Account>,
     config: Config,
     tls: Option<TlsIdentity>,
 }
@@ -88,7 +88,12 @@ impl Emulator {
             storage::snapshot::restore(folder, storage.as_ref()).map_err(StartError::Store)?;
         }
         let flusher = Flusher::new(storage.clone()).map_err(StartError::Thread)?;
-        let options = EngineOptions { partitions: config.partitions };
+        let options = EngineOptions {
+            partitions: config.partitions,
+            throttling: config.throttling,
+            serverless: config.serverless,
+            ..EngineOptions::default()
+        };
         let engine = Engine::open(storage, clock.clone(), options).map_err(StartError::Store)?;
         let account = Account::new(&config, engine, clock, flusher).map_err(StartError::Key)?;
         Ok(Self { serving: None, account: Arc::new(account), config, tls })

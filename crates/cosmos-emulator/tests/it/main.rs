@@ -12,6 +12,7 @@ mod persistence;
 mod query;
 mod resources;
 mod storage;
+mod throughput;
 mod tls;
 mod tokens;
 mod wire;
