@@ -86,7 +86,13 @@ impl Engine {
         let lsn = writer.lsn();
         let ticket = writer.commit()?;
         turn.settle(spent);
-        Ok(BatchReply { status: 200, results, charge: spent, standing: partition.standing(&topology, lsn), ticket })
+        Ok(BatchReply {
+            status: 200,
+            results,
+            charge: spent,
+            standing: partition.standing(&topology, lsn),
+            ticket,
+        })
     }
 
     fn bulk(&self, container: &Container, request: BatchRequest) -> Result<BatchReply, Failure> {

@@ -75,9 +75,9 @@ impl Engine {
         let shape = container.shape();
         let partition = Arc::clone(shape.partition_of(container.region, &epk));
         let epk = epk_key(&epk);
-        let turn = self.admit(container, &shape, &partition).map_err(|failure| {
-            from_partition(failure, container, partition.standing(&self.topology(), 0))
-        })?;
+        let turn = self
+            .admit(container, &shape, &partition)
+            .map_err(|failure| from_partition(failure, container, partition.standing(&self.topology(), 0)))?;
         let outcome = self.item_in(container, &partition, &epk, request);
         turn.settle(outcome.as_ref().map_or_else(|failure| failure.charge, |reply| reply.charge));
         outcome

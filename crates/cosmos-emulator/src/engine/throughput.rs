@@ -230,8 +230,9 @@ impl Engine {
         parts: &'a [Part],
     ) -> Result<Vec<Turn<'a>>, Failure> {
         let admitted = parts.iter().map(|part| {
-            self.admit(container, shape, &part.partition)
-                .map_err(|failure| from_partition(failure, container, part.partition.standing(&self.topology(), 0)))
+            self.admit(container, shape, &part.partition).map_err(|failure| {
+                from_partition(failure, container, part.partition.standing(&self.topology(), 0))
+            })
         });
         admitted.collect()
     }

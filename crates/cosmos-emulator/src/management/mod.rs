@@ -10,6 +10,7 @@ mod connections;
 mod faults;
 mod ledger;
 mod metrics;
+mod partitions;
 mod route;
 mod snapshot;
 mod table;

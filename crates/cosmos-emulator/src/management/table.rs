@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::answer::{Answer, Outcome};
 use super::route::{Endpoint, Request};
-use super::{Context, clock, connections, faults, ledger, metrics, snapshot};
+use super::{Context, clock, connections, faults, ledger, metrics, partitions, snapshot};
 
 macro_rules! endpoints {
     ($($method:ident $path:literal $body:literal => $run:path, $about:literal;)*) => {
@@ -38,6 +38,18 @@ pub(super) const ENDPOINTS: &[Endpoint] = endpoints! {
     GET "/config/connection-age" "" => connections::age, "how old connections may become";
     PUT "/config/connection-age" r#"{"seconds": 30}"# => connections::limit_age,
         "how old connections may become before they are told to leave; null for any age";
+    GET "/databases/{database}/containers/{container}/partitions" "" => partitions::list,
+        "the physical partitions of a container: range, LSN, items, bytes, consumption and its share of the budget";
+    POST "/databases/{database}/containers/{container}/partitions/{id}/split"
+        r#"{"mode": "midpoint", "progressionMode": "automatic", "lockDurationMs": 0}"# => partitions::split,
+        "splits a physical partition: mode midpoint, epk (with epk) or storage; progressionMode automatic or manual";
+    POST "/databases/{database}/containers/{container}/partitions/merge"
+        r#"{"partitionIds": [1, 2], "progressionMode": "automatic"}"# => partitions::merge,
+        "merges two neighbouring physical partitions";
+    GET "/operations" "" => partitions::operations, "splits and merges";
+    GET "/operations/{id}" "" => partitions::operation, "a split or merge as far as it is";
+    POST "/operations/{id}/advance" "" => partitions::advance,
+        "moves a split or merge on: Preparing, Swapping (410/1007), Succeeded";
     POST "/snapshot" r#"{"folder": "/tmp/snapshot"}"# => snapshot::take,
         "copies the data as it is now into a new folder, which `cdb emulator --data` or `--restore` opens";
 };
