@@ -17,6 +17,9 @@ pub struct Config {
     pub management_port: Option<u16>,
     /// Where the data is.
     pub store: Store,
+    /// A folder to fill an empty store from before the account is served; see
+    /// [`Emulator::snapshot`](crate::Emulator::snapshot).
+    pub restore_from: Option<PathBuf>,
     /// The master key, base64; the well-known key of all Cosmos DB emulators.
     pub key: String,
     /// A key that may only read, base64.
@@ -32,6 +35,12 @@ pub struct Config {
     pub consistency: Consistency,
     /// Physical partitions of each new container; none takes one for each 10 000 RU/s of its throughput.
     pub partitions: Option<u32>,
+    /// Whether requests are refused with 429/3200 once a physical partition's share of the throughput is used up; off,
+    /// because a laptop should not be slower than it is.
+    pub throttling: bool,
+    /// Whether the account is serverless: it has no offers and refuses throughput. Together with `throttling`, each
+    /// physical partition serves 5 000 RU/s; alone, nothing is limited.
+    pub serverless: bool,
     /// Which cross-partition queries are answered.
     pub gateway: Gateway,
     /// Threads that serve sockets; 1 suits tests.
@@ -51,6 +60,7 @@ impl Default for Config {
             port: 0,
             management_port: None,
             store: Store::Memory,
+            restore_from: None,
             key: cosmos_wire::EMULATOR_KEY.to_owned(),
             read_only_key: None,
             auth: Auth::Required,
@@ -58,6 +68,8 @@ impl Default for Config {
             region: "Local".to_owned(),
             consistency: Consistency::Session,
             partitions: None,
+            throttling: false,
+            serverless: false,
             gateway: Gateway::AsService,
             threads: 1,
             limits: Limits::default(),
@@ -79,6 +91,20 @@ impl Config {
     #[must_use]
     pub fn with_partitions(mut self, partitions: u32) -> Self {
         self.partitions = Some(partitions);
+        self
+    }
+
+    /// Refuses requests with 429/3200 once a physical partition's throughput is used up.
+    #[must_use]
+    pub fn with_throttling(mut self) -> Self {
+        self.throttling = true;
+        self
+    }
+
+    /// Makes the account serverless.
+    #[must_use]
+    pub fn with_serverless(mut self) -> Self {
+        self.serverless = true;
         self
     }
 

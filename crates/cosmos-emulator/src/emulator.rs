@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -31,7 +32,7 @@ use crate::tls::{TlsError, TlsIdentity};
 pub struct Emulator {
     // Dropped first, so that no request runs when the store closes.
     serving: Option<Serving>,
-    account: Arc<Account>,
+    pub(crate) account: Arc<Account>,
     config: Config,
     tls: Option<TlsIdentity>,
 }
@@ -83,8 +84,16 @@ impl Emulator {
         let tls = TlsIdentity::of(&config).map_err(StartError::Certificate)?;
         let options = storage::Options { durability, ..storage::Options::default() };
         let storage = storage::open(&place, options).map_err(StartError::Store)?;
+        if let Some(folder) = &config.restore_from {
+            storage::snapshot::restore(folder, storage.as_ref()).map_err(StartError::Store)?;
+        }
         let flusher = Flusher::new(storage.clone()).map_err(StartError::Thread)?;
-        let options = EngineOptions { partitions: config.partitions, ..EngineOptions::default() };
+        let options = EngineOptions {
+            partitions: config.partitions,
+            throttling: config.throttling,
+            serverless: config.serverless,
+            ..EngineOptions::default()
+        };
         let engine = Engine::open(storage, clock.clone(), options).map_err(StartError::Store)?;
         let account = Account::new(&config, engine, clock, flusher).map_err(StartError::Key)?;
         Ok(Self { serving: None, account: Arc::new(account), config, tls })
@@ -128,6 +137,15 @@ impl Emulator {
 
     fn scheme(&self) -> &'static str {
         if self.tls.is_some() { "https" } else { "http" }
+    }
+
+    /// Copies the data as it is now into a new folder, while the account is in use. The copy is a data folder: start
+    /// an emulator on it, or restore it into another.
+    ///
+    /// # Errors
+    /// When the folder is not empty or cannot be written.
+    pub fn snapshot(&self, folder: &Path) -> Result<(), StorageError> {
+        storage::snapshot::save(self.account.engine.storage().as_ref(), folder).map(drop)
     }
 
     /// The master key, base64.
@@ -215,7 +233,12 @@ impl Serving {
         let limits = emulator.config.limits.clone();
         let account = emulator.account.clone();
         let gate = Arc::new(Gate::new(limits.clone(), emulator.tls.as_ref().map(TlsIdentity::server)));
-        let manager = Management::new(account.clone(), gate.clone(), url(address, emulator.scheme()));
+        let manager = Management::new(
+            account.clone(),
+            gate.clone(),
+            url(address, emulator.scheme()),
+            emulator.certificate().map(str::to_owned),
+        );
         let served = gate.clone();
         let serving = async move {
             let account = serve(listener, account, served, stopped.clone());

@@ -30,6 +30,7 @@ mod http;
 mod ledger;
 mod management;
 mod operation;
+mod partitions;
 mod server;
 pub mod sql;
 pub mod storage;
@@ -38,6 +39,9 @@ mod tls;
 pub use clock::{Clock, ManualClock};
 pub use config::{Auth, Config, Consistency, Entra, Fsync, Gateway, Store, Tls};
 pub use emulator::{Emulator, StartError};
+pub use engine::{
+    NewPartition, PartitionOperation, PartitionReport, Phase, Progression, Reshaping, SplitMode,
+};
 pub use failure::{Failure, Origin};
 pub use fault::{FaultGuard, FaultRule, FaultState, Faults, Verdict};
 pub use ledger::{Ledger, LedgerLine, LedgerSnapshot, RequestRecord, Totals};

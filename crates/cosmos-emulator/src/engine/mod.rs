@@ -23,12 +23,15 @@ pub mod quota;
 pub(crate) mod region;
 mod request;
 mod scope;
+mod split;
 mod sweep;
 #[cfg(test)]
 mod tests;
+mod throughput;
 mod writer;
 
 use arc_swap::{ArcSwap, Guard};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 pub(crate) use catalog::offer::increment_percent;
@@ -41,6 +44,8 @@ pub use request::{
     FeedRequest, FeedStart, ItemOp, ItemReply, ItemRequest, OfferMigration, PageSize, QueryPage,
     QueryRequest, RangesReply, ReadFeedRequest, ResourceFeed, ResourceReply, Scope, Standing, Throughput,
 };
+pub use split::{NewPartition, PartitionOperation, Phase, Progression, Reshaping, SplitMode};
+pub use throughput::PartitionReport;
 
 use self::catalog::{Catalog, Numbers};
 use self::container::IndexState;
@@ -54,6 +59,10 @@ use crate::storage::{Batch, Storage, StorageError, Ticket};
 pub struct EngineOptions {
     /// Physical partitions of each new container; `None` takes one for each 10 000 RU/s of its throughput.
     pub partitions: Option<u32>,
+    /// Whether requests are refused with 429 once a partition's throughput is used up.
+    pub throttling: bool,
+    /// Whether the account has no offers; each physical partition then serves 5 000 RU/s if it throttles at all.
+    pub serverless: bool,
     /// Names of the regions; those the store has never had are added to it.
     pub regions: Vec<String>,
     /// Which regions take writes.
@@ -62,7 +71,13 @@ pub struct EngineOptions {
 
 impl Default for EngineOptions {
     fn default() -> Self {
-        Self { partitions: None, regions: vec!["Local".to_owned()], write_mode: WriteMode::Single }
+        Self {
+            partitions: None,
+            throttling: false,
+            serverless: false,
+            regions: vec!["Local".to_owned()],
+            write_mode: WriteMode::Single,
+        }
     }
 }
 
@@ -75,6 +90,8 @@ pub struct Engine {
     topology: ArcSwap<Topology>,
     /// Held by whoever changes the catalog or the shape of a container.
     control: Mutex<Numbers>,
+    /// What containers that share their database's throughput may consume, by database and server.
+    shared: Mutex<BTreeMap<(u32, u32), Arc<Mutex<throughput::Bucket>>>>,
 }
 
 impl Engine {
@@ -97,6 +114,7 @@ impl Engine {
             catalog: RwLock::new(catalog),
             topology: ArcSwap::from_pointee(topology),
             control: Mutex::new(numbers),
+            shared: Mutex::default(),
         };
         let containers: Vec<_> = engine.catalog().all_containers().map(Arc::clone).collect();
         for container in containers {

@@ -10,6 +10,7 @@ use cosmos_wire::session_token::{Progress, SessionToken, Vector};
 use super::key::{self, Segment};
 use super::region::{Reach, RegionId, Topology, WriteMode};
 use super::request::Standing;
+use super::throughput::Meter;
 use crate::Failure;
 
 /// One physical partition of one container.
@@ -21,6 +22,8 @@ pub(crate) struct Partition {
     pub(crate) range: EpkRange,
     /// The ranges it was split from, oldest first.
     pub(crate) parents: Vec<String>,
+    /// What it consumed.
+    pub(crate) meter: Meter,
     writer: Mutex<Counters>,
     /// How far it has followed the logs of other regions, where several write.
     reach: Mutex<Reach>,
@@ -90,6 +93,7 @@ impl Partition {
             segment,
             range,
             parents,
+            meter: Meter::default(),
             writer: Mutex::new(counters),
             reach: Mutex::default(),
             lsn: AtomicU64::new(counters.lsn),
