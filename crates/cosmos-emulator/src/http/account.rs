@@ -267,34 +267,48 @@ impl Account {
     }
 
     fn note(&self, call: &Call, outcome: &Result<Reply, Failure>) {
-        let (status, sub_status, charge, documents_visited) = match outcome {
-            Ok(reply) => (reply.status, 0, reply.charge, reply.documents_visited),
-            Err(failure) => (failure.status, failure.sub_status, failure.charge, 0),
-        };
-        self.record(call, status, sub_status, charge, documents_visited);
+        let entry = entry_of(call);
+        self.ledger.record(&match outcome {
+            Ok(reply) => Entry {
+                status: reply.status,
+                charge: reply.charge,
+                documents_visited: reply.documents_visited,
+                response_bytes: reply.body.len() as u64,
+                ..entry
+            },
+            Err(failure) => Entry {
+                status: failure.status,
+                sub_status: failure.sub_status,
+                charge: failure.charge,
+                ..entry
+            },
+        });
     }
 
     fn note_reset(&self, call: &Call) {
-        self.record(call, 0, 0, 0.0, 0);
-    }
-
-    fn record(&self, call: &Call, status: u16, sub_status: u32, charge: f64, documents_visited: u64) {
-        self.ledger.record(&Entry {
-            operation: call.operation,
-            container: call.route.container.as_deref(),
-            path: call.parts.uri.path(),
-            partition_key: call.asked().utf8(header::PARTITION_KEY),
-            status,
-            sub_status,
-            charge,
-            documents_visited,
-        });
+        self.ledger.record(&entry_of(call));
     }
 }
 
 impl Handler for Arc<Account> {
     async fn handle(&self, request: Received) -> Result<Response<Bytes>, Reset> {
         self.answer(request, Place::Aside).await
+    }
+}
+
+/// What the ledger knows of a request before it is answered.
+fn entry_of(call: &Call) -> Entry<'_> {
+    Entry {
+        operation: call.operation,
+        container: call.route.container.as_deref(),
+        path: call.parts.uri.path(),
+        partition_key: call.asked().utf8(header::PARTITION_KEY),
+        status: 0,
+        sub_status: 0,
+        charge: 0.0,
+        documents_visited: 0,
+        request_bytes: call.body.len() as u64,
+        response_bytes: 0,
     }
 }
 
