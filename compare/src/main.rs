@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
+mod driver;
 mod emulator;
 mod load;
 mod process;
@@ -26,21 +27,40 @@ struct Args {
     seconds: f64,
 }
 
-#[derive(Subcommand, Clone, Copy)]
+#[derive(Subcommand, Clone)]
 enum What {
     /// Point operations, queries, batches, startup and memory; with @vercel/cosmosdb-server from npm.
     Emulator,
     /// Requests, RUs and time per orchestration; with duroxide-cdb 0.1.10 and SQLite.
     Provider,
+    /// Rates, latencies, allocations and two bad days of a client; with azure_data_cosmos and bare hyper.
+    Driver,
+    /// The server of the driver's comparison: a process of its own, so that it does not count.
+    #[command(hide = true)]
+    Serve {
+        /// Processors to use.
+        #[arg(long, value_delimiter = ',')]
+        cores: Vec<usize>,
+    },
 }
 
-fn main() -> anyhow::Result<()> {
+/// Counts allocations, for the driver's comparison.
+#[global_allocator]
+static ALLOCATOR: &stats_alloc::StatsAlloc<std::alloc::System> = &stats_alloc::INSTRUMENTED_SYSTEM;
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     // duroxide's runtime would otherwise log to standard output, where the tables go.
     tracing_subscriber::fmt().with_max_level(tracing::Level::ERROR).with_writer(std::io::stderr).init();
     let (name, report) = match args.what {
-        What::Emulator => ("emulator", emulator::run(args.seconds)?),
-        What::Provider => ("provider", tokio::runtime::Runtime::new()?.block_on(provider::run())?),
+        What::Emulator => {
+            let run = tokio::task::spawn_blocking(move || emulator::run(args.seconds));
+            ("emulator", run.await??)
+        }
+        What::Provider => ("provider", provider::run().await?),
+        What::Driver => ("driver", driver::run(args.seconds).await?),
+        What::Serve { cores } => return driver::serve(&cores),
     };
     print!("{}", report.to_markdown());
     let path = args.json.unwrap_or_else(|| process::target_folder().join(format!("compare/{name}.json")));
