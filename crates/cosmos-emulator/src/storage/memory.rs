@@ -4,13 +4,13 @@ use std::borrow::Borrow;
 use std::cmp::Ordering as Comparison;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::vec;
 
 use bytes::Bytes;
 use imbl::OrdMap;
 
-use super::{Batch, Change, Order, Scan, Storage, StorageError, Ticket, is_index_entry};
+use super::{Batch, Change, INDEX_TAGS, Order, Scan, Storage, StorageError, Ticket, is_index_entry};
 
 type Map = OrdMap<Key, Bytes>;
 
@@ -79,47 +79,40 @@ impl Ord for Key {
 }
 
 /// Keeps everything in memory and forgets it when dropped.
+///
+/// Index entries have a map of their own. A document writes some thirty of them, and nobody looks at one before the next
+/// scan: they wait until then, or until many do, and enter the map in its order. That takes a third of the time of
+/// entering it one by one, and whoever lets them in keeps nobody from reading and writing records.
 #[derive(Default)]
 pub struct MemoryStorage {
-    rows: RwLock<Rows>,
+    // Locked in this order: entries, waiting, records.
+    entries: Mutex<Map>,
+    /// Changes of entries that are not in their map yet, oldest first. Whoever commits holds it, so that a batch
+    /// becomes visible as a whole.
+    waiting: Mutex<Waiting>,
+    records: RwLock<Map>,
     commits: AtomicU64,
 }
 
-#[derive(Default)]
-struct Rows {
-    map: Map,
-    /// Changes of index entries that are not in the map yet, oldest first.
-    waiting: Vec<(Key, Option<Bytes>)>,
+type Waiting = Vec<(Key, Option<Bytes>)>;
+
+/// From this many on, a commit lets them in unless somebody does already.
+const WAITING_MANY: usize = 8 * 1024;
+/// From this many on, commits wait for whoever lets them in.
+const WAITING_MAX: usize = 16 * WAITING_MANY;
+
+fn enter(map: &mut Map, key: Key, value: Option<Bytes>) {
+    match value {
+        Some(value) => map.insert(key, value),
+        None => map.remove(&key),
+    };
 }
 
-/// A document writes some thirty index entries, and nobody looks at one before the next scan: they wait until then, or
-/// until this many do, and enter the map in its order. That takes a third of the time of entering it one by one.
-const WAITING_MAX: usize = 4096;
-
-impl Rows {
-    fn change(&mut self, key: Bytes, value: Option<Bytes>) {
-        if is_index_entry(&key) {
-            self.waiting.push((Key::new(key), value));
-        } else {
-            self.enter(Key::new(key), value);
-        }
-    }
-
-    fn enter(&mut self, key: Key, value: Option<Bytes>) {
-        match value {
-            Some(value) => self.map.insert(key, value),
-            None => self.map.remove(&key),
-        };
-    }
-
-    fn let_in(&mut self) {
-        let mut waiting = std::mem::take(&mut self.waiting);
-        // The sort is stable, so the last change of a key stays the last.
-        waiting.sort_by(|(one, _), (other, _)| one.cmp(other));
-        for (key, value) in waiting.drain(..) {
-            self.enter(key, value);
-        }
-        self.waiting = waiting;
+fn let_in(map: &mut Map, mut waiting: Waiting) {
+    // The sort is stable, so the last change of a key stays the last.
+    waiting.sort_by(|(one, _), (other, _)| one.cmp(other));
+    for (key, value) in waiting {
+        enter(map, key, value);
     }
 }
 
@@ -129,16 +122,40 @@ impl MemoryStorage {
         Self::default()
     }
 
-    /// Looks at the map with everything in it.
-    fn look<T>(&self, look: impl FnOnce(&Map) -> T) -> T {
-        let rows = self.rows.read().unwrap_or_else(PoisonError::into_inner);
-        if rows.waiting.is_empty() {
-            return look(&rows.map);
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn records(&self) -> RwLockReadGuard<'_, Map> {
+        self.records.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The entries, with all that was committed before.
+    fn entries(&self) -> MutexGuard<'_, Map> {
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting = std::mem::take(&mut *self.waiting());
+        let_in(&mut entries, waiting);
+        entries
+    }
+
+    /// Both maps at one moment.
+    fn everything(&self) -> (Map, Map) {
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.waiting();
+        let_in(&mut entries, std::mem::take(&mut *waiting));
+        (self.records().clone(), entries.clone())
+    }
+
+    /// Keeps the number of waiting changes bounded.
+    fn admit(&self, waiting: usize) {
+        if waiting >= WAITING_MAX {
+            drop(self.entries());
+        } else if waiting >= WAITING_MANY
+            && let Ok(mut entries) = self.entries.try_lock()
+        {
+            let waiting = std::mem::take(&mut *self.waiting());
+            let_in(&mut entries, waiting);
         }
-        drop(rows);
-        let mut rows = self.rows.write().unwrap_or_else(PoisonError::into_inner);
-        rows.let_in();
-        look(&rows.map)
     }
 }
 
@@ -150,36 +167,65 @@ impl std::fmt::Debug for MemoryStorage {
 
 impl Storage for MemoryStorage {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
-        if is_index_entry(key) {
-            return Ok(self.look(|map| map.get(key).cloned()));
-        }
-        Ok(self.rows.read().unwrap_or_else(PoisonError::into_inner).map.get(key).cloned())
+        Ok(if is_index_entry(key) {
+            self.entries().get(key).cloned()
+        } else {
+            self.records().get(key).cloned()
+        })
     }
 
     fn scan(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>, order: Order) -> Scan<'_> {
-        Box::new(Snapshot {
-            map: self.look(Map::clone),
+        let snapshot = |map: Map, lower: Bound<&[u8]>, upper: Bound<&[u8]>| Snapshot {
+            map,
             lower: lower.map(Bytes::copy_from_slice),
             upper: upper.map(Bytes::copy_from_slice),
             order,
             chunk: Vec::new().into_iter(),
             chunk_rows: CHUNK_ROWS_MIN,
-        })
+        };
+        let is_entry = |bound: Bound<&[u8]>| match bound {
+            Bound::Included(key) | Bound::Excluded(key) => is_index_entry(key),
+            Bound::Unbounded => false,
+        };
+        let (first, last): ([u8; 1], [u8; 1]) = ([*INDEX_TAGS.start()], [*INDEX_TAGS.end() + 1]);
+        let before = is_empty((Bound::Included(&first), upper));
+        let behind = is_empty((lower, Bound::Excluded(&last)));
+        if before || behind {
+            return Box::new(snapshot(self.records().clone(), lower, upper));
+        }
+        if is_entry(lower) && (is_entry(upper) || upper == Bound::Excluded(&last)) {
+            return Box::new(snapshot(self.entries().clone(), lower, upper));
+        }
+        let (records, entries) = self.everything();
+        let low = snapshot(records.clone(), lower, Bound::Excluded(&first));
+        let entries = snapshot(entries, lower, upper);
+        let high = snapshot(records, Bound::Included(&last), upper);
+        match order {
+            Order::Forward => Box::new(low.chain(entries).chain(high)),
+            Order::Reverse => Box::new(high.chain(entries).chain(low)),
+        }
     }
 
     fn commit(&self, batch: Batch) -> Result<Ticket, StorageError> {
         batch.check()?;
-        let mut rows = self.rows.write().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.waiting();
+        let mut records = self.records.write().unwrap_or_else(PoisonError::into_inner);
         for change in batch.changes {
-            match change {
-                Change::Put(key, value) => rows.change(key, Some(value)),
-                Change::Delete(key) => rows.change(key, None),
+            let (key, value) = match change {
+                Change::Put(key, value) => (key, Some(value)),
+                Change::Delete(key) => (key, None),
+            };
+            if is_index_entry(&key) {
+                waiting.push((Key::new(key), value));
+            } else {
+                enter(&mut records, Key::new(key), value);
             }
         }
-        if rows.waiting.len() > WAITING_MAX {
-            rows.let_in();
-        }
-        Ok(Ticket(self.commits.fetch_add(1, Ordering::Relaxed) + 1))
+        let ticket = Ticket(self.commits.fetch_add(1, Ordering::Relaxed) + 1);
+        let count = waiting.len();
+        drop((records, waiting));
+        self.admit(count);
+        Ok(ticket)
     }
 
     fn wait_durable(&self, _ticket: Ticket) -> Result<(), StorageError> {
@@ -203,7 +249,7 @@ struct Snapshot {
 }
 
 impl Snapshot {
-    fn next_chunk(&mut self) -> Vec<(Bytes, Bytes)> {
+    fn next_chunk(&self) -> Vec<(Bytes, Bytes)> {
         let bounds = (borrowed(&self.lower), borrowed(&self.upper));
         if is_empty(bounds) {
             return Vec::new();
@@ -270,7 +316,7 @@ mod tests {
 
     #[test]
     fn the_last_change_of_an_entry_counts_however_many_wait() {
-        for count in [10, WAITING_MAX, 3 * WAITING_MAX] {
+        for count in [10, WAITING_MANY, 3 * WAITING_MANY] {
             let storage = MemoryStorage::new();
             let entry = |n: usize| Bytes::from(format!("\u{11}{:05}", n % 1000));
             for n in 0..count {
@@ -283,7 +329,8 @@ mod tests {
             for n in 0..count {
                 expected.insert(entry(n), (n % 3 != 0).then(|| Bytes::from(n.to_string())));
             }
-            let expected: Vec<_> = expected.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
+            let expected: Vec<_> =
+                expected.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
             let found: Vec<_> = storage
                 .scan(Bound::Unbounded, Bound::Unbounded, Order::Forward)
                 .map(|row| row.expect("memory reads"))
