@@ -19,7 +19,6 @@ use crate::server::{Gate, Handler, Received, Reset};
 #[derive(Debug)]
 pub(crate) struct Management {
     account: Arc<Account>,
-    gate: Arc<Gate>,
     endpoint: String,
 }
 
@@ -29,8 +28,8 @@ type Answer = (StatusCode, Value);
 const SECONDS_MAX: f64 = 1e9;
 
 impl Management {
-    pub(crate) fn new(account: Arc<Account>, gate: Arc<Gate>, endpoint: String) -> Self {
-        Self { account, gate, endpoint }
+    pub(crate) fn new(account: Arc<Account>, endpoint: String) -> Self {
+        Self { account, endpoint }
     }
 
     fn answer(&self, method: &Method, path: &str, body: &[u8]) -> Response<Bytes> {
@@ -42,7 +41,7 @@ impl Management {
             ("GET", ["health"]) => (StatusCode::OK, json!({"status": "ok"})),
             ("GET", ["account"]) => (
                 StatusCode::OK,
-                command::account::document(&self.account, self.endpoint.trim_end_matches('/')),
+                command::account::document(&self.account, None, self.endpoint.trim_end_matches('/')),
             ),
             ("GET", ["ledger"]) => (StatusCode::OK, json!(self.account.ledger.snapshot())),
             ("DELETE", ["ledger"]) => {
@@ -57,9 +56,9 @@ impl Management {
             }
             ("DELETE", ["faults", id]) => self.remove_fault(id),
             ("POST", ["clock", "advance"]) => self.advance_clock(body),
-            ("POST", ["goaway"]) => (StatusCode::OK, json!({"connections": self.gate.goaway()})),
+            ("POST", ["goaway"]) => (StatusCode::OK, json!({"connections": self.gates().map(|gate| gate.goaway()).sum::<u64>()})),
             ("GET", ["config", "connection-age"]) => {
-                (StatusCode::OK, json!({"seconds": self.gate.age_max().map(|age| age.as_secs_f64())}))
+                (StatusCode::OK, json!({"seconds": self.gates().next().and_then(|gate| gate.age_max()).map(|age| age.as_secs_f64())}))
             }
             (
                 _,
@@ -74,6 +73,11 @@ impl Management {
             ),
         };
         json_response(status, &body)
+    }
+
+    /// What the connections of all regions listen to.
+    fn gates(&self) -> impl Iterator<Item = Arc<Gate>> {
+        self.account.regions.gates().into_iter()
     }
 
     fn add_fault(&self, body: &[u8]) -> Answer {
@@ -111,9 +115,9 @@ impl Management {
             &mut out,
             "connections_open",
             "Connections open now.",
-            self.gate.traffic.connections_open.load(Ordering::Relaxed),
+            self.gates().map(|gate| gate.traffic.connections_open.load(Ordering::Relaxed)).sum(),
         );
-        let total = self.gate.traffic.connections_total.load(Ordering::Relaxed);
+        let total: u64 = self.gates().map(|gate| gate.traffic.connections_total.load(Ordering::Relaxed)).sum();
         counter_head(&mut out, "connections_total", "Connections accepted.");
         let _ = writeln!(out, "cosmos_emulator_connections_total {total}");
         let snapshot = self.account.ledger.snapshot();

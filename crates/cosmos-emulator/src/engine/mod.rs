@@ -44,9 +44,10 @@ pub use request::{
 
 use self::catalog::{Catalog, Numbers};
 use self::container::IndexState;
-use self::region::Topology;
+use self::region::{Links, Topology};
 use crate::Failure;
 use crate::clock::Clock;
+use crate::config::{Consistency, ReplicationDelay};
 use crate::storage::{Batch, Storage, StorageError, Ticket};
 
 /// How an engine behaves; the default is an account as Azure makes it.
@@ -58,11 +59,21 @@ pub struct EngineOptions {
     pub regions: Vec<String>,
     /// Which regions take writes.
     pub write_mode: WriteMode,
+    /// What the account promises to readers.
+    pub consistency: Consistency,
+    /// How long writes take from region to region.
+    pub replication_delays: Vec<ReplicationDelay>,
 }
 
 impl Default for EngineOptions {
     fn default() -> Self {
-        Self { partitions: None, regions: vec!["Local".to_owned()], write_mode: WriteMode::Single }
+        Self {
+            partitions: None,
+            regions: vec!["Local".to_owned()],
+            write_mode: WriteMode::Single,
+            consistency: Consistency::Session,
+            replication_delays: Vec::new(),
+        }
     }
 }
 
@@ -73,6 +84,7 @@ pub struct Engine {
     options: EngineOptions,
     catalog: RwLock<Catalog>,
     topology: ArcSwap<Topology>,
+    links: ArcSwap<Links>,
     /// Held by whoever changes the catalog or the shape of a container.
     control: Mutex<Numbers>,
 }
@@ -90,12 +102,14 @@ impl Engine {
         let numbers = Numbers::load(&*storage)?;
         let topology = region::load(&*storage, &options)?;
         let catalog = Catalog::load(&*storage, &topology)?;
+        let links = ArcSwap::from_pointee(Links::new(options.replication_delays.clone()));
         let engine = Self {
             storage,
             clock,
             options,
             catalog: RwLock::new(catalog),
             topology: ArcSwap::from_pointee(topology),
+            links,
             control: Mutex::new(numbers),
         };
         let containers: Vec<_> = engine.catalog().all_containers().map(Arc::clone).collect();

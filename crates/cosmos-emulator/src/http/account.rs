@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use cosmos_wire::header;
-use http::Response;
+use http::{HeaderValue, Response};
 use http::request::Parts;
 
 use super::headers::Asked;
@@ -17,21 +17,22 @@ use super::{Call, auth, origin, route};
 use crate::clock::Clock;
 use crate::command::{self, Reply};
 use crate::config::{Config, Gateway};
-use crate::engine::Engine;
+use crate::engine::{Engine, RegionId};
 use crate::failure::Failure;
 use crate::fault::{Faults, Strike, Subject, Verdict};
 use crate::flusher::Flusher;
 use crate::ledger::{Entry, Ledger};
+use crate::regions::{Door, DoorState, Offline, Regions};
 use crate::server::{BodyError, Handler, Received, Reset};
 
 /// One account: the engine and everything that stands between it and a client.
 pub(crate) struct Account {
-    pub(crate) engine: Engine,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) regions: Regions,
     pub(crate) clock: Clock,
     pub(crate) ledger: Ledger,
     pub(crate) faults: Faults,
-    pub(crate) id: String,
-    pub(crate) region: String,
+    id: String,
     pub(crate) consistency: crate::config::Consistency,
     pub(crate) gateway: Gateway,
     guard: auth::Guard,
@@ -43,7 +44,7 @@ pub(crate) struct Account {
 
 impl fmt::Debug for Account {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Account").field("id", &self.id).field("region", &self.region).finish_non_exhaustive()
+        f.debug_struct("Account").field("id", &self.id).finish_non_exhaustive()
     }
 }
 
@@ -63,7 +64,9 @@ impl Account {
         clock: Clock,
         flusher: Flusher,
     ) -> Result<Self, cosmos_wire::signature::InvalidKey> {
+        let engine = Arc::new(engine);
         Ok(Self {
+            regions: Regions::new(engine.clone()),
             guard: auth::Guard::new(config)?,
             renderer: Renderer::new(&cosmos_wire::date::format(clock.now())),
             engine,
@@ -72,7 +75,6 @@ impl Account {
             ledger: Ledger::default(),
             faults: Faults::default(),
             id: config.account_id.clone(),
-            region: config.region.clone(),
             consistency: config.consistency,
             gateway: config.gateway,
             activity: ActivityIds::new(),
@@ -85,9 +87,16 @@ impl Account {
         self.guard.sign(grant)
     }
 
-    /// Answers one request, or resets its connection where a fault rule says so.
+    /// What the account document calls the account. SDKs that know `localhost` as an emulator of one region must not
+    /// meet it in an account of several.
+    pub(crate) fn id(&self) -> &str {
+        if self.id == LOCALHOST && !self.engine.topology().is_single() { SEVERAL_REGIONS } else { &self.id }
+    }
+
+    /// Answers one request at a region's door, or resets its connection where a fault rule says so.
     pub(crate) async fn answer(
         self: &Arc<Self>,
+        door: &Door,
         request: Received,
         place: Place,
     ) -> Result<Response<Bytes>, Reset> {
@@ -98,20 +107,39 @@ impl Account {
             None => self.activity.next(),
         };
         let location = origin(&parts).map(|origin| format!("{origin}{}", parts.uri.path()));
-        let outcome = match self.admit(parts, body) {
-            Err(BodyOrFailure::Gone) => return Err(Reset),
-            Err(BodyOrFailure::Refused(failure)) => Err(failure),
-            Ok(call) => self.serve(call, place).await?,
+        if door.offline() == Some(Offline::Hang) {
+            door.unhung().await;
+        }
+        let outcome = match door.state() {
+            DoorState::Open => match self.admit(door.id, parts, body) {
+                Err(BodyOrFailure::Gone) => return Err(Reset),
+                Err(BodyOrFailure::Refused(failure)) => Err(failure),
+                Ok(call) => self.serve(call, &door.name, place).await?,
+            },
+            DoorState::Offline(Offline::Refuse) => return Err(Reset),
+            DoorState::Offline(Offline::Unavailable | Offline::Hang) => Err(unavailable()),
+            DoorState::Removed => Ok(command::account::removed(self)),
         };
         let stamp = Stamp { activity_id: &activity_id, elapsed: started.elapsed(), location };
-        Ok(match outcome {
+        let mut response = match outcome {
             Ok(reply) => self.renderer.reply(reply, &stamp),
             Err(failure) => self.renderer.failure(&failure, &stamp),
-        })
+        };
+        let topology = self.engine.topology();
+        if !topology.is_single() {
+            let satellites = HeaderValue::from(topology.live().count().saturating_sub(1));
+            response.headers_mut().insert(header::NUMBER_OF_READ_REGIONS, satellites);
+        }
+        Ok(response)
     }
 
     /// Parses a request and checks who sent it.
-    fn admit(&self, parts: Parts, body: Result<Bytes, BodyError>) -> Result<Call, BodyOrFailure> {
+    fn admit(
+        &self,
+        region: RegionId,
+        parts: Parts,
+        body: Result<Bytes, BodyError>,
+    ) -> Result<Call, BodyOrFailure> {
         let route = route::route(parts.uri.path())?;
         let asked = Asked::new(&parts.headers);
         let operation = route::operation(&parts.method, &route.target, &asked)?;
@@ -126,7 +154,13 @@ impl Account {
             Err(BodyError::Truncated) => return Err(BodyOrFailure::Gone),
         };
         self.check_consistency(&asked)?;
-        Ok(Call { operation, route, parts, body })
+        if operation.is_write() {
+            let topology = self.engine.topology();
+            if !topology.is_single() {
+                topology.check_write(region)?;
+            }
+        }
+        Ok(Call { region, operation, route, parts, body })
     }
 
     /// A read may ask for less than the account promises, not for more.
@@ -149,12 +183,17 @@ impl Account {
     }
 
     /// Serves an admitted request, under the fault rules.
-    async fn serve(self: &Arc<Self>, call: Call, place: Place) -> Result<Result<Reply, Failure>, Reset> {
+    async fn serve(
+        self: &Arc<Self>,
+        call: Call,
+        region: &str,
+        place: Place,
+    ) -> Result<Result<Reply, Failure>, Reset> {
         let strike = self.faults.judge(&Subject {
             operation: call.operation,
             container: call.route.container.as_deref(),
             partition_key: call.asked().utf8(header::PARTITION_KEY),
-            region: &self.region,
+            region,
         });
         let after = match strike {
             None => After::Answer,
@@ -290,9 +329,15 @@ impl Account {
     }
 }
 
-impl Handler for Arc<Account> {
+/// An account as one region's clients reach it.
+pub(crate) struct Entrance {
+    pub(crate) account: Arc<Account>,
+    pub(crate) door: Arc<Door>,
+}
+
+impl Handler for Entrance {
     async fn handle(&self, request: Received) -> Result<Response<Bytes>, Reset> {
-        self.answer(request, Place::Aside).await
+        self.account.answer(&self.door, request, Place::Aside).await
     }
 }
 
@@ -353,6 +398,15 @@ fn is_date(text: &str) -> bool {
         if matches!(index, 4 | 7) { byte == b'-' } else { byte.is_ascii_digit() }
     };
     text.len() == 10 && text.bytes().enumerate().all(shape)
+}
+
+/// What an account is called unless its owner says otherwise, with one region and with several.
+const LOCALHOST: &str = "localhost";
+const SEVERAL_REGIONS: &str = "emulator";
+
+/// The answer of a region that is offline.
+fn unavailable() -> Failure {
+    Failure::new(503, "The service is currently unavailable. Retry the request, or use another region.")
 }
 
 fn broken() -> Failure {
