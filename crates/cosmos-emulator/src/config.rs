@@ -4,7 +4,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::engine::WriteMode;
+use serde::{Deserialize, Serialize};
+
 use crate::server::Limits;
 
 /// Everything an [`Emulator`](crate::Emulator) can be told. The default suits tests: in memory, any free port of the
@@ -19,6 +20,9 @@ pub struct Config {
     pub management_port: Option<u16>,
     /// Where the data is.
     pub store: Store,
+    /// A folder to fill an empty store from before the account is served; see
+    /// [`Emulator::snapshot`](crate::Emulator::snapshot).
+    pub restore_from: Option<PathBuf>,
     /// The master key, base64; the well-known key of all Cosmos DB emulators.
     pub key: String,
     /// A key that may only read, base64.
@@ -40,6 +44,12 @@ pub struct Config {
     pub consistency: Consistency,
     /// Physical partitions of each new container; none takes one for each 10 000 RU/s of its throughput.
     pub partitions: Option<u32>,
+    /// Whether requests are refused with 429/3200 once a physical partition's share of the throughput is used up; off,
+    /// because a laptop should not be slower than it is.
+    pub throttling: bool,
+    /// Whether the account is serverless: it has no offers and refuses throughput. Together with `throttling`, each
+    /// physical partition serves 5 000 RU/s; alone, nothing is limited.
+    pub serverless: bool,
     /// Which cross-partition queries are answered.
     pub gateway: Gateway,
     /// Threads that serve sockets; 1 suits tests.
@@ -59,6 +69,7 @@ impl Default for Config {
             port: 0,
             management_port: None,
             store: Store::Memory,
+            restore_from: None,
             key: cosmos_wire::EMULATOR_KEY.to_owned(),
             read_only_key: None,
             auth: Auth::Required,
@@ -68,6 +79,8 @@ impl Default for Config {
             replication_delays: Vec::new(),
             consistency: Consistency::Session,
             partitions: None,
+            throttling: false,
+            serverless: false,
             gateway: Gateway::AsService,
             threads: 1,
             limits: Limits::default(),
@@ -120,6 +133,20 @@ impl Config {
         self
     }
 
+    /// Refuses requests with 429/3200 once a physical partition's throughput is used up.
+    #[must_use]
+    pub fn with_throttling(mut self) -> Self {
+        self.throttling = true;
+        self
+    }
+
+    /// Makes the account serverless.
+    #[must_use]
+    pub fn with_serverless(mut self) -> Self {
+        self.serverless = true;
+        self
+    }
+
     /// Serves the management API as well, on a free port.
     #[must_use]
     pub fn with_management(mut self) -> Self {
@@ -147,6 +174,17 @@ impl Config {
         self.auth = auth;
         self
     }
+}
+
+/// Which regions take writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum WriteMode {
+    /// One, the write region; the others answer 403/3.
+    #[default]
+    Single,
+    /// All; the last writer wins where they disagree.
+    Multiple,
 }
 
 /// How long writes take from one region to another, by the emulator's clock.

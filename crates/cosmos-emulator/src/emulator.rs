@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -33,7 +34,7 @@ use crate::tls::{TlsError, TlsIdentity};
 pub struct Emulator {
     // Dropped first, so that no request runs when the store closes.
     serving: Option<Serving>,
-    account: Arc<Account>,
+    pub(crate) account: Arc<Account>,
     config: Config,
     tls: Option<TlsIdentity>,
 }
@@ -84,6 +85,9 @@ impl Emulator {
         let tls = TlsIdentity::of(&config).map_err(StartError::Certificate)?;
         let options = storage::Options { durability, ..storage::Options::default() };
         let storage = storage::open(&place, options).map_err(StartError::Store)?;
+        if let Some(folder) = &config.restore_from {
+            storage::snapshot::restore(folder, storage.as_ref()).map_err(StartError::Store)?;
+        }
         let flusher = Flusher::new(storage.clone()).map_err(StartError::Thread)?;
         let options = EngineOptions {
             partitions: config.partitions,
@@ -91,6 +95,8 @@ impl Emulator {
             write_mode: config.write_mode,
             consistency: config.consistency,
             replication_delays: config.replication_delays.clone(),
+            throttling: config.throttling,
+            serverless: config.serverless,
         };
         let engine = Engine::open(storage, clock.clone(), options).map_err(StartError::Store)?;
         let account = Account::new(&config, engine, clock, flusher).map_err(StartError::Key)?;
@@ -133,6 +139,15 @@ impl Emulator {
 
     fn scheme(&self) -> &'static str {
         if self.tls.is_some() { "https" } else { "http" }
+    }
+
+    /// Copies the data as it is now into a new folder, while the account is in use. The copy is a data folder: start
+    /// an emulator on it, or restore it into another.
+    ///
+    /// # Errors
+    /// When the folder is not empty or cannot be written.
+    pub fn snapshot(&self, folder: &Path) -> Result<(), StorageError> {
+        storage::snapshot::save(self.account.engine.storage().as_ref(), folder).map(drop)
     }
 
     /// The master key, base64.
@@ -228,7 +243,8 @@ impl Serving {
         let address = SocketAddr::new(config.bind, config.port);
         account.regions.listen(sockets).map_err(|error| StartError::Listen { address, error })?;
         let limits = Limits { connection_age_max: None, ..config.limits.clone() };
-        let manager = Management::new(account.clone(), emulator.endpoint());
+        let manager =
+            Management::new(account.clone(), emulator.endpoint(), emulator.certificate().map(str::to_owned));
         let serving = async move {
             let doors = serve_doors(account, stopped.clone());
             let management = async {

@@ -30,6 +30,7 @@ mod http;
 mod ledger;
 mod management;
 mod operation;
+mod partitions;
 mod regions;
 mod server;
 pub mod sql;
@@ -37,9 +38,11 @@ pub mod storage;
 mod tls;
 
 pub use clock::{Clock, ManualClock};
-pub use config::{Auth, Config, Consistency, Entra, Fsync, Gateway, ReplicationDelay, Store, Tls};
+pub use config::{Auth, Config, Consistency, Entra, Fsync, Gateway, ReplicationDelay, Store, Tls, WriteMode};
 pub use emulator::{Emulator, StartError};
-pub use engine::WriteMode;
+pub use engine::{
+    NewPartition, PartitionOperation, PartitionReport, Phase, Progression, Reshaping, SplitMode,
+};
 pub use failure::{Failure, Origin};
 pub use fault::{FaultGuard, FaultRule, FaultState, Faults, Verdict};
 pub use ledger::{Ledger, LedgerLine, LedgerSnapshot, RequestRecord, Totals};

@@ -5,7 +5,8 @@ use http::{HeaderName, HeaderValue};
 use serde_json::{Value, json};
 
 use super::Reply;
-use crate::engine::{RegionId, WriteMode};
+use crate::config::WriteMode;
+use crate::engine::RegionId;
 use crate::failure::Failure;
 use crate::http::{Account, Call, origin};
 

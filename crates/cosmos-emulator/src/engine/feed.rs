@@ -13,6 +13,7 @@ use super::key;
 use super::partition::Partition;
 use super::request::{DocumentPage, FeedPage, FeedRequest, FeedStart, ReadFeedRequest, storage_failed};
 use super::scope::{Part, parts, range_gone};
+use super::throughput::settle_all;
 use super::{Engine, quota};
 use crate::Failure;
 use crate::sql::source::Access;
@@ -35,6 +36,7 @@ impl Engine {
         container.check_exists()?;
         let shape = container.shape();
         let parts = parts(container, &shape, &scope)?;
+        let turns = self.admit_all(container, &shape, &parts)?;
         let mut after = continuation.as_deref().map(decode_token).transpose()?;
         let begin = match &after {
             None => 0,
@@ -48,6 +50,7 @@ impl Engine {
         let mut answered = &parts[begin];
         let topology = self.topology();
         for part in &parts[begin..] {
+            self.catch_up(container, &part.partition)?;
             part.partition.check_session(&topology, session_token.as_deref())?;
             answered = part;
             let last = after.take().map(|(_, entry)| entry);
@@ -67,8 +70,10 @@ impl Engine {
                 break;
             }
         }
+        let charge = quota::feed(page.documents.len(), page.bytes);
+        settle_all(turns, charge);
         Ok(DocumentPage {
-            charge: quota::feed(page.documents.len(), page.bytes),
+            charge,
             documents: page.documents,
             continuation,
             standing: answered.partition.standing(&topology, 0),
@@ -87,6 +92,8 @@ impl Engine {
         let [part] = parts.as_slice() else { return Err(range_gone()) };
         let partition = &*part.partition;
         let topology = self.topology();
+        let turns = self.admit_all(container, &shape, &parts)?;
+        self.catch_up(container, partition)?;
         partition.check_session(&topology, session_token.as_deref())?;
         // Taken before the scan: whatever it misses has a larger LSN.
         let reached = partition.lsn();
@@ -119,9 +126,11 @@ impl Engine {
             last = lsn;
         }
         let reached = if is_full { last } else { last.max(reached) };
+        let charge = quota::feed(page.documents.len(), page.bytes);
+        settle_all(turns, charge);
         Ok(FeedPage {
             status: if page.documents.is_empty() { 304 } else { 200 },
-            charge: quota::feed(page.documents.len(), page.bytes),
+            charge,
             documents: page.documents,
             etag: format!("\"{reached}\""),
             standing: partition.standing(&topology, 0),

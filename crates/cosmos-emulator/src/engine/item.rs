@@ -10,6 +10,7 @@ use super::container::{Container, epk_key, too_few_components};
 use super::document::{self, Draft, Stored, etag_matches};
 use super::index::path::PathId;
 use super::key::{self, EpkKey};
+use super::partition::Partition;
 use super::patch::Patch;
 use super::request::{Conditions, ItemOp, ItemReply, ItemRequest, Standing, storage_failed};
 use super::writer::{Content, Writer};
@@ -74,16 +75,33 @@ impl Engine {
         let shape = container.shape();
         let partition = Arc::clone(shape.partition_of(container.region, &epk));
         let epk = epk_key(&epk);
+        let turn = self
+            .admit(container, &shape, &partition)
+            .map_err(|failure| from_partition(failure, container, partition.standing(&self.topology(), 0)))?;
+        let outcome = self.item_in(container, &partition, &epk, request);
+        turn.settle(outcome.as_ref().map_or_else(|failure| failure.charge, |reply| reply.charge));
+        outcome
+    }
+
+    fn item_in(
+        &self,
+        container: &Container,
+        partition: &Partition,
+        epk: &EpkKey,
+        request: ItemRequest,
+    ) -> Result<ItemReply, Failure> {
+        let key = request.partition_key.as_ref().ok_or_else(too_few_components)?;
         let prepared = prepare(container, key, request.op)?;
+        self.catch_up(container, partition)?;
         let topology = self.topology();
         let refused = |failure: Failure| from_partition(failure, container, partition.standing(&topology, 0));
         let (done, lsn, ticket) = if let Prepared::Read { id } = &prepared {
             partition.check_session(&topology, request.session_token.as_deref())?;
-            let stored = self.stored(container, &epk, id)?;
+            let stored = self.stored(container, epk, id)?;
             (read(stored.as_ref(), &request.conditions).map_err(refused)?, 0, None)
         } else {
-            let mut writer = Writer::begin(self, container, &partition)?;
-            let done = apply(&mut writer, &epk, prepared, &request.conditions).map_err(refused)?;
+            let mut writer = Writer::begin(self, container, partition)?;
+            let done = apply(&mut writer, epk, prepared, &request.conditions).map_err(refused)?;
             let lsn = writer.lsn();
             (done, lsn, writer.commit()?)
         };
@@ -294,7 +312,8 @@ fn shown(status: u16, stored: &Stored) -> Done {
     }
 }
 
-fn from_partition(mut failure: Failure, container: &Container, standing: Standing) -> Failure {
+/// A refusal with the headers of the partition that refused.
+pub(crate) fn from_partition(mut failure: Failure, container: &Container, standing: Standing) -> Failure {
     let Standing { range_id, lsn, session_token } = standing;
     let (container_rid, container_link) = (container.rid(), container.alt_link());
     failure.origin = Some(Box::new(Origin { range_id, lsn, session_token, container_rid, container_link }));

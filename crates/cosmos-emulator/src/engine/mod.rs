@@ -23,31 +23,36 @@ pub mod quota;
 pub(crate) mod region;
 mod request;
 mod scope;
+mod split;
 mod sweep;
 #[cfg(test)]
 mod tests;
+mod throughput;
 mod writer;
 
 use arc_swap::{ArcSwap, Guard};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 pub(crate) use catalog::offer::increment_percent;
 pub use catalog::user::Put;
 pub use container::Container;
 pub use patch::{OPERATIONS_MAX as PATCH_OPERATIONS_MAX, Operation as PatchOperation, Patch, Pointer};
-pub use region::{RegionId, WriteMode};
+pub use region::{Failover, RegionError, RegionId, ReplicationLag};
 pub use request::{
     BatchMode, BatchOperation, BatchReply, BatchRequest, BatchResult, Conditions, DocumentPage, FeedPage,
     FeedRequest, FeedStart, ItemOp, ItemReply, ItemRequest, OfferMigration, PageSize, QueryPage,
     QueryRequest, RangesReply, ReadFeedRequest, ResourceFeed, ResourceReply, Scope, Standing, Throughput,
 };
+pub use split::{NewPartition, PartitionOperation, Phase, Progression, Reshaping, SplitMode};
+pub use throughput::PartitionReport;
 
 use self::catalog::{Catalog, Numbers};
 use self::container::IndexState;
 use self::region::{Links, Topology};
 use crate::Failure;
 use crate::clock::Clock;
-use crate::config::{Consistency, ReplicationDelay};
+use crate::config::{Consistency, ReplicationDelay, WriteMode};
 use crate::storage::{Batch, Storage, StorageError, Ticket};
 
 /// How an engine behaves; the default is an account as Azure makes it.
@@ -55,6 +60,10 @@ use crate::storage::{Batch, Storage, StorageError, Ticket};
 pub struct EngineOptions {
     /// Physical partitions of each new container; `None` takes one for each 10 000 RU/s of its throughput.
     pub partitions: Option<u32>,
+    /// Whether requests are refused with 429 once a partition's throughput is used up.
+    pub throttling: bool,
+    /// Whether the account has no offers; each physical partition then serves 5 000 RU/s if it throttles at all.
+    pub serverless: bool,
     /// Names of the regions; those the store has never had are added to it.
     pub regions: Vec<String>,
     /// Which regions take writes.
@@ -69,6 +78,8 @@ impl Default for EngineOptions {
     fn default() -> Self {
         Self {
             partitions: None,
+            throttling: false,
+            serverless: false,
             regions: vec!["Local".to_owned()],
             write_mode: WriteMode::Single,
             consistency: Consistency::Session,
@@ -87,6 +98,8 @@ pub struct Engine {
     links: ArcSwap<Links>,
     /// Held by whoever changes the catalog or the shape of a container.
     control: Mutex<Numbers>,
+    /// What containers that share their database's throughput may consume, by database and server.
+    shared: Mutex<BTreeMap<(u32, u32), Arc<Mutex<throughput::Bucket>>>>,
 }
 
 impl Engine {
@@ -111,7 +124,9 @@ impl Engine {
             topology: ArcSwap::from_pointee(topology),
             links,
             control: Mutex::new(numbers),
+            shared: Mutex::default(),
         };
+        engine.settle_regions().map_err(|error| StorageError(error.to_string()))?;
         let containers: Vec<_> = engine.catalog().all_containers().map(Arc::clone).collect();
         for container in containers {
             let shape = container.shape();

@@ -11,6 +11,7 @@ use super::index::source::{ChainSource, PartitionSource, invalid_continuation};
 use super::quota::{self, QueryWork};
 use super::request::{QueryPage, QueryRequest, Scope};
 use super::scope::{Part, parts};
+use super::throughput::settle_all;
 use crate::Failure;
 use crate::sql::{self, PageLimits, Prepared};
 
@@ -26,7 +27,9 @@ impl Engine {
         let shape = container.shape();
         let parts = parts(container, &shape, &scope)?;
         let topology = self.topology();
+        let turns = self.admit_all(container, &shape, &parts)?;
         for part in &parts {
+            self.catch_up(container, &part.partition)?;
             part.partition.check_session(&topology, session_token.as_deref())?;
         }
         let token = continuation.as_deref().map(unwrap_token).transpose()?;
@@ -44,10 +47,12 @@ impl Engine {
         };
         let idle = f64::from(opened.saturating_sub(1)) * quota::query(QueryWork::default());
         let answered = parts.iter().rfind(|part| Some(part.partition.id()) == last).unwrap_or(&parts[0]);
+        let charge = quota::query(work) + idle;
+        settle_all(turns, charge);
         Ok(QueryPage {
             rows: page.rows,
             continuation: page.continuation.map(|token| wrap_token(&token, &parts, &scope)),
-            charge: quota::query(work) + idle,
+            charge,
             documents_visited: documents,
             standing: answered.partition.standing(&topology, 0),
         })

@@ -8,15 +8,15 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use cosmos_wire::header;
-use http::{HeaderValue, Response};
 use http::request::Parts;
+use http::{HeaderValue, Response};
 
 use super::headers::Asked;
 use super::render::{Renderer, Stamp};
 use super::{Call, auth, origin, route};
 use crate::clock::Clock;
 use crate::command::{self, Reply};
-use crate::config::{Config, Gateway};
+use crate::config::{Config, Consistency, Gateway};
 use crate::engine::{Engine, RegionId};
 use crate::failure::Failure;
 use crate::fault::{Faults, Strike, Subject, Verdict};
@@ -33,13 +33,14 @@ pub(crate) struct Account {
     pub(crate) ledger: Ledger,
     pub(crate) faults: Faults,
     id: String,
-    pub(crate) consistency: crate::config::Consistency,
+    pub(crate) consistency: Consistency,
     pub(crate) gateway: Gateway,
     guard: auth::Guard,
     flusher: Flusher,
     renderer: Renderer,
     activity: ActivityIds,
-    broom: Broom,
+    broom: Rhythm,
+    courier: Rhythm,
 }
 
 impl fmt::Debug for Account {
@@ -78,7 +79,8 @@ impl Account {
             consistency: config.consistency,
             gateway: config.gateway,
             activity: ActivityIds::new(),
-            broom: Broom::default(),
+            broom: Rhythm::default(),
+            courier: Rhythm::default(),
         })
     }
 
@@ -166,7 +168,7 @@ impl Account {
     /// A read may ask for less than the account promises, not for more.
     fn check_consistency(&self, asked: &Asked<'_>) -> Result<(), Failure> {
         let Some(text) = asked.text(header::CONSISTENCY_LEVEL) else { return Ok(()) };
-        let Some(level) = crate::config::Consistency::parse(text) else {
+        let Some(level) = Consistency::parse(text) else {
             return Err(Failure::bad_request(format!(
                 "Value '{text}' specified for the header 'x-ms-consistency-level' is invalid."
             )));
@@ -210,12 +212,14 @@ impl Account {
             },
         };
         let (call, outcome) = self.run(call, place).await?;
-        if place == Place::Aside && self.broom.is_due(self.clock.now_millis()) {
-            let account = self.clone();
-            tokio::task::spawn_blocking(move || account.sweep());
+        if place == Place::Aside {
+            self.tidy();
         }
         let outcome = match outcome {
-            Ok(reply) => self.settle(reply).await,
+            Ok(mut reply) => {
+                reply.charge *= self.effort(&call);
+                self.settle(reply).await
+            }
             Err(failure) => Err(failure),
         };
         match after {
@@ -228,6 +232,15 @@ impl Account {
                 Err(Reset)
             }
         }
+    }
+
+    /// How many replicas a request reads: two, where it asks for more than its session.
+    fn effort(&self, call: &Call) -> f64 {
+        if self.consistency < Consistency::BoundedStaleness || !call.operation.reads_items() {
+            return 1.0;
+        }
+        let asked = call.asked().text(header::CONSISTENCY_LEVEL).and_then(Consistency::parse);
+        if asked.unwrap_or(self.consistency) >= Consistency::BoundedStaleness { 2.0 } else { 1.0 }
     }
 
     /// What a fault does before the engine acts.
@@ -279,6 +292,28 @@ impl Account {
             );
             Err(broken())
         })
+    }
+
+    /// Begins the work that rides on requests, where it is due.
+    fn tidy(self: &Arc<Self>) {
+        let now = self.clock.now_millis();
+        if self.broom.is_due(now, SWEEP_EVERY_MILLIS) {
+            let account = self.clone();
+            tokio::task::spawn_blocking(move || account.sweep());
+        }
+        if !self.engine.topology().is_single() && self.courier.is_due(now, REPLICATE_EVERY_MILLIS) {
+            let account = self.clone();
+            tokio::task::spawn_blocking(move || account.replicate());
+        }
+    }
+
+    /// Brings regions up to date that nobody asks, so that their backlog does not grow.
+    fn replicate(&self) {
+        match catch_unwind(AssertUnwindSafe(|| self.engine.replicate())) {
+            Ok(Ok(())) => {}
+            Ok(Err(failure)) => tracing::warn!(message = failure.message, "cannot replicate"),
+            Err(_) => tracing::error!("replication made the server panic; this is a bug"),
+        }
     }
 
     /// Removes what has expired and what deleted containers left behind.
@@ -417,18 +452,20 @@ fn broken() -> Failure {
 const SWEEP_MAX: usize = 10_000;
 /// Time between sweeps. They ride on requests, so an idle server sleeps.
 const SWEEP_EVERY_MILLIS: u64 = 30_000;
+/// Time between rounds of replication; they ride on requests, too.
+const REPLICATE_EVERY_MILLIS: u64 = 500;
 
-/// When the last sweep was.
+/// When something was done last.
 #[derive(Debug, Default)]
-struct Broom {
+struct Rhythm {
     last_millis: AtomicU64,
 }
 
-impl Broom {
-    /// True for one caller each time a sweep is due.
-    fn is_due(&self, now_millis: u64) -> bool {
+impl Rhythm {
+    /// True for one caller each time it is due.
+    fn is_due(&self, now_millis: u64, every_millis: u64) -> bool {
         let last = self.last_millis.load(Ordering::Relaxed);
-        now_millis.saturating_sub(last) >= SWEEP_EVERY_MILLIS
+        now_millis.saturating_sub(last) >= every_millis
             && self
                 .last_millis
                 .compare_exchange(last, now_millis, Ordering::Relaxed, Ordering::Relaxed)

@@ -7,6 +7,7 @@
 
 mod account;
 pub(crate) mod auth;
+mod entra;
 pub(crate) mod grant;
 pub(crate) mod headers;
 pub(crate) mod render;

@@ -3,7 +3,8 @@
 use std::future::Future;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use tokio::net::TcpSocket;
 use tokio::sync::watch;
@@ -19,7 +20,7 @@ pub(crate) struct Door {
     pub(crate) name: String,
     state: watch::Sender<DoorState>,
     /// Whether connections are accepted, as the server of this door says.
-    is_accepting: watch::Sender<bool>,
+    is_accepting: (Mutex<bool>, Condvar),
     socket: OnceLock<Socket>,
     /// Until the server takes it.
     listener: Mutex<Option<TcpListener>>,
@@ -48,7 +49,7 @@ impl Door {
             id,
             name,
             state: watch::Sender::new(state),
-            is_accepting: watch::Sender::new(false),
+            is_accepting: (Mutex::new(true), Condvar::new()),
             socket: OnceLock::new(),
             listener: Mutex::default(),
         }
@@ -80,14 +81,14 @@ impl Door {
         let _ = state.wait_for(|state| *state != DoorState::Offline(Offline::Hang)).await;
     }
 
-    pub(super) async fn close(&self, manner: Offline) {
+    pub(super) fn close(&self, manner: Offline) {
         self.state.send_replace(DoorState::Offline(manner));
-        self.settled(manner != Offline::Refuse).await;
+        self.wait(manner != Offline::Refuse);
     }
 
-    pub(super) async fn open(&self) {
+    pub(super) fn open(&self) {
         self.state.send_replace(DoorState::Open);
-        self.settled(true).await;
+        self.wait(true);
     }
 
     pub(super) fn remove(&self) {
@@ -95,11 +96,19 @@ impl Door {
     }
 
     /// Waits until the server of this door does as it is told, if there is one.
-    async fn settled(&self, is_accepting: bool) {
+    fn wait(&self, is_accepting: bool) {
         if self.socket().is_some() {
-            let mut accepting = self.is_accepting.subscribe();
-            let _ = accepting.wait_for(|accepts| *accepts == is_accepting).await;
+            let (state, changed) = &self.is_accepting;
+            let state = state.lock().unwrap_or_else(PoisonError::into_inner);
+            // A server that has stopped for good says nothing any more.
+            let _ = changed.wait_timeout_while(state, PATIENCE, |state| *state != is_accepting);
         }
+    }
+
+    fn tell(&self, is_accepting: bool) {
+        let (state, changed) = &self.is_accepting;
+        *state.lock().unwrap_or_else(PoisonError::into_inner) = is_accepting;
+        changed.notify_all();
     }
 
     /// Takes a port.
@@ -128,7 +137,7 @@ impl Door {
                 Some(listener) => tokio::net::TcpListener::from_std(listener)?,
                 None => {
                     let kept = bound(*address)?;
-                    self.is_accepting.send_replace(false);
+                    self.tell(false);
                     tokio::select! {
                         () = &mut stopped => return Ok(()),
                         _ = state.wait_for(|state| *state != DoorState::Offline(Offline::Refuse)) => {}
@@ -136,7 +145,7 @@ impl Door {
                     kept.listen(BACKLOG)?
                 }
             };
-            self.is_accepting.send_replace(true);
+            self.tell(true);
             tokio::select! {
                 () = server::run(open, Arc::clone(&handler), Arc::clone(gate), &mut stopped) => return Ok(()),
                 _ = state.wait_for(|state| *state == DoorState::Offline(Offline::Refuse)) => gate.cut(),
@@ -147,6 +156,9 @@ impl Door {
 
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 1024;
+
+/// How long a server may take to close or open a listener.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A socket that has the port and lets nobody in.
 fn bound(address: SocketAddr) -> io::Result<TcpSocket> {

@@ -7,15 +7,14 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 pub(crate) use self::door::{Door, DoorState};
-use crate::Failure;
 use crate::config::ReplicationDelay;
 use crate::engine::{Engine, RegionId};
+pub use crate::engine::{Failover, RegionError, ReplicationLag};
 use crate::server::{Gate, Limits};
 
 /// The regions of an account; see [`Emulator::regions`](crate::Emulator::regions).
@@ -57,44 +56,6 @@ pub enum Offline {
     Hang,
 }
 
-/// How the write region moves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Failover {
-    /// The new write region gets every write first. Needs both regions.
-    Planned,
-    /// At once, as after the loss of a region: what the new write region has not got is lost everywhere.
-    Forced,
-}
-
-/// How far a region is behind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ReplicationLag {
-    /// Commits of other regions that have not arrived.
-    pub commits: u64,
-    /// Age of the oldest of them.
-    pub oldest: Duration,
-}
-
-/// Why a region could not be changed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RegionError(pub(crate) String);
-
-impl fmt::Display for RegionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for RegionError {}
-
-impl From<Failure> for RegionError {
-    fn from(failure: Failure) -> Self {
-        Self(failure.message)
-    }
-}
-
 /// How regions get sockets.
 pub(crate) struct Sockets {
     pub(crate) bind: IpAddr,
@@ -113,10 +74,13 @@ impl fmt::Debug for Sockets {
 
 impl Regions {
     pub(crate) fn new(engine: Arc<Engine>) -> Self {
-        let doors = engine.topology().regions.iter().map(|region| {
-            Arc::new(Door::new(region.id, region.name.clone(), region.is_removed))
-        });
-        let doors = watch::Sender::new(doors.collect());
+        let topology = engine.topology().clone();
+        let doors = topology
+            .regions
+            .iter()
+            .map(|region| Arc::new(Door::new(region.id, region.name.clone(), region.is_removed)))
+            .collect();
+        let doors = watch::Sender::new(doors);
         Self { engine, doors, sockets: OnceLock::new() }
     }
 
@@ -139,7 +103,8 @@ impl Regions {
 
     /// Where a region is, for example `http://127.0.0.1:8091/`; none for an unknown name or without sockets.
     pub fn endpoint_of(&self, region: &str) -> Option<String> {
-        self.endpoint(&self.named(region).ok()?)
+        let door = self.named(region).ok()?;
+        self.endpoint(&door)
     }
 
     /// Name of the write region, or of the arbiter of a multi-write account.
@@ -152,10 +117,10 @@ impl Regions {
     ///
     /// # Errors
     /// When there is no such region.
-    pub async fn take_offline(&self, region: &str, manner: Offline) -> Result<(), RegionError> {
+    pub fn take_offline(&self, region: &str, manner: Offline) -> Result<(), RegionError> {
         let door = self.named(region)?;
         self.engine.set_offline(door.id, true)?;
-        door.close(manner).await;
+        door.close(manner);
         Ok(())
     }
 
@@ -163,10 +128,10 @@ impl Regions {
     ///
     /// # Errors
     /// When there is no such region.
-    pub async fn bring_online(&self, region: &str) -> Result<(), RegionError> {
+    pub fn bring_online(&self, region: &str) -> Result<(), RegionError> {
         let door = self.named(region)?;
         self.engine.set_offline(door.id, false)?;
-        door.open().await;
+        door.open();
         Ok(())
     }
 
@@ -215,7 +180,8 @@ impl Regions {
         let id = self.engine.add_region(name)?;
         let door = Arc::new(Door::new(id, name.to_owned(), false));
         if let Some(sockets) = self.sockets.get() {
-            door.listen(sockets).map_err(|error| RegionError(format!("the new region is not served: {error}")))?;
+            door.listen(sockets)
+                .map_err(|error| RegionError(format!("the new region is not served: {error}")))?;
         }
         self.doors.send_modify(|doors| doors.push(Arc::clone(&door)));
         Ok(self.endpoint(&door))
@@ -290,7 +256,8 @@ impl Sockets {
         let apart = u16::from(region.byte()).saturating_mul(PORTS_APART);
         let port = if self.port == 0 { 0 } else { self.port.saturating_add(apart) };
         let address = SocketAddr::new(self.bind, port);
-        let told = |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"));
+        let told =
+            |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"));
         let listener = TcpListener::bind(address).map_err(told)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;

@@ -29,7 +29,7 @@ impl Engine {
         throughput: Option<Throughput>,
     ) -> Result<ResourceReply, Failure> {
         let body = body::container(body)?;
-        let throughput = throughput.map(offer::check).transpose()?;
+        let throughput = self.check_throughput(throughput)?;
         let mut control = self.control();
         let mut catalog = self.catalog_mut();
         let owner = catalog.database(database).map_err(owner_not_found)?;
@@ -50,7 +50,8 @@ impl Engine {
         let rid = numbers.container_rid(owner.rid);
         let link = format!("dbs/{}/colls/{rid}/", owner.rid);
         let etag = numbers.next_etag(now);
-        let throughput = throughput.or(if owner.offer.is_some() { None } else { Some(offer::DEFAULT) });
+        let has_none = owner.offer.is_some() || self.options().serverless;
+        let throughput = throughput.or(if has_none { None } else { Some(offer::DEFAULT) });
         let offer = throughput.map(|throughput| {
             numbers.offer += 1;
             let etag = numbers.next_etag(now);

@@ -11,12 +11,12 @@ use super::log::{Entry, log_of};
 use super::{Links, RegionError, RegionId, ReplicationLag, Topology};
 use crate::Failure;
 use crate::config::{Consistency, WriteMode};
+use crate::engine::Engine;
 use crate::engine::container::{Container, Shape};
 use crate::engine::key::{self, Segment};
 use crate::engine::partition::Partition;
 use crate::engine::request::storage_failed;
 use crate::engine::writer::Writer;
-use crate::engine::{Engine, RegionId as Id};
 use crate::storage::{Batch, Order};
 
 /// What a replica may take from a log.
@@ -75,7 +75,12 @@ impl Engine {
     }
 
     /// Brings all replicas of a container as far as they may come.
-    pub(super) fn spread(&self, container: &Container, topology: &Topology, haste: Haste) -> Result<(), Failure> {
+    pub(super) fn spread(
+        &self,
+        container: &Container,
+        topology: &Topology,
+        haste: Haste,
+    ) -> Result<(), Failure> {
         let shape = container.shape();
         for region in topology.live() {
             let here = container.in_region(region.id);
@@ -113,7 +118,7 @@ impl Engine {
     }
 
     /// How far a region is behind, once it has got what it should have by now.
-    pub(crate) fn replication_lag(&self, region: Id) -> Result<ReplicationLag, RegionError> {
+    pub(crate) fn replication_lag(&self, region: RegionId) -> Result<ReplicationLag, RegionError> {
         self.replicate()?;
         let topology = self.topology().clone();
         let now = self.clock().now_micros();
@@ -122,18 +127,15 @@ impl Engine {
             let shape = container.shape();
             for partition in shape.partitions_in(region) {
                 for source in sources(&topology, region) {
-                    let Some(there) = shape.partition_with(source, partition.id()) else { continue };
                     let reached = partition.reached(&topology, source);
-                    let missing = there.lsn().saturating_sub(reached);
-                    if missing == 0 {
-                        continue;
-                    }
-                    lag.commits += missing;
                     let log = log_of(&topology, container.number, partition.id(), source);
-                    if let Some((_, entry)) = self.entries(log, reached + 1, 1)?.pop() {
-                        let age = Duration::from_micros(now.saturating_sub(entry.micros));
-                        lag.oldest = lag.oldest.max(age);
-                    }
+                    let Some((_, oldest)) = self.entries(log, reached + 1, 1)?.pop() else { continue };
+                    let age = Duration::from_micros(now.saturating_sub(oldest.micros));
+                    lag.oldest = lag.oldest.max(age);
+                    let (lower, upper) = (key::log(log, reached + 1), key::log(log, u64::MAX));
+                    let missing =
+                        self.storage().scan(Bound::Included(&lower), Bound::Included(&upper), Order::Forward);
+                    lag.commits += missing.count() as u64;
                 }
             }
         }
@@ -182,7 +184,7 @@ impl Engine {
             for source in writers(topology) {
                 let Some(there) = shape.partition_with(source, range) else { continue };
                 let had = had_by_all(&shape, topology, source, range);
-                is_quiet &= had.is_none_or(|had| had >= there.lsn());
+                is_quiet &= had.is_none_or(|had| had >= there.reached(topology, source));
                 let log = log_of(topology, container.number, range, source);
                 let upper = key::log(log, had.unwrap_or(u64::MAX - 1).saturating_add(1));
                 self.delete_range(&key::log(log, 0), &upper, usize::MAX)?;
@@ -201,12 +203,15 @@ impl Engine {
         topology: &Topology,
         partition: &Partition,
     ) -> Result<(), Failure> {
-        let bounds = |region: Id| {
+        let bounds = |region: RegionId| {
             let replica = region.replica_of(container.number);
             (key::ranks(replica, &partition.lower()), key::ranks(replica, &partition.upper()))
         };
         let is_empty = |(lower, upper): &(Bytes, Bytes)| {
-            self.storage().scan(Bound::Included(lower), Bound::Excluded(upper), Order::Forward).next().is_none()
+            self.storage()
+                .scan(Bound::Included(lower), Bound::Excluded(upper), Order::Forward)
+                .next()
+                .is_none()
         };
         if topology.live().all(|region| is_empty(&bounds(region.id))) {
             return Ok(());
@@ -246,14 +251,14 @@ impl Writer<'_> {
             }
             let Some(there) = shape.partition_with(source, range) else { continue };
             let reached = match topology.mode {
-                WriteMode::Single => self.next.lsn.min(self.held.lsn.max(self.next.lsn)),
+                WriteMode::Single => self.next.lsn,
                 WriteMode::Multiple => self.partition.reached(topology, source),
             };
             let log = log_of(topology, self.container.number, range, source);
             let wait = patience(engine, links.delay(topology, source, own));
             for (lsn, entry) in engine.entries(log, reached + 1, ENTRIES_MAX - applied)? {
                 let too_far = engine.options().consistency == Consistency::BoundedStaleness
-                    && there.lsn().saturating_sub(lsn) >= STALE_COMMITS_MAX;
+                    && there.reached(topology, source).saturating_sub(lsn) >= STALE_COMMITS_MAX;
                 let due = entry.micros.saturating_add(wait) <= now || too_far;
                 if haste == Haste::Due && !due {
                     break;
@@ -296,7 +301,7 @@ fn is_behind(shape: &Shape, partition: &Partition, topology: &Topology) -> bool 
     sources(topology, partition.region()).any(|source| {
         shape
             .partition_with(source, partition.id())
-            .is_some_and(|there| partition.reached(topology, source) < there.lsn())
+            .is_some_and(|there| partition.reached(topology, source) < there.reached(topology, source))
     })
 }
 

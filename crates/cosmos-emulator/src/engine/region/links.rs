@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{RegionId, Topology};
+use super::{RegionError, RegionId, Topology};
 use crate::config::ReplicationDelay;
 use crate::engine::Engine;
-use crate::regions::RegionError;
 
 /// What connects the regions right now.
 #[derive(Debug, Clone, Default)]
@@ -26,10 +25,6 @@ impl Links {
     pub(crate) fn is_connected(&self, topology: &Topology, region: RegionId) -> bool {
         let is_paused = topology.region(region).is_none_or(|region| region.is_removed || region.is_paused);
         !is_paused && !self.offline.contains(&region)
-    }
-
-    pub(crate) fn is_offline(&self, region: RegionId) -> bool {
-        self.offline.contains(&region)
     }
 
     /// How long a write takes from one region to another.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::{Buf, BufMut, Bytes};
 
 use super::rank::{self, Occasion, RANK_BYTES, Rank};
-use super::{Haste, RegionId, Topology};
+use super::{Haste, RegionId, Topology, reach_bytes};
 use crate::Failure;
 use crate::config::{Consistency, WriteMode};
 use crate::engine::document::Stored;
@@ -124,7 +124,9 @@ pub(crate) fn commit(mut writer: Writer<'_>, topology: &Topology) -> Result<Tick
     let links = engine.links();
     let reached: Vec<_> = others
         .iter()
-        .filter(|id| engine.options().consistency == Consistency::Strong && links.is_connected(topology, **id))
+        .filter(|id| {
+            engine.options().consistency == Consistency::Strong && links.is_connected(topology, **id)
+        })
         .map(|id| writer.container.in_region(*id))
         .collect();
     let mut copies = Vec::with_capacity(reached.len());
@@ -135,6 +137,12 @@ pub(crate) fn commit(mut writer: Writer<'_>, topology: &Topology) -> Result<Tick
         copy.apply(topology, own, lsn, &entry)?;
         copy.note_progress();
         copies.push(copy);
+    }
+    if topology.mode == WriteMode::Multiple {
+        let mut reach = writer.partition.reach().clone();
+        reach.insert(own, lsn);
+        writer.changes.push(Change::Put(key::reach(writer.partition.segment), reach_bytes(&reach)));
+        writer.reach = Some(reach);
     }
     let mut changes = std::mem::take(&mut writer.changes);
     if copies.len() < others.len() {
@@ -206,7 +214,11 @@ mod tests {
             micros: 1_700_000_000_000_000,
             counters: Counters { lsn: 7, rid: 8, etag: 9 },
             writes: vec![
-                Write { place: Bytes::from_static(b"a"), item: Some(Bytes::from_static(b"{}")), rank: Some(rank) },
+                Write {
+                    place: Bytes::from_static(b"a"),
+                    item: Some(Bytes::from_static(b"{}")),
+                    rank: Some(rank),
+                },
                 Write { place: Bytes::from_static(b"bc"), item: None, rank: None },
             ],
         };

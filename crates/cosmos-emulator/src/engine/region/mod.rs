@@ -37,6 +37,7 @@ use super::key::{self, Segment};
 use crate::Failure;
 use crate::storage::{Storage, StorageError};
 
+pub(crate) use change::load;
 pub(crate) use follow::Haste;
 pub(crate) use links::Links;
 pub(crate) use log::commit;

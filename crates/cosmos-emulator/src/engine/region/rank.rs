@@ -92,7 +92,8 @@ pub(crate) fn value_of(shape: &Shape, stored: &Stored) -> f64 {
     if path.is_empty() || path == "/_ts" {
         return stored.timestamp as f64;
     }
-    let steps: Path = path.split('/').filter(|name| !name.is_empty()).map(|name| Step::Property(name.into())).collect();
+    let steps: Path =
+        path.split('/').filter(|name| !name.is_empty()).map(|name| Step::Property(name.into())).collect();
     let document = stored.value().unwrap_or_default();
     value_at(&document, &steps).and_then(serde_json::Value::as_f64).unwrap_or(f64::NEG_INFINITY)
 }
