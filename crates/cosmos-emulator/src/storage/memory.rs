@@ -249,7 +249,7 @@ struct Snapshot {
 }
 
 impl Snapshot {
-    fn next_chunk(&self) -> Vec<(Bytes, Bytes)> {
+    fn chunk_after_last(&self) -> Vec<(Bytes, Bytes)> {
         let bounds = (borrowed(&self.lower), borrowed(&self.upper));
         if is_empty(bounds) {
             return Vec::new();
@@ -269,7 +269,7 @@ impl Iterator for Snapshot {
         if let Some(row) = self.chunk.next() {
             return Some(Ok(row));
         }
-        let chunk = self.next_chunk();
+        let chunk = self.chunk_after_last();
         let last = chunk.last()?.0.clone();
         match self.order {
             Order::Forward => self.lower = Bound::Excluded(last),
