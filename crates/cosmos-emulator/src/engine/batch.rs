@@ -46,7 +46,7 @@ impl Engine {
         let key = request.partition_key.as_ref().ok_or_else(too_few_components)?;
         let epk =
             container.epk(key).map_err(|failure| Failure { message: WRONG_KEY.to_owned(), ..failure })?;
-        let shape = container.shape();
+        let shape = self.current_shape(container)?;
         let partition = Arc::clone(shape.partition_of(container.region, &epk));
         let topology = self.topology();
         partition.check_session(&topology, request.session_token.as_deref())?;
@@ -86,7 +86,13 @@ impl Engine {
         let lsn = writer.lsn();
         let ticket = writer.commit()?;
         turn.settle(spent);
-        Ok(BatchReply { status: 200, results, charge: spent, standing: partition.standing(&topology, lsn), ticket })
+        Ok(BatchReply {
+            status: 200,
+            results,
+            charge: spent,
+            standing: partition.standing(&topology, lsn),
+            ticket,
+        })
     }
 
     fn bulk(&self, container: &Container, request: BatchRequest) -> Result<BatchReply, Failure> {

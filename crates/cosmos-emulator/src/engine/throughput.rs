@@ -206,6 +206,7 @@ impl Engine {
         shape: &Shape,
         partition: &'a Partition,
     ) -> Result<Turn<'a>, Failure> {
+        partition.check_gate()?;
         if !self.options().throttling {
             return Ok(Turn { engine: self, partition, limit: None, found_full: true });
         }
@@ -230,8 +231,9 @@ impl Engine {
         parts: &'a [Part],
     ) -> Result<Vec<Turn<'a>>, Failure> {
         let admitted = parts.iter().map(|part| {
-            self.admit(container, shape, &part.partition)
-                .map_err(|failure| from_partition(failure, container, part.partition.standing(&self.topology(), 0)))
+            self.admit(container, shape, &part.partition).map_err(|failure| {
+                from_partition(failure, container, part.partition.standing(&self.topology(), 0))
+            })
         });
         admitted.collect()
     }
@@ -257,7 +259,7 @@ impl Engine {
                     id: partition.id(),
                     min_inclusive: partition.range.min.to_hex(),
                     max_exclusive: partition.range.max.to_hex(),
-                    parents: partition.parents.clone(),
+                    parents: partition.lineage.parents.clone(),
                     lsn: partition.lsn(),
                     requests: meter.requests.load(Ordering::Relaxed),
                     throttled: meter.throttled.load(Ordering::Relaxed),

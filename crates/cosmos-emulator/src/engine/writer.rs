@@ -58,6 +58,7 @@ impl<'a> Writer<'a> {
     ) -> Result<Self, Failure> {
         let held = partition.lock();
         container.check_exists()?;
+        partition.check_gate()?;
         let topology = engine.topology();
         if !topology.is_single() {
             topology.check_write(container.region)?;
