@@ -159,8 +159,15 @@ impl Engine {
             .ok_or_else(invalid_continuation)?;
         let (lower, upper) = &plan.intervals[0];
         let resumed = entry.map(|entry| [plan.base.as_slice(), &entry].concat());
-        let from = resumed.as_deref().map_or(Bound::Included(lower.as_slice()), Bound::Excluded);
-        let scan = self.storage().scan(from, Bound::Excluded(upper), Order::Forward);
+        let resumed = resumed.filter(|entry| entry >= lower);
+        let scan = match &resumed {
+            // A place outside comes from a partition that had more keys than this one.
+            Some(entry) if entry >= upper => Box::new(std::iter::empty()),
+            Some(entry) => {
+                self.storage().scan(Bound::Excluded(entry), Bound::Excluded(upper), Order::Forward)
+            }
+            None => self.storage().scan(Bound::Included(lower), Bound::Excluded(upper), Order::Forward),
+        };
         Ok(Items { choice, base: plan.base.len(), scan })
     }
 
