@@ -47,6 +47,7 @@ impl Engine {
         let mut continuation = None;
         let mut answered = &parts[0].partition;
         for (at, (part, after)) in left.iter().enumerate() {
+            self.catch_up(container, &part.partition)?;
             part.partition.check_session(&topology, session_token.as_deref())?;
             answered = &part.partition;
             let mut entries = self.all_items(&shape, part, after.as_deref())?;
@@ -94,6 +95,7 @@ impl Engine {
         let partition = &*part.partition;
         let topology = self.topology();
         let turns = self.admit_all(container, &shape, &parts)?;
+        self.catch_up(container, partition)?;
         partition.check_session(&topology, session_token.as_deref())?;
         // Taken before the scan: whatever it misses has a larger LSN.
         let reached = partition.lsn();

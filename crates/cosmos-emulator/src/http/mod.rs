@@ -7,6 +7,7 @@
 
 mod account;
 pub(crate) mod auth;
+mod entra;
 pub(crate) mod grant;
 pub(crate) mod headers;
 pub(crate) mod render;
@@ -15,14 +16,17 @@ pub(crate) mod route;
 use bytes::Bytes;
 use http::request::Parts;
 
-pub(crate) use self::account::{Account, Place};
+pub(crate) use self::account::{Account, Entrance, Place};
 use self::headers::Asked;
 use self::route::Route;
+use crate::engine::RegionId;
 use crate::operation::Operation;
 
 /// One request on its way to its command.
 #[derive(Debug)]
 pub(crate) struct Call {
+    /// The region that was asked.
+    pub(crate) region: RegionId,
     pub(crate) operation: Operation,
     pub(crate) route: Route,
     pub(crate) parts: Parts,

@@ -92,6 +92,14 @@ fn lineage(parents: &[Arc<Partition>], kind: Reshaping, born: u64, base: u64) ->
     }
 }
 
+/// Where several regions write, notes that each new partition has everything of its likes in the other regions.
+pub(super) fn agree(swaps: &[Swap]) {
+    for child in swaps.iter().flat_map(|swap| &swap.children) {
+        let likes = swaps.iter().flat_map(|swap| &swap.children).filter(|like| like.id() == child.id());
+        *child.reach() = likes.map(|like| (like.region(), like.lsn())).collect();
+    }
+}
+
 /// The shape with the new partitions in place of the old.
 pub(super) fn next_shape(shape: &Shape, swaps: &[Swap]) -> Shape {
     let replaced = |region: RegionId, partitions: &[Arc<Partition>]| -> Vec<Arc<Partition>> {
@@ -124,7 +132,7 @@ pub(super) fn lock<'a>(shape: &'a Shape, record: &Record) -> Vec<(Segment, Mutex
 impl Engine {
     /// Copies what the old partitions keep in orders of their own to the new ones. What an earlier attempt left there
     /// is removed first. Nobody writes to the old partitions meanwhile, and nobody reads the new ones.
-    pub(super) fn copy(&self, swap: &Swap) -> Result<(), Failure> {
+    pub(super) fn copy_orders(&self, swap: &Swap) -> Result<(), Failure> {
         for child in &swap.children {
             self.clear_segment(child.segment)?;
         }

@@ -11,10 +11,12 @@ use cosmos_wire::epk::EpkRange;
 use super::record::{Moving, Operations, Record};
 use super::{NewPartition, PartitionOperation, Phase, Progression, Reshaping, SplitMode, cut, layout};
 use crate::Failure;
+use crate::config::WriteMode;
 use crate::engine::catalog::Numbers;
 use crate::engine::catalog::{offer, record};
 use crate::engine::container::{Container, Shape};
 use crate::engine::partition::{Gate, Partition};
+use crate::engine::region::reach_bytes;
 use crate::engine::request::{Throughput, storage_failed};
 use crate::engine::{Engine, key};
 use crate::storage::{Batch, Change, Order, StorageError};
@@ -214,12 +216,18 @@ impl Engine {
 
     /// From swapping to the end: copies, and makes the new layout valid with one commit.
     fn finish(&self, container: &Container, mut record: Record) -> Result<PartitionOperation, Failure> {
+        // Again, for a region that joined meanwhile. Nobody writes any more: afterwards every region has the same.
+        close(&container.shape(), &record);
+        self.drain(container)?;
         let shape = container.shape();
         let locks = layout::lock(&shape, &record);
         let counters = locks.iter().map(|(segment, held)| (*segment, **held)).collect::<BTreeMap<_, _>>();
         let swaps = layout::swaps(container, &shape, &record.shown, &counters)?;
+        if self.topology().mode == WriteMode::Multiple {
+            layout::agree(&swaps);
+        }
         for swap in &swaps {
-            self.copy(swap)?;
+            self.copy_orders(swap)?;
         }
         let next = layout::next_shape(&shape, &swaps);
         record.shown.phase = Phase::Succeeded;
@@ -233,6 +241,9 @@ impl Engine {
         for swap in &swaps {
             for child in &swap.children {
                 changes.push(Change::Put(key::partition(child.segment), child.lock().to_bytes()));
+                if !child.reach().is_empty() {
+                    changes.push(Change::Put(key::reach(child.segment), reach_bytes(&child.reach())));
+                }
             }
             changes.extend(
                 swap.parents.iter().map(|parent| Change::Put(key::retired(parent.segment), Bytes::new())),
@@ -249,12 +260,12 @@ impl Engine {
         let shown = record.shown.clone();
         operations.records.insert(shown.id, record);
         drop(operations);
-        self.forget()?;
+        self.forget_operations()?;
         self.storage().wait_durable(ticket).map_err(|error| storage_failed(&error))?;
         Ok(shown)
     }
 
-    fn forget(&self) -> Result<(), Failure> {
+    fn forget_operations(&self) -> Result<(), Failure> {
         let ids = self.reshaping().forgettable();
         if ids.is_empty() {
             return Ok(());
