@@ -4,6 +4,7 @@
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+mod driver;
 mod emulator;
 mod load;
 mod plot;
@@ -31,14 +32,26 @@ struct Args {
     seconds: Option<f64>,
 }
 
-#[derive(Subcommand, Clone, Copy)]
+#[derive(Subcommand, Clone)]
 enum What {
     /// Point operations, queries, batches, startup and memory; with @vercel/cosmosdb-server from npm.
     Emulator,
     /// Requests, RUs, bytes and time per orchestration; with duroxide-cdb 0.1.10, SQLite and PostgreSQL.
     Provider,
+    /// Rates, latencies, allocations and two bad days of a client; with azure_data_cosmos and bare hyper.
+    Driver,
+    /// The server of the driver's comparison: a process of its own, so that it does not count.
+    #[command(hide = true)]
+    Serve {
+        /// Processors to use.
+        #[arg(long, value_delimiter = ',')]
+        cores: Vec<usize>,
+    },
     /// Make tables, charts and the README again from compare/results, without measuring.
-    Render { report: Stored },
+    Render {
+        /// Which report.
+        report: Stored,
+    },
 }
 
 /// Reports that can be made again.
@@ -46,22 +59,38 @@ enum What {
 enum Stored {
     Emulator,
     Provider,
+    Driver,
 }
+
+impl Stored {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Emulator => "emulator",
+            Self::Provider => "provider",
+            Self::Driver => "driver",
+        }
+    }
+}
+
+/// Counts allocations, for the driver's comparison.
+#[global_allocator]
+static ALLOCATOR: &stats_alloc::StatsAlloc<std::alloc::System> = &stats_alloc::INSTRUMENTED_SYSTEM;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     // duroxide's runtime would otherwise log to standard output, where the tables go.
     tracing_subscriber::fmt().with_max_level(tracing::Level::ERROR).with_writer(std::io::stderr).init();
+    let into_repository = args.write_readme || matches!(args.what, What::Render { .. });
     let seconds = args.seconds.unwrap_or(if args.quick { 0.3 } else { 2.0 });
     let (name, report) = match args.what {
         What::Emulator => ("emulator", emulator::run(seconds).await?),
         What::Provider => ("provider", provider::run(args.quick).await?),
-        What::Render { report: Stored::Emulator } => ("emulator", publish::stored("emulator")?),
-        What::Render { report: Stored::Provider } => ("provider", publish::stored("provider")?),
+        What::Driver => ("driver", driver::run(seconds).await?),
+        What::Serve { cores } => return driver::serve(&cores),
+        What::Render { report } => (report.name(), publish::stored(report.name())?),
     };
     print!("{}", report.to_markdown());
-    let into_repository = args.write_readme || matches!(args.what, What::Render { .. });
     let destination = if into_repository { Destination::Repository } else { Destination::Target };
     for path in publish::publish(name, &report, destination)? {
         eprintln!("wrote {}", path.display());

@@ -7,9 +7,11 @@ use std::fmt::Write as _;
 
 use crate::report::{Better, Cell, Table, show};
 
-/// Draws a table; rows without a label (ratios) are left out.
+/// Draws a table; rows without a label and columns at the end that are ratios are left out.
 pub fn bars(table: &Table) -> String {
-    let contenders = &table.columns[1..];
+    // A column that divides two others is not a contender.
+    let is_contender = |name: &&String| !name.contains(" / ");
+    let contenders: Vec<String> = table.columns[1..].iter().filter(is_contender).cloned().collect();
     let groups: Vec<&(String, Vec<Cell>)> =
         table.rows.iter().filter(|(label, _)| !label.is_empty()).collect();
     let label_width = groups.iter().map(|(label, _)| text_width(label)).fold(0.0, f64::max).min(LABEL_MAX);
@@ -18,12 +20,12 @@ pub fn bars(table: &Table) -> String {
     let mut y = MARGIN + TITLE;
     let _ =
         writeln!(out, "<text class=\"title\" x=\"{MARGIN}\" y=\"{y:.0}\">{}</text>", escape(&table.title));
-    y = legend(&mut out, contenders, y + LEGEND);
+    y = legend(&mut out, &contenders, y + LEGEND);
     let room = WIDTH - left - VALUE_ROOM - MARGIN;
     for (label, cells) in &groups {
         y += GROUP_GAP;
         let shown: Vec<(usize, &Cell)> =
-            cells.iter().enumerate().filter(|(_, cell)| !is_blank(cell)).collect();
+            cells.iter().take(contenders.len()).enumerate().filter(|(_, cell)| !is_blank(cell)).collect();
         let middle = y + shown.len() as f64 * BAR / 2.0 + 4.0;
         let _ = writeln!(
             out,
@@ -31,7 +33,7 @@ pub fn bars(table: &Table) -> String {
             left - GAP,
             escape(label)
         );
-        let greatest = cells.iter().filter_map(figure).fold(0.0, f64::max);
+        let greatest = shown.iter().filter_map(|(_, cell)| figure(cell)).fold(0.0, f64::max);
         for (index, cell) in shown {
             bar(&mut out, cell, (left, y), room * share(cell, greatest), &contenders[index], index);
             y += BAR;

@@ -90,7 +90,7 @@ impl Scene {
             outcome?;
             done += 1;
             if Instant::now() > until {
-                bail!("{done} of {count} started in time");
+                bail!("{done} of {count} started when time was up");
             }
         }
         Ok(())
@@ -242,7 +242,7 @@ async fn finish(scene: &Scene, count: usize, until: Instant) -> anyhow::Result<(
             return Ok(());
         }
         if Instant::now() > until {
-            bail!("{done} of {count} done in time");
+            bail!("{done} of {count} done when time was up");
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
@@ -251,7 +251,7 @@ async fn finish(scene: &Scene, count: usize, until: Instant) -> anyhow::Result<(
 async fn reach(counter: &AtomicUsize, count: usize, until: Instant) -> anyhow::Result<()> {
     while counter.load(Ordering::Relaxed) < count {
         if Instant::now() > until {
-            bail!("{} of {count} in time", counter.load(Ordering::Relaxed));
+            bail!("{} of {count} when time was up", counter.load(Ordering::Relaxed));
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }

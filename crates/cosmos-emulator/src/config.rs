@@ -17,6 +17,9 @@ pub struct Config {
     pub management_port: Option<u16>,
     /// Where the data is.
     pub store: Store,
+    /// A folder to fill an empty store from before the account is served; see
+    /// [`Emulator::snapshot`](crate::Emulator::snapshot).
+    pub restore_from: Option<PathBuf>,
     /// The master key, base64; the well-known key of all Cosmos DB emulators.
     pub key: String,
     /// A key that may only read, base64.
@@ -32,12 +35,22 @@ pub struct Config {
     pub consistency: Consistency,
     /// Physical partitions of each new container; none takes one for each 10 000 RU/s of its throughput.
     pub partitions: Option<u32>,
+    /// Whether requests are refused with 429/3200 once a physical partition's share of the throughput is used up; off,
+    /// because a laptop should not be slower than it is.
+    pub throttling: bool,
+    /// Whether the account is serverless: it has no offers and refuses throughput. Together with `throttling`, each
+    /// physical partition serves 5 000 RU/s; alone, nothing is limited.
+    pub serverless: bool,
     /// Which cross-partition queries are answered.
     pub gateway: Gateway,
     /// Threads that serve sockets; 1 suits tests.
     pub threads: usize,
     /// What a connection may cost.
     pub limits: Limits,
+    /// Whether the account is served through TLS, and with which certificate.
+    pub tls: Tls,
+    /// Which Entra tokens are let in; none refuses them all.
+    pub entra: Option<Entra>,
 }
 
 impl Default for Config {
@@ -47,6 +60,7 @@ impl Default for Config {
             port: 0,
             management_port: None,
             store: Store::Memory,
+            restore_from: None,
             key: cosmos_wire::EMULATOR_KEY.to_owned(),
             read_only_key: None,
             auth: Auth::Required,
@@ -54,9 +68,13 @@ impl Default for Config {
             region: "Local".to_owned(),
             consistency: Consistency::Session,
             partitions: None,
+            throttling: false,
+            serverless: false,
             gateway: Gateway::AsService,
             threads: 1,
             limits: Limits::default(),
+            tls: Tls::Off,
+            entra: None,
         }
     }
 }
@@ -76,10 +94,38 @@ impl Config {
         self
     }
 
+    /// Refuses requests with 429/3200 once a physical partition's throughput is used up.
+    #[must_use]
+    pub fn with_throttling(mut self) -> Self {
+        self.throttling = true;
+        self
+    }
+
+    /// Makes the account serverless.
+    #[must_use]
+    pub fn with_serverless(mut self) -> Self {
+        self.serverless = true;
+        self
+    }
+
     /// Serves the management API as well, on a free port.
     #[must_use]
     pub fn with_management(mut self) -> Self {
         self.management_port = Some(0);
+        self
+    }
+
+    /// Serves the account through TLS with a certificate of its own making, for this machine's names and addresses.
+    #[must_use]
+    pub fn with_tls(mut self) -> Self {
+        self.tls = Tls::Generated { names: Vec::new() };
+        self
+    }
+
+    /// Lets Entra tokens in, by their structure.
+    #[must_use]
+    pub fn with_entra(mut self, entra: Entra) -> Self {
+        self.entra = Some(entra);
         self
     }
 
@@ -121,6 +167,36 @@ pub enum Auth {
     Required,
     /// Everything is let in.
     Open,
+}
+
+/// Whether the account is served through TLS.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Tls {
+    /// Plain HTTP.
+    Off,
+    /// HTTPS with a certificate made at the first start. It is kept in the data folder, or in memory.
+    Generated {
+        /// Names and addresses besides `localhost`, `127.0.0.1` and `::1`.
+        names: Vec<String>,
+    },
+    /// HTTPS with a certificate of yours.
+    Files {
+        /// PEM: the certificate and those it depends on, in that order.
+        certificate: PathBuf,
+        /// PEM: its private key.
+        key: PathBuf,
+    },
+}
+
+/// Which Entra tokens are let in. Their structure, issuer, audience and times are checked; their signature is not,
+/// because only Entra's own keys could.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Entra {
+    /// Issuers that are trusted, as the `iss` claim has them; none trusts those of Entra and of the emulators' test
+    /// tokens.
+    pub issuers: Vec<String>,
+    /// Audiences besides those of Cosmos DB and of this account, as the `aud` claim has them.
+    pub audiences: Vec<String>,
 }
 
 /// Consistency the account promises. One region keeps them all; the level is advertised, and stronger requests are

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -19,8 +20,9 @@ use crate::flusher::Flusher;
 use crate::http::{Account, Place};
 use crate::ledger::Ledger;
 use crate::management::Management;
-use crate::server::{self, Limits, Reset, Traffic};
+use crate::server::{self, Gate, Limits, Reset};
 use crate::storage::{self, StorageError};
+use crate::tls::{TlsError, TlsIdentity};
 
 /// A Cosmos DB account in this process.
 ///
@@ -30,8 +32,9 @@ use crate::storage::{self, StorageError};
 pub struct Emulator {
     // Dropped first, so that no request runs when the store closes.
     serving: Option<Serving>,
-    account: Arc<Account>,
+    pub(crate) account: Arc<Account>,
     config: Config,
+    tls: Option<TlsIdentity>,
 }
 
 impl Emulator {
@@ -78,23 +81,71 @@ impl Emulator {
             Fsync::On => storage::Durability::Fsync,
             Fsync::Off => storage::Durability::OsBuffered,
         };
+        let tls = TlsIdentity::of(&config).map_err(StartError::Certificate)?;
         let options = storage::Options { durability, ..storage::Options::default() };
         let storage = storage::open(&place, options).map_err(StartError::Store)?;
+        if let Some(folder) = &config.restore_from {
+            storage::snapshot::restore(folder, storage.as_ref()).map_err(StartError::Store)?;
+        }
         let flusher = Flusher::new(storage.clone()).map_err(StartError::Thread)?;
-        let options = EngineOptions { partitions: config.partitions };
+        let options = EngineOptions {
+            partitions: config.partitions,
+            throttling: config.throttling,
+            serverless: config.serverless,
+            ..EngineOptions::default()
+        };
         let engine = Engine::open(storage, clock.clone(), options).map_err(StartError::Store)?;
         let account = Account::new(&config, engine, clock, flusher).map_err(StartError::Key)?;
-        Ok(Self { serving: None, account: Arc::new(account), config })
+        Ok(Self { serving: None, account: Arc::new(account), config, tls })
     }
 
     /// Where the account is, for example `http://127.0.0.1:8081/`; empty when no socket is served.
     pub fn endpoint(&self) -> String {
-        self.serving.as_ref().map(|serving| url(serving.address)).unwrap_or_default()
+        self.serving.as_ref().map(|serving| url(serving.address, self.scheme())).unwrap_or_default()
     }
 
     /// Where the management API is, if it is served.
     pub fn management_endpoint(&self) -> Option<String> {
-        self.serving.as_ref()?.management.map(url)
+        self.serving.as_ref()?.management.map(|address| url(address, "http"))
+    }
+
+    /// The certificate that clients have to trust, as PEM, when the account is served through TLS.
+    pub fn certificate(&self) -> Option<&str> {
+        self.tls.as_ref().map(TlsIdentity::certificate)
+    }
+
+    /// Tells every open connection to leave: GOAWAY on HTTP/2, `connection: close` on HTTP/1.1. Requests in flight are
+    /// answered. Says how many were told.
+    pub fn goaway(&self) -> u64 {
+        self.serving.as_ref().map_or(0, |serving| serving.gate.goaway())
+    }
+
+    /// Drops every open connection in mid-request.
+    pub fn cut_connections(&self) {
+        if let Some(serving) = &self.serving {
+            serving.gate.cut();
+        }
+    }
+
+    /// How old connections may become before they are told to leave, those that are open included; none lets them
+    /// live.
+    pub fn limit_connection_age(&self, age_max: Option<Duration>) {
+        if let Some(serving) = &self.serving {
+            serving.gate.limit_age(age_max);
+        }
+    }
+
+    fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
+    }
+
+    /// Copies the data as it is now into a new folder, while the account is in use. The copy is a data folder: start
+    /// an emulator on it, or restore it into another.
+    ///
+    /// # Errors
+    /// When the folder is not empty or cannot be written.
+    pub fn snapshot(&self, folder: &Path) -> Result<(), StorageError> {
+        storage::snapshot::save(self.account.engine.storage().as_ref(), folder).map(drop)
     }
 
     /// The master key, base64.
@@ -153,6 +204,7 @@ impl Emulator {
 struct Serving {
     address: SocketAddr,
     management: Option<SocketAddr>,
+    gate: Arc<Gate>,
     stop: watch::Sender<Stop>,
     thread: Option<thread::JoinHandle<()>>,
 }
@@ -180,13 +232,20 @@ impl Serving {
         let (stop, stopped) = watch::channel(Stop::No);
         let limits = emulator.config.limits.clone();
         let account = emulator.account.clone();
-        let traffic = Arc::new(Traffic::default());
-        let manager = Management::new(account.clone(), traffic.clone(), url(address));
+        let gate = Arc::new(Gate::new(limits.clone(), emulator.tls.as_ref().map(TlsIdentity::server)));
+        let manager = Management::new(
+            account.clone(),
+            gate.clone(),
+            url(address, emulator.scheme()),
+            emulator.certificate().map(str::to_owned),
+        );
+        let served = gate.clone();
         let serving = async move {
-            let account = serve(listener, account, limits.clone(), traffic, stopped.clone());
+            let account = serve(listener, account, served, stopped.clone());
             let management = async {
                 if let Some(listener) = management {
-                    serve(listener, manager, limits, Arc::default(), stopped).await;
+                    let limits = Limits { connection_age_max: None, ..limits };
+                    serve(listener, manager, Arc::new(Gate::new(limits, None)), stopped).await;
                 }
             };
             tokio::join!(account, management);
@@ -198,7 +257,7 @@ impl Serving {
                 runtime.shutdown_timeout(LAST_CALLS);
             })
             .map_err(StartError::Thread)?;
-        Ok(Self { address, management: management_address, stop, thread: Some(thread) })
+        Ok(Self { address, management: management_address, gate, stop, thread: Some(thread) })
     }
 }
 
@@ -209,8 +268,7 @@ const LAST_CALLS: Duration = Duration::from_secs(5);
 async fn serve<H: server::Handler>(
     listener: TcpListener,
     handler: H,
-    limits: Limits,
-    traffic: Arc<Traffic>,
+    gate: Arc<Gate>,
     mut stopped: watch::Receiver<Stop>,
 ) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
@@ -222,7 +280,7 @@ async fn serve<H: server::Handler>(
     let stop = async move {
         let _ = stopped.wait_for(|stop| *stop != Stop::No).await;
     };
-    let server = server::run(listener, Arc::new(handler), limits, traffic, stop);
+    let server = server::run(listener, Arc::new(handler), gate, stop);
     tokio::select! {
         () = server => {}
         _ = at_once.wait_for(|stop| *stop == Stop::AtOnce) => {}
@@ -264,13 +322,13 @@ fn bind(config: &Config, port: u16) -> Result<TcpListener, StartError> {
 }
 
 /// A URL to reach a bound address; one bound to every interface is reached through loopback.
-fn url(address: SocketAddr) -> String {
+fn url(address: SocketAddr, scheme: &str) -> String {
     let ip = match address.ip() {
         ip if !ip.is_unspecified() => ip,
         std::net::IpAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
         std::net::IpAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
     };
-    format!("http://{}/", SocketAddr::new(ip, address.port()))
+    format!("{scheme}://{}/", SocketAddr::new(ip, address.port()))
 }
 
 /// Why an emulator did not start.
@@ -288,6 +346,8 @@ pub enum StartError {
     Store(StorageError),
     /// A key is not base64.
     Key(cosmos_wire::signature::InvalidKey),
+    /// The certificate cannot be used or made.
+    Certificate(TlsError),
     /// The system gave us no thread or socket.
     Thread(io::Error),
 }
@@ -306,6 +366,7 @@ impl fmt::Display for StartError {
             Self::Listen { address, error } => write!(f, "cannot listen on {address}: {error}"),
             Self::Store(error) => error.fmt(f),
             Self::Key(error) => error.fmt(f),
+            Self::Certificate(error) => error.fmt(f),
             Self::Thread(error) => write!(f, "the system refused a thread or a socket: {error}"),
         }
     }

@@ -30,15 +30,21 @@ mod http;
 mod ledger;
 mod management;
 mod operation;
+mod partitions;
 mod server;
 pub mod sql;
 pub mod storage;
+mod tls;
 
 pub use clock::{Clock, ManualClock};
-pub use config::{Auth, Config, Consistency, Fsync, Gateway, Store};
+pub use config::{Auth, Config, Consistency, Entra, Fsync, Gateway, Store, Tls};
 pub use emulator::{Emulator, StartError};
+pub use engine::{
+    NewPartition, PartitionOperation, PartitionReport, Phase, Progression, Reshaping, SplitMode,
+};
 pub use failure::{Failure, Origin};
 pub use fault::{FaultGuard, FaultRule, FaultState, Faults, Verdict};
 pub use ledger::{Ledger, LedgerLine, LedgerSnapshot, RequestRecord, Totals};
 pub use operation::Operation;
 pub use server::{Limits, Reset};
+pub use tls::TlsError;

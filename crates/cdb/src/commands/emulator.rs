@@ -53,6 +53,8 @@ fn config(args: &EmulatorArgs) -> Config {
             Level::Strong => Consistency::Strong,
         },
         partitions: args.partitions,
+        throttling: args.throttle,
+        serverless: args.serverless,
         gateway: if args.serve_all_queries { Gateway::ServeAll } else { Gateway::AsService },
         threads: args.threads.map_or(processors.min(THREADS_MAX), usize::from),
         ..defaults

@@ -13,6 +13,7 @@ use super::key;
 use super::partition::Partition;
 use super::request::{DocumentPage, FeedPage, FeedRequest, FeedStart, ReadFeedRequest, storage_failed};
 use super::scope::{Part, parts, range_gone};
+use super::throughput::settle_all;
 use super::{Engine, quota};
 use crate::Failure;
 use crate::sql::source::Access;
@@ -35,6 +36,7 @@ impl Engine {
         container.check_exists()?;
         let shape = container.shape();
         let parts = parts(container, &shape, &scope)?;
+        let turns = self.admit_all(container, &shape, &parts)?;
         let mut after = continuation.as_deref().map(decode_token).transpose()?;
         let begin = match &after {
             None => 0,
@@ -46,8 +48,9 @@ impl Engine {
         let mut page = Filling { rows_max: page_size.rows_max(), ..Filling::default() };
         let mut continuation = None;
         let mut answered = &parts[begin];
+        let topology = self.topology();
         for part in &parts[begin..] {
-            part.partition.check_session(session_token.as_deref())?;
+            part.partition.check_session(&topology, session_token.as_deref())?;
             answered = part;
             let last = after.take().map(|(_, entry)| entry);
             let (base, mut entries) = self.creation_order(&shape, part, last.as_deref());
@@ -66,11 +69,13 @@ impl Engine {
                 break;
             }
         }
+        let charge = quota::feed(page.documents.len(), page.bytes);
+        settle_all(turns, charge);
         Ok(DocumentPage {
-            charge: quota::feed(page.documents.len(), page.bytes),
+            charge,
             documents: page.documents,
             continuation,
-            standing: answered.partition.standing(0),
+            standing: answered.partition.standing(&topology, 0),
         })
     }
 
@@ -85,7 +90,9 @@ impl Engine {
         let parts = parts(container, &shape, &scope)?;
         let [part] = parts.as_slice() else { return Err(range_gone()) };
         let partition = &*part.partition;
-        partition.check_session(session_token.as_deref())?;
+        let topology = self.topology();
+        let turns = self.admit_all(container, &shape, &parts)?;
+        partition.check_session(&topology, session_token.as_deref())?;
         // Taken before the scan: whatever it misses has a larger LSN.
         let reached = partition.lsn();
         let start = match start {
@@ -117,12 +124,14 @@ impl Engine {
             last = lsn;
         }
         let reached = if is_full { last } else { last.max(reached) };
+        let charge = quota::feed(page.documents.len(), page.bytes);
+        settle_all(turns, charge);
         Ok(FeedPage {
             status: if page.documents.is_empty() { 304 } else { 200 },
-            charge: quota::feed(page.documents.len(), page.bytes),
+            charge,
             documents: page.documents,
             etag: format!("\"{reached}\""),
-            standing: partition.standing(0),
+            standing: partition.standing(&topology, 0),
         })
     }
 
@@ -154,7 +163,7 @@ impl Engine {
         let upper = key::beyond(lower.clone());
         for row in self.storage().scan(Bound::Included(&lower), Bound::Excluded(&upper), Order::Reverse) {
             let (entry, place) = row.map_err(|error| storage_failed(&error))?;
-            let item = key::item_at(container.number, &place);
+            let item = key::item_at(container.replica, &place);
             let bytes = self.storage().get(&item).map_err(|error| storage_failed(&error))?;
             if bytes.as_ref().and_then(Stored::from_bytes).is_some_and(|stored| stored.timestamp < since) {
                 return Ok(key::change_lsn(&entry).unwrap_or(0));

@@ -3,6 +3,8 @@
 //! Items, unique keys and the index by logical partition stand in order of effective partition key, so a range of
 //! keys is a range of the store. The index by value, the change order and the expiry order belong to one physical
 //! partition (a [`Segment`]), where ties are decided by resource id as the service does.
+//!
+//! A container's number in the keys of data is the number of its replica: the first region's is the container's own.
 
 use bytes::Bytes;
 
@@ -14,17 +16,21 @@ const CONTAINER: u8 = 0x03;
 const PARTITION: u8 = 0x04;
 const PURGE: u8 = 0x05;
 const USER: u8 = 0x06;
+const TOPOLOGY: u8 = 0x07;
 const ITEM: u8 = 0x10;
 const BY_VALUE: u8 = 0x11;
 const BY_PARTITION: u8 = 0x12;
 const CHANGE: u8 = 0x13;
 const EXPIRY: u8 = 0x14;
 const UNIQUE: u8 = 0x15;
+const LOG: u8 = 0x20;
+const REACH: u8 = 0x21;
+const RANK: u8 = 0x22;
 
 /// One physical partition of one container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Segment {
-    /// The container's number; never used twice.
+    /// Number of the container's replica; never used twice.
     pub(crate) container: u32,
     /// Id of the partition-key range.
     pub(crate) range: u32,
@@ -59,6 +65,11 @@ pub(crate) fn epk_bound(epk: &[u8]) -> Vec<u8> {
 /// The counters and the format of the whole store.
 pub(crate) fn meta() -> Bytes {
     Bytes::from_static(&[META])
+}
+
+/// The regions of the account.
+pub(crate) fn topology() -> Bytes {
+    Bytes::from_static(&[TOPOLOGY])
 }
 
 /// A database's record.
@@ -119,7 +130,7 @@ pub(crate) fn purged_container(key: &[u8]) -> Option<u32> {
 
 /// Prefixes of everything a container keeps besides its record.
 pub(crate) fn container_data(number: u32) -> impl Iterator<Item = Vec<u8>> {
-    [PARTITION, ITEM, BY_VALUE, BY_PARTITION, CHANGE, EXPIRY, UNIQUE]
+    [PARTITION, ITEM, BY_VALUE, BY_PARTITION, CHANGE, EXPIRY, UNIQUE, LOG, REACH, RANK]
         .into_iter()
         .map(move |tag| [&[tag][..], &number.to_be_bytes()].concat())
 }
@@ -247,6 +258,36 @@ pub(crate) fn expiry(segment: Segment, deadline_seconds: u64, rid: u64) -> Bytes
 /// The holder of one value of a unique key in a logical partition.
 pub(crate) fn unique(container: u32, epk: &EpkKey, constraint: u8, values: &[u8]) -> Bytes {
     join(UNIQUE, &[&container.to_be_bytes(), &epk.0, &[constraint], values])
+}
+
+/// An entry of the log that carries writes to other regions.
+pub(crate) fn log(segment: Segment, lsn: u64) -> Bytes {
+    join(LOG, &[&segment.container.to_be_bytes(), &segment.range.to_be_bytes(), &lsn.to_be_bytes()])
+}
+
+/// The LSN in a key of [`log`].
+pub(crate) fn log_lsn(key: &[u8]) -> Option<u64> {
+    key.last_chunk::<8>().map(|lsn| u64::from_be_bytes(*lsn))
+}
+
+/// How far a replica has followed the logs of the others.
+pub(crate) fn reach(segment: Segment) -> Bytes {
+    join(REACH, &[&segment.container.to_be_bytes(), &segment.range.to_be_bytes()])
+}
+
+/// The rank of an item's last write, where several regions write.
+pub(crate) fn rank(replica: u32, place: &[u8]) -> Bytes {
+    join(RANK, &[&replica.to_be_bytes(), place])
+}
+
+/// All ranks of a replica between two bounds of effective partition keys.
+pub(crate) fn ranks(replica: u32, bound: &[u8]) -> Bytes {
+    join(RANK, &[&replica.to_be_bytes(), bound])
+}
+
+/// Where an item stands, if this is the key of an item.
+pub(crate) fn place_of_item(key: &Bytes) -> Option<Bytes> {
+    (key.first() == Some(&ITEM) && key.len() > 5).then(|| key.slice(5..))
 }
 
 /// The resource id at the end of an index, change or expiry key.

@@ -5,10 +5,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use cosmos_wire::epk::EpkRange;
-use cosmos_wire::session_token::{Progress, SessionToken};
+use cosmos_wire::session_token::{Progress, SessionToken, Vector};
 
 use super::key::{self, Segment};
+use super::region::{Reach, RegionId, Topology, WriteMode};
 use super::request::Standing;
+use super::throughput::Meter;
 use crate::Failure;
 
 /// One physical partition of one container.
@@ -20,7 +22,11 @@ pub(crate) struct Partition {
     pub(crate) range: EpkRange,
     /// The ranges it was split from, oldest first.
     pub(crate) parents: Vec<String>,
+    /// What it consumed.
+    pub(crate) meter: Meter,
     writer: Mutex<Counters>,
+    /// How far it has followed the logs of other regions, where several write.
+    reach: Mutex<Reach>,
     /// The LSN readers may rely on.
     lsn: AtomicU64,
 }
@@ -41,6 +47,17 @@ impl Counters {
     /// the range's id.
     pub(crate) fn new(range: u32) -> Self {
         Self { lsn: 1, rid: u64::from(range) << RID_PREFIX_SHIFT, etag: 0 }
+    }
+
+    /// Of a new partition in a region. Where several regions write, neither their resource ids nor their etags meet.
+    pub(crate) fn of_replica(segment: Segment) -> Self {
+        let region = RegionId::of_replica(segment.container).byte();
+        let counters = Self::new(segment.range);
+        Self {
+            rid: counters.rid | u64::from(region) << RID_REGION_SHIFT,
+            etag: u32::from(region) << ETAG_REGION_SHIFT,
+            ..counters
+        }
     }
 
     /// As kept in the store.
@@ -64,11 +81,23 @@ impl Counters {
 
 /// A range's part of a resource-id counter begins here.
 const RID_PREFIX_SHIFT: u32 = 40;
+/// A region's part of it begins here.
+const RID_REGION_SHIFT: u32 = 32;
+/// A region's part of the sequence number of an etag begins here.
+const ETAG_REGION_SHIFT: u32 = 24;
 
 impl Partition {
     /// A partition that stands where its counters say.
     pub(crate) fn new(segment: Segment, range: EpkRange, parents: Vec<String>, counters: Counters) -> Self {
-        Self { segment, range, parents, writer: Mutex::new(counters), lsn: AtomicU64::new(counters.lsn) }
+        Self {
+            segment,
+            range,
+            parents,
+            meter: Meter::default(),
+            writer: Mutex::new(counters),
+            reach: Mutex::default(),
+            lsn: AtomicU64::new(counters.lsn),
+        }
     }
 
     /// Its id.
@@ -91,24 +120,88 @@ impl Partition {
         self.lsn.load(Ordering::SeqCst)
     }
 
+    /// The region that has it.
+    pub(crate) fn region(&self) -> RegionId {
+        RegionId::of_replica(self.segment.container)
+    }
+
+    /// Sets the LSN back, when writes were taken back.
+    pub(crate) fn rewind(&self, lsn: u64) {
+        self.lsn.store(lsn, Ordering::SeqCst);
+    }
+
+    /// How far it has followed the logs of other regions.
+    pub(crate) fn reach(&self) -> MutexGuard<'_, Reach> {
+        self.reach.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How far it has followed a region; of its own log that is all.
+    pub(crate) fn reached(&self, topology: &Topology, region: RegionId) -> u64 {
+        if region == self.region() || topology.mode == WriteMode::Single {
+            return self.lsn();
+        }
+        self.reach().get(&region).copied().unwrap_or(0)
+    }
+
     /// Where it stands, if it just saw this LSN.
-    pub(crate) fn standing(&self, seen: u64) -> Standing {
+    pub(crate) fn standing(&self, topology: &Topology, seen: u64) -> Standing {
         let lsn = self.lsn().max(seen);
-        Standing { range_id: self.id(), lsn, session_token: format!("{}:-1#{lsn}", self.id()) }
+        let session_token = if topology.version == 0 {
+            format!("{}:-1#{lsn}", self.id())
+        } else {
+            format!("{}:{}", self.id(), Progress::Vector(self.progress(topology, lsn)))
+        };
+        Standing { range_id: self.id(), lsn, session_token }
+    }
+
+    /// What a session that was here has seen. Regions that take no writes of their own stand at -1.
+    fn progress(&self, topology: &Topology, lsn: u64) -> Vector {
+        let signed = |lsn: u64| i64::try_from(lsn).unwrap_or(i64::MAX);
+        let of = |region: RegionId| {
+            if region == self.region() { lsn } else { self.reached(topology, region) }
+        };
+        let satellites = topology.live().filter(|region| region.id != topology.hub);
+        let (global_lsn, regions) = match topology.mode {
+            WriteMode::Single => (lsn, satellites.map(|region| (region.id.in_token(), -1)).collect()),
+            WriteMode::Multiple => {
+                let regions = satellites.map(|region| (region.id.in_token(), signed(of(region.id))));
+                (of(topology.hub), regions.collect())
+            }
+        };
+        Vector { version: topology.version, global_lsn: signed(global_lsn), regions }
     }
 
     /// Refuses a session that has seen more than this partition holds.
-    pub(crate) fn check_session(&self, token: Option<&str>) -> Result<(), Failure> {
+    pub(crate) fn check_session(&self, topology: &Topology, token: Option<&str>) -> Result<(), Failure> {
         let Some(token) = token else { return Ok(()) };
         let token: SessionToken = token.parse().map_err(|_| {
             Failure::bad_request(format!("The session token '{token}' provided in the request is not valid."))
         })?;
-        let wanted = token.progress(&self.id().to_string()).map_or(0, Progress::lsn);
-        if u64::try_from(wanted).is_ok_and(|wanted| wanted > self.lsn()) {
-            return Err(Failure::new(404, "The read session is not available for the input session token.")
-                .with_sub_status(1002));
+        let Some(wanted) = token.progress(&self.id().to_string()) else { return Ok(()) };
+        if self.has_seen(topology, wanted) {
+            return Ok(());
         }
-        Ok(())
+        Err(Failure::new(404, "The read session is not available for the input session token.")
+            .with_sub_status(1002))
+    }
+
+    /// Whether everything a session has seen is here. Numbers are comparable until a forced failover.
+    fn has_seen(&self, topology: &Topology, wanted: &Progress) -> bool {
+        let own = self.progress(topology, self.lsn());
+        if topology.version == 0 {
+            return wanted.lsn() <= own.global_lsn;
+        }
+        match wanted {
+            Progress::Vector(wanted) if wanted.version > own.version => false,
+            Progress::Vector(wanted) if wanted.version < topology.comparable_from => true,
+            Progress::Vector(wanted) => {
+                // A region that left is followed no further.
+                let reached = |region: &u64| own.regions.get(region).copied().unwrap_or(i64::MAX);
+                wanted.global_lsn <= own.global_lsn
+                    && wanted.regions.iter().all(|(region, lsn)| *lsn <= reached(region))
+            }
+            Progress::Simple(lsn) => *lsn <= own.global_lsn,
+        }
     }
 
     /// First key byte string of its range among escaped effective partition keys.
@@ -138,10 +231,11 @@ mod tests {
         let segment = Segment { container: 1, range: 0 };
         let partition =
             Partition::new(segment, EpkRange::full(), Vec::new(), Counters { lsn: 5, rid: 0, etag: 0 });
-        assert_eq!(partition.check_session(Some("0:-1#5")), Ok(()));
-        assert_eq!(partition.check_session(Some("1:-1#9")), Ok(()));
-        let refused = partition.check_session(Some("1:-1#2,0:-1#6")).expect_err("ahead");
+        let alone = Topology::new(&["Local".to_owned()], WriteMode::Single);
+        assert_eq!(partition.check_session(&alone, Some("0:-1#5")), Ok(()));
+        assert_eq!(partition.check_session(&alone, Some("1:-1#9")), Ok(()));
+        let refused = partition.check_session(&alone, Some("1:-1#2,0:-1#6")).expect_err("ahead");
         assert_eq!((refused.status, refused.sub_status), (404, 1002));
-        assert_eq!(partition.check_session(Some("nonsense")).expect_err("no token").status, 400);
+        assert_eq!(partition.check_session(&alone, Some("nonsense")).expect_err("no token").status, 400);
     }
 }

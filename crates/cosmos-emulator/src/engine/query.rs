@@ -11,6 +11,7 @@ use super::index::source::{ChainSource, PartitionSource, invalid_continuation};
 use super::quota::{self, QueryWork};
 use super::request::{QueryPage, QueryRequest, Scope};
 use super::scope::{Part, parts};
+use super::throughput::settle_all;
 use crate::Failure;
 use crate::sql::{self, PageLimits, Prepared};
 
@@ -25,8 +26,10 @@ impl Engine {
         let prepared = Prepared::new(&sql::parse(&text)?, &parameters)?;
         let shape = container.shape();
         let parts = parts(container, &shape, &scope)?;
+        let topology = self.topology();
+        let turns = self.admit_all(container, &shape, &parts)?;
         for part in &parts {
-            part.partition.check_session(session_token.as_deref())?;
+            part.partition.check_session(&topology, session_token.as_deref())?;
         }
         let token = continuation.as_deref().map(unwrap_token).transpose()?;
         let reader = self.reader(container, &shape);
@@ -43,19 +46,21 @@ impl Engine {
         };
         let idle = f64::from(opened.saturating_sub(1)) * quota::query(QueryWork::default());
         let answered = parts.iter().rfind(|part| Some(part.partition.id()) == last).unwrap_or(&parts[0]);
+        let charge = quota::query(work) + idle;
+        settle_all(turns, charge);
         Ok(QueryPage {
             rows: page.rows,
             continuation: page.continuation.map(|token| wrap_token(&token, &parts, &scope)),
-            charge: quota::query(work) + idle,
+            charge,
             documents_visited: documents,
-            standing: answered.partition.standing(0),
+            standing: answered.partition.standing(&topology, 0),
         })
     }
 
     pub(crate) fn reader<'a>(&'a self, container: &Container, shape: &Shape) -> Reader<'a> {
         Reader {
             storage: &**self.storage(),
-            container: container.number,
+            container: container.replica,
             default_ttl: shape.default_ttl,
             now: self.clock().now_seconds(),
             visited: Cell::new((0, 0)),

@@ -22,31 +22,31 @@ pub(crate) fn parts(container: &Container, shape: &Shape, scope: &Scope) -> Resu
     let whole =
         |partition: &Arc<Partition>| Part { partition: Arc::clone(partition), scope: KeyScope::Partition };
     match scope {
-        Scope::All => Ok(shape.partitions.iter().map(whole).collect()),
+        Scope::All => Ok(shape.partitions_in(container.region).iter().map(whole).collect()),
         Scope::Range(id) => {
-            let found = shape.partitions.iter().find(|partition| partition.id().to_string() == *id);
+            let partitions = shape.partitions_in(container.region);
+            let found = partitions.iter().find(|partition| partition.id().to_string() == *id);
             found.map(|partition| vec![whole(partition)]).ok_or_else(range_gone)
         }
         Scope::EpkRange(min, max) => {
             let bound =
                 |text: &str| text.parse::<Epk>().map_err(|error| Failure::bad_request(error.to_string()));
-            of_range(shape, &EpkRange::new(bound(min)?, bound(max)?))
+            of_range(shape.partitions_in(container.region), &EpkRange::new(bound(min)?, bound(max)?))
         }
         Scope::PartitionKey(key) => {
             match epk::Scope::of(key, container.partition_key()).map_err(|_| too_few_components())? {
                 epk::Scope::Point(epk) => {
-                    let partition = Arc::clone(shape.partition_of(&epk));
+                    let partition = Arc::clone(shape.partition_of(container.region, &epk));
                     Ok(vec![Part { partition, scope: KeyScope::Key(epk_key(&epk)) }])
                 }
-                epk::Scope::Range(range) => of_range(shape, &range),
+                epk::Scope::Range(range) => of_range(shape.partitions_in(container.region), &range),
             }
         }
     }
 }
 
-fn of_range(shape: &Shape, range: &EpkRange) -> Result<Vec<Part>, Failure> {
-    let parts: Vec<_> = shape
-        .partitions
+fn of_range(partitions: &[Arc<Partition>], range: &EpkRange) -> Result<Vec<Part>, Failure> {
+    let parts: Vec<_> = partitions
         .iter()
         .filter_map(|partition| {
             let common = partition.range.intersection(range)?;

@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use super::container::Container;
 use super::partition::Partition;
+use super::region::RegionId;
 use super::request::storage_failed;
 use super::writer::Writer;
 use super::{Engine, key};
@@ -22,12 +23,15 @@ impl Engine {
     pub fn sweep(&self, work_max: usize) -> Result<usize, Failure> {
         let containers: Vec<_> = self.catalog().all_containers().map(Arc::clone).collect();
         let mut removed = 0;
+        let region = self.topology().hub;
         for container in containers {
+            let container =
+                if region == RegionId::FIRST { container } else { Arc::new(container.in_region(region)) };
             let shape = container.shape();
             if shape.default_ttl.is_none() {
                 continue;
             }
-            for partition in &shape.partitions {
+            for partition in shape.partitions_in(region) {
                 if removed >= work_max {
                     return Ok(removed);
                 }

@@ -58,6 +58,10 @@ impl<'a> Writer<'a> {
     ) -> Result<Self, Failure> {
         let held = partition.lock();
         container.check_exists()?;
+        let topology = engine.topology();
+        if !topology.is_single() {
+            topology.check_write(container.region)?;
+        }
         let next = Counters { lsn: held.lsn + 1, ..*held };
         let time = engine.clock().now();
         Ok(Self {
@@ -88,7 +92,7 @@ impl<'a> Writer<'a> {
 
     /// An item that exists now, earlier steps of this batch included.
     pub(crate) fn find(&self, epk: &EpkKey, id: &str) -> Result<Option<Stored>, Failure> {
-        let found = self.get(&key::item(self.container.number, epk, id))?;
+        let found = self.get(&key::item(self.container.replica, epk, id))?;
         let stored = found.as_ref().and_then(Stored::from_bytes);
         Ok(stored.filter(|stored| !stored.is_expired(self.shape.default_ttl, self.now)))
     }
@@ -129,7 +133,7 @@ impl<'a> Writer<'a> {
         old: Option<&Stored>,
         content: &Content<'_>,
     ) -> Result<Written, Failure> {
-        let item_key = key::item(self.container.number, epk, content.id);
+        let item_key = key::item(self.container.replica, epk, content.id);
         if old.is_none() {
             self.remove_expired(epk, content.id)?;
         }
@@ -184,10 +188,10 @@ impl<'a> Writer<'a> {
         };
         self.put_difference(epk, &Bytes::new(), old.rid, &terms, &Terms::default());
         self.delete(key::value_entry(segment, PathId::CREATION.get(), &[], old.rid));
-        self.delete(key::partition_entry(self.container.number, PathId::CREATION.get(), epk, &[], old.rid));
+        self.delete(key::partition_entry(self.container.replica, PathId::CREATION.get(), epk, &[], old.rid));
         self.delete(key::change(segment, old.lsn, old.rid));
         self.delete_expiry(old);
-        self.set(key::item(self.container.number, epk, id), None);
+        self.set(key::item(self.container.replica, epk, id), None);
         Ok(terms.indexed_properties)
     }
 
@@ -196,7 +200,7 @@ impl<'a> Writer<'a> {
         if self.shape.default_ttl.is_none() {
             return Ok(false);
         }
-        let found = self.get(&key::item(self.container.number, epk, id))?;
+        let found = self.get(&key::item(self.container.replica, epk, id))?;
         let stored = found.as_ref().and_then(Stored::from_bytes);
         match stored.filter(|stored| stored.is_expired(self.shape.default_ttl, self.now)) {
             Some(stored) => self.remove(epk, id, &stored).map(|_| true),
@@ -227,7 +231,7 @@ impl<'a> Writer<'a> {
                     value,
                     rid,
                 )));
-                let entry = key::partition_entry(self.container.number, path.get(), epk, value, rid);
+                let entry = key::partition_entry(self.container.replica, path.get(), epk, value, rid);
                 self.changes.push(Change::Delete(entry));
             }
         });
@@ -277,7 +281,7 @@ impl<'a> Writer<'a> {
             .zip(0..)
             .map(|(paths, constraint)| {
                 let values = unique_values(document, paths);
-                key::unique(self.container.number, epk, constraint, &values)
+                key::unique(self.container.replica, epk, constraint, &values)
             })
             .collect()
     }

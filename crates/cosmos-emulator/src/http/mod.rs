@@ -7,6 +7,7 @@
 
 mod account;
 pub(crate) mod auth;
+mod entra;
 pub(crate) mod grant;
 pub(crate) mod headers;
 pub(crate) mod render;
@@ -35,7 +36,7 @@ impl Call {
     }
 }
 
-/// `http://{host}` as the client wrote it.
+/// `http://{host}` as the client wrote it, or `https://{host}` where it came through TLS.
 pub(crate) fn origin(parts: &Parts) -> Option<String> {
     let host = match parts.headers.get(http::header::HOST) {
         Some(host) => host.to_str().ok()?,
@@ -43,5 +44,10 @@ pub(crate) fn origin(parts: &Parts) -> Option<String> {
     };
     let plain =
         |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b':' | b'[' | b']');
-    (!host.is_empty() && host.bytes().all(plain)).then(|| format!("http://{host}"))
+    (!host.is_empty() && host.bytes().all(plain)).then(|| format!("{}://{host}", scheme(parts)))
+}
+
+/// How the client came.
+pub(crate) fn scheme(parts: &Parts) -> &'static str {
+    if parts.extensions.get::<crate::server::Secure>().is_some() { "https" } else { "http" }
 }

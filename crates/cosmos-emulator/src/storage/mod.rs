@@ -7,6 +7,7 @@ mod journal;
 mod memory;
 #[doc(hidden)]
 pub mod mirror;
+pub(crate) mod snapshot;
 
 use std::ops::Bound;
 use std::path::PathBuf;

@@ -12,6 +12,7 @@ use crate::Failure;
 use crate::engine::container::{Container, Identity, IndexState, Shape};
 use crate::engine::key::Segment;
 use crate::engine::partition::{Counters, Partition};
+use crate::engine::region::RegionId;
 use crate::engine::request::{RangesReply, ResourceFeed, ResourceReply, Throughput};
 use crate::engine::{Engine, key, quota};
 use crate::storage::{Batch, Change};
@@ -28,7 +29,7 @@ impl Engine {
         throughput: Option<Throughput>,
     ) -> Result<ResourceReply, Failure> {
         let body = body::container(body)?;
-        let throughput = throughput.map(offer::check).transpose()?;
+        let throughput = self.check_throughput(throughput)?;
         let mut control = self.control();
         let mut catalog = self.catalog_mut();
         let owner = catalog.database(database).map_err(owner_not_found)?;
@@ -49,7 +50,8 @@ impl Engine {
         let rid = numbers.container_rid(owner.rid);
         let link = format!("dbs/{}/colls/{rid}/", owner.rid);
         let etag = numbers.next_etag(now);
-        let throughput = throughput.or(if owner.offer.is_some() { None } else { Some(offer::DEFAULT) });
+        let has_none = owner.offer.is_some() || self.options().serverless;
+        let throughput = throughput.or(if has_none { None } else { Some(offer::DEFAULT) });
         let offer = throughput.map(|throughput| {
             numbers.offer += 1;
             let etag = numbers.next_etag(now);
@@ -58,14 +60,23 @@ impl Engine {
         });
         let count = self.options().partitions.unwrap_or(throughput.map_or(1, offer::partitions)).max(1);
         let ContainerBody { name, fields, definition, policy, default_ttl, unique_keys } = body;
-        let partitions = EpkRange::equal(definition.version(), count)
-            .into_iter()
-            .zip(0..)
-            .map(|(range, id)| {
-                let segment = Segment { container: numbers.container, range: id };
-                Arc::new(Partition::new(segment, range, Vec::new(), Counters::new(id)))
-            })
+        let topology = self.topology();
+        let partitions = |region: RegionId| -> Vec<_> {
+            EpkRange::equal(definition.version(), count)
+                .into_iter()
+                .zip(0..)
+                .map(|(range, id)| {
+                    let segment = Segment { container: region.replica_of(numbers.container), range: id };
+                    Arc::new(Partition::new(segment, range, Vec::new(), Counters::of_replica(segment)))
+                })
+                .collect()
+        };
+        let elsewhere = topology
+            .live()
+            .filter(|region| region.id != RegionId::FIRST)
+            .map(|region| (region.id, partitions(region.id)))
             .collect();
+        let partitions = partitions(RegionId::FIRST);
         let document = complete(fields, &rid.to_string(), &link, &etag, now);
         let shape = Shape {
             body: document.clone(),
@@ -77,6 +88,7 @@ impl Engine {
             unique_keys,
             offer,
             partitions,
+            elsewhere,
             partitions_version: 1,
         };
         let changes = vec![
@@ -182,10 +194,8 @@ impl Engine {
         let found = Arc::clone(owner.container(container)?);
         check_match(if_match, &found.shape().etag)?;
         let owner = owner.number;
-        let changes = vec![
-            Change::Delete(key::container(found.number)),
-            Change::Put(key::purge(found.number), bytes::Bytes::new()),
-        ];
+        let mut changes = vec![Change::Delete(key::container(found.number))];
+        changes.extend(found.purges());
         let ticket = self.commit(Batch { changes })?;
         if let Some(owner) = catalog.databases.get_mut(&owner) {
             owner.containers.remove(&found.number);
@@ -207,6 +217,20 @@ impl Engine {
         database.container(container).map(Arc::clone).map_err(owner_not_found)
     }
 
+    /// The same container as a region has it.
+    ///
+    /// # Errors
+    /// 404/1003 when it or its database is not there.
+    pub fn container_in(
+        &self,
+        region: RegionId,
+        database: &str,
+        container: &str,
+    ) -> Result<Arc<Container>, Failure> {
+        let container = self.container(database, container)?;
+        if region == RegionId::FIRST { Ok(container) } else { Ok(Arc::new(container.in_region(region))) }
+    }
+
     /// The partition-key ranges, or 304 if `if_none_match` is the current etag.
     ///
     /// # Errors
@@ -221,7 +245,7 @@ impl Engine {
         let fraction = 1.0 / shape.partitions.len() as f64;
         let fraction = crate::engine::json::normal_number(fraction).map_or(Value::Null, Value::Number);
         let ranges = shape
-            .partitions
+            .partitions_in(container.region)
             .iter()
             .map(|partition| {
                 let rid = container.rid.partition_key_range(u64::from(partition.id()) + 2).to_string();

@@ -13,6 +13,7 @@ use crate::engine::index::path::Pattern;
 use crate::engine::index::policy;
 use crate::engine::key::{self, Segment};
 use crate::engine::partition::{Counters, Partition};
+use crate::engine::region::{self, RegionId, Topology};
 use crate::sql::source::{Path, Step};
 use crate::storage::{Storage, StorageError};
 
@@ -105,10 +106,17 @@ pub(crate) fn load_container(
     number: u32,
     bytes: &[u8],
     database: &Database,
-    storage: &dyn Storage,
+    (storage, topology): (&dyn Storage, &Topology),
 ) -> Result<Container, StorageError> {
     let mut record: Value = serde_json::from_slice(bytes).map_err(|_| broken("a container"))?;
     let partitions = load_partitions(number, &record["ranges"], storage)?;
+    let elsewhere = topology
+        .live()
+        .filter(|region| region.id != RegionId::FIRST)
+        .map(|region| {
+            Ok((region.id, load_partitions(region.id.replica_of(number), &record["ranges"], storage)?))
+        })
+        .collect::<Result<_, StorageError>>()?;
     let parse = || {
         let body = record["body"].take();
         let (_, policy) = policy::normalise(body.get("indexingPolicy")).ok()?;
@@ -134,6 +142,7 @@ pub(crate) fn load_container(
             unique_keys,
             offer: Offer::from_record(&record["offer"]),
             partitions,
+            elsewhere,
             partitions_version: record["version"].as_u64()?,
             body,
         };
@@ -143,7 +152,7 @@ pub(crate) fn load_container(
 }
 
 fn load_partitions(
-    container: u32,
+    replica: u32,
     ranges: &Value,
     storage: &dyn Storage,
 ) -> Result<Vec<Arc<Partition>>, StorageError> {
@@ -159,13 +168,15 @@ fn load_partitions(
                 range[field].as_str().and_then(|hex| hex.parse().ok()).ok_or_else(|| broken("a range"))
             };
             let parents = range["parents"].as_array().into_iter().flatten().filter_map(Value::as_str);
-            let segment = Segment { container, range: id };
+            let segment = Segment { container: replica, range: id };
             let counters = storage
                 .get(&key::partition(segment))?
-                .map_or(Some(Counters::new(id)), |bytes| Counters::from_bytes(&bytes))
+                .map_or_else(|| Some(Counters::of_replica(segment)), |bytes| Counters::from_bytes(&bytes))
                 .ok_or_else(|| broken("a partition"))?;
             let range = EpkRange::new(bound("min")?, bound("max")?);
-            Ok(Arc::new(Partition::new(segment, range, parents.map(str::to_owned).collect(), counters)))
+            let partition = Partition::new(segment, range, parents.map(str::to_owned).collect(), counters);
+            *partition.reach() = region::load_reach(storage, segment)?;
+            Ok(Arc::new(partition))
         })
         .collect()
 }
