@@ -124,6 +124,14 @@ pub(crate) struct EmulatorArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) partitions: Option<u32>,
 
+    /// Refuse requests with 429 once a physical partition's share of the throughput is used up.
+    #[arg(long)]
+    pub(crate) throttle: bool,
+
+    /// Be a serverless account: no offers; with --throttle each physical partition serves 5 000 RU/s.
+    #[arg(long)]
+    pub(crate) serverless: bool,
+
     /// Consistency level the account advertises.
     #[arg(long, value_enum, default_value_t = Level::Session, value_name = "LEVEL")]
     pub(crate) consistency: Level,

@@ -2,6 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 use crate::server::Limits;
 
@@ -17,6 +20,9 @@ pub struct Config {
     pub management_port: Option<u16>,
     /// Where the data is.
     pub store: Store,
+    /// A folder to fill an empty store from before the account is served; see
+    /// [`Emulator::snapshot`](crate::Emulator::snapshot).
+    pub restore_from: Option<PathBuf>,
     /// The master key, base64; the well-known key of all Cosmos DB emulators.
     pub key: String,
     /// A key that may only read, base64.
@@ -24,20 +30,36 @@ pub struct Config {
     /// Whether requests must be signed.
     pub auth: Auth,
     /// What the account document calls the account. By default `localhost`, which keeps the JavaScript SDK on the
-    /// endpoint it was given.
+    /// endpoint it was given; an account of several regions is `emulator` then, because that SDK would not look for
+    /// them otherwise.
     pub account_id: String,
-    /// Name of the region.
-    pub region: String,
+    /// Names of the regions, the write region first. A folder remembers its regions; names it has never had are
+    /// added. Where `port` is given, the others listen ten ports apart.
+    pub regions: Vec<String>,
+    /// Which regions take writes.
+    pub write_mode: WriteMode,
+    /// How long writes take from region to region; the last rule that fits two regions counts, none means at once.
+    pub replication_delays: Vec<ReplicationDelay>,
     /// Consistency the account promises.
     pub consistency: Consistency,
     /// Physical partitions of each new container; none takes one for each 10 000 RU/s of its throughput.
     pub partitions: Option<u32>,
+    /// Whether requests are refused with 429/3200 once a physical partition's share of the throughput is used up; off,
+    /// because a laptop should not be slower than it is.
+    pub throttling: bool,
+    /// Whether the account is serverless: it has no offers and refuses throughput. Together with `throttling`, each
+    /// physical partition serves 5 000 RU/s; alone, nothing is limited.
+    pub serverless: bool,
     /// Which cross-partition queries are answered.
     pub gateway: Gateway,
     /// Threads that serve sockets; 1 suits tests.
     pub threads: usize,
     /// What a connection may cost.
     pub limits: Limits,
+    /// Whether the account is served through TLS, and with which certificate.
+    pub tls: Tls,
+    /// Which Entra tokens are let in; none refuses them all.
+    pub entra: Option<Entra>,
 }
 
 impl Default for Config {
@@ -47,16 +69,23 @@ impl Default for Config {
             port: 0,
             management_port: None,
             store: Store::Memory,
+            restore_from: None,
             key: cosmos_wire::EMULATOR_KEY.to_owned(),
             read_only_key: None,
             auth: Auth::Required,
             account_id: "localhost".to_owned(),
-            region: "Local".to_owned(),
+            regions: vec!["Local".to_owned()],
+            write_mode: WriteMode::Single,
+            replication_delays: Vec::new(),
             consistency: Consistency::Session,
             partitions: None,
+            throttling: false,
+            serverless: false,
             gateway: Gateway::AsService,
             threads: 1,
             limits: Limits::default(),
+            tls: Tls::Off,
+            entra: None,
         }
     }
 }
@@ -76,10 +105,66 @@ impl Config {
         self
     }
 
+    /// Gives the account these regions, the write region first.
+    #[must_use]
+    pub fn with_regions(mut self, regions: &[&str]) -> Self {
+        self.regions = regions.iter().map(|region| (*region).to_owned()).collect();
+        self
+    }
+
+    /// Lets one or all regions take writes.
+    #[must_use]
+    pub fn with_write_mode(mut self, write_mode: WriteMode) -> Self {
+        self.write_mode = write_mode;
+        self
+    }
+
+    /// Promises another consistency.
+    #[must_use]
+    pub fn with_consistency(mut self, consistency: Consistency) -> Self {
+        self.consistency = consistency;
+        self
+    }
+
+    /// Makes writes take time from region to region.
+    #[must_use]
+    pub fn with_replication_delay(mut self, delay: ReplicationDelay) -> Self {
+        self.replication_delays.push(delay);
+        self
+    }
+
+    /// Refuses requests with 429/3200 once a physical partition's throughput is used up.
+    #[must_use]
+    pub fn with_throttling(mut self) -> Self {
+        self.throttling = true;
+        self
+    }
+
+    /// Makes the account serverless.
+    #[must_use]
+    pub fn with_serverless(mut self) -> Self {
+        self.serverless = true;
+        self
+    }
+
     /// Serves the management API as well, on a free port.
     #[must_use]
     pub fn with_management(mut self) -> Self {
         self.management_port = Some(0);
+        self
+    }
+
+    /// Serves the account through TLS with a certificate of its own making, for this machine's names and addresses.
+    #[must_use]
+    pub fn with_tls(mut self) -> Self {
+        self.tls = Tls::Generated { names: Vec::new() };
+        self
+    }
+
+    /// Lets Entra tokens in, by their structure.
+    #[must_use]
+    pub fn with_entra(mut self, entra: Entra) -> Self {
+        self.entra = Some(entra);
         self
     }
 
@@ -88,6 +173,53 @@ impl Config {
     pub fn with_auth(mut self, auth: Auth) -> Self {
         self.auth = auth;
         self
+    }
+}
+
+/// Which regions take writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum WriteMode {
+    /// One, the write region; the others answer 403/3.
+    #[default]
+    Single,
+    /// All; the last writer wins where they disagree.
+    Multiple,
+}
+
+/// How long writes take from one region to another, by the emulator's clock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplicationDelay {
+    /// Where writes come from; none means everywhere.
+    pub from: Option<String>,
+    /// Where they go; none means everywhere.
+    pub to: Option<String>,
+    /// How long they take.
+    pub delay: Duration,
+}
+
+impl ReplicationDelay {
+    /// Between all regions.
+    pub fn everywhere(delay: Duration) -> Self {
+        Self { from: None, to: None, delay }
+    }
+
+    /// From everywhere to one region.
+    pub fn to(region: impl Into<String>, delay: Duration) -> Self {
+        Self { from: None, to: Some(region.into()), delay }
+    }
+
+    /// From one region to another.
+    pub fn between(from: impl Into<String>, to: impl Into<String>, delay: Duration) -> Self {
+        Self { from: Some(from.into()), to: Some(to.into()), delay }
+    }
+
+    /// Whether it is about these two.
+    pub(crate) fn fits(&self, from: &str, to: &str) -> bool {
+        let fits = |rule: &Option<String>, name: &str| {
+            rule.as_ref().is_none_or(|rule| rule.eq_ignore_ascii_case(name))
+        };
+        fits(&self.from, from) && fits(&self.to, to)
     }
 }
 
@@ -123,8 +255,41 @@ pub enum Auth {
     Open,
 }
 
-/// Consistency the account promises. One region keeps them all; the level is advertised, and stronger requests are
-/// refused as the service refuses them.
+/// Whether the account is served through TLS.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Tls {
+    /// Plain HTTP.
+    Off,
+    /// HTTPS with a certificate made at the first start. It is kept in the data folder, or in memory.
+    Generated {
+        /// Names and addresses besides `localhost`, `127.0.0.1` and `::1`.
+        names: Vec<String>,
+    },
+    /// HTTPS with a certificate of yours.
+    Files {
+        /// PEM: the certificate and those it depends on, in that order.
+        certificate: PathBuf,
+        /// PEM: its private key.
+        key: PathBuf,
+    },
+}
+
+/// Which Entra tokens are let in. Their structure, issuer, audience and times are checked; their signature is not,
+/// because only Entra's own keys could.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Entra {
+    /// Issuers that are trusted, as the `iss` claim has them; none trusts those of Entra and of the emulators' test
+    /// tokens.
+    pub issuers: Vec<String>,
+    /// Audiences besides those of Cosmos DB and of this account, as the `aud` claim has them.
+    pub audiences: Vec<String>,
+}
+
+/// Consistency the account promises; stronger requests are refused as the service refuses them.
+///
+/// With several regions, strong means that a write is in every region that is online before it is acknowledged;
+/// bounded staleness, that a region is never behind by more than the service's bound (100 000 commits or 300 seconds)
+/// unless it is cut off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Consistency {
     /// Weakest.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -10,17 +11,21 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use crate::clock::Clock;
 use crate::config::{Config, Fsync, Store};
 use crate::engine::{Engine, EngineOptions};
 use crate::fault::Faults;
 use crate::flusher::Flusher;
-use crate::http::{Account, Place};
+use crate::http::{Account, Entrance, Place};
+use crate::lanes::{self, Lanes};
 use crate::ledger::Ledger;
 use crate::management::Management;
-use crate::server::{self, Limits, Reset, Traffic};
+use crate::regions::{Door, Regions, Sockets, url};
+use crate::server::{self, Gate, Limits, Reset};
 use crate::storage::{self, StorageError};
+use crate::tls::{TlsError, TlsIdentity};
 
 /// A Cosmos DB account in this process.
 ///
@@ -30,8 +35,9 @@ use crate::storage::{self, StorageError};
 pub struct Emulator {
     // Dropped first, so that no request runs when the store closes.
     serving: Option<Serving>,
-    account: Arc<Account>,
+    pub(crate) account: Arc<Account>,
     config: Config,
+    tls: Option<TlsIdentity>,
 }
 
 impl Emulator {
@@ -50,10 +56,9 @@ impl Emulator {
     /// # Errors
     /// When the port is taken, the folder cannot be used, or a key is not base64.
     pub fn start_with_clock(config: Config, clock: Clock) -> Result<Self, StartError> {
-        let listener = bind(&config, config.port)?;
         let management = config.management_port.map(|port| bind(&config, port)).transpose()?;
         let mut emulator = Self::open_with_clock(config, clock)?;
-        emulator.serving = Some(Serving::start(&emulator, listener, management)?);
+        emulator.serving = Some(Serving::start(&emulator, management)?);
         Ok(emulator)
     }
 
@@ -78,23 +83,72 @@ impl Emulator {
             Fsync::On => storage::Durability::Fsync,
             Fsync::Off => storage::Durability::OsBuffered,
         };
+        let tls = TlsIdentity::of(&config).map_err(StartError::Certificate)?;
         let options = storage::Options { durability, ..storage::Options::default() };
         let storage = storage::open(&place, options).map_err(StartError::Store)?;
+        if let Some(folder) = &config.restore_from {
+            storage::snapshot::restore(folder, storage.as_ref()).map_err(StartError::Store)?;
+        }
         let flusher = Flusher::new(storage.clone()).map_err(StartError::Thread)?;
-        let options = EngineOptions { partitions: config.partitions };
+        let options = EngineOptions {
+            partitions: config.partitions,
+            regions: config.regions.clone(),
+            write_mode: config.write_mode,
+            consistency: config.consistency,
+            replication_delays: config.replication_delays.clone(),
+            throttling: config.throttling,
+            serverless: config.serverless,
+        };
         let engine = Engine::open(storage, clock.clone(), options).map_err(StartError::Store)?;
         let account = Account::new(&config, engine, clock, flusher).map_err(StartError::Key)?;
-        Ok(Self { serving: None, account: Arc::new(account), config })
+        Ok(Self { serving: None, account: Arc::new(account), config, tls })
     }
 
-    /// Where the account is, for example `http://127.0.0.1:8081/`; empty when no socket is served.
+    /// Where the account is, for example `http://127.0.0.1:8081/`; empty when no socket is served. With several
+    /// regions this is the first one's endpoint; see [`Regions::endpoint_of`].
     pub fn endpoint(&self) -> String {
-        self.serving.as_ref().map(|serving| url(serving.address)).unwrap_or_default()
+        let socket = self.account.regions.first_door();
+        socket.socket().map(|socket| url(socket.address, self.scheme())).unwrap_or_default()
     }
 
     /// Where the management API is, if it is served.
     pub fn management_endpoint(&self) -> Option<String> {
-        self.serving.as_ref()?.management.map(url)
+        self.serving.as_ref()?.management.map(|address| url(address, "http"))
+    }
+
+    /// The certificate that clients have to trust, as PEM, when the account is served through TLS.
+    pub fn certificate(&self) -> Option<&str> {
+        self.tls.as_ref().map(TlsIdentity::certificate)
+    }
+
+    /// Tells every open connection to leave: GOAWAY on HTTP/2, `connection: close` on HTTP/1.1. Requests in flight are
+    /// answered. Says how many were told.
+    pub fn goaway(&self) -> u64 {
+        self.account.regions.gates().iter().map(|gate| gate.goaway()).sum()
+    }
+
+    /// Drops every open connection in mid-request.
+    pub fn cut_connections(&self) {
+        self.account.regions.gates().iter().for_each(|gate| gate.cut());
+    }
+
+    /// How old connections may become before they are told to leave, those that are open included; none lets them
+    /// live.
+    pub fn limit_connection_age(&self, age_max: Option<Duration>) {
+        self.account.regions.gates().iter().for_each(|gate| gate.limit_age(age_max));
+    }
+
+    fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
+    }
+
+    /// Copies the data as it is now into a new folder, while the account is in use. The copy is a data folder: start
+    /// an emulator on it, or restore it into another.
+    ///
+    /// # Errors
+    /// When the folder is not empty or cannot be written.
+    pub fn snapshot(&self, folder: &Path) -> Result<(), StorageError> {
+        storage::snapshot::save(self.account.engine.storage().as_ref(), folder).map(drop)
     }
 
     /// The master key, base64.
@@ -107,12 +161,18 @@ impl Emulator {
         &self.config
     }
 
-    /// Answers one request without a socket.
+    /// Answers one request without a socket, as the first region does.
     ///
     /// # Errors
     /// [`Reset`] where a fault rule closes the connection instead of answering.
     pub async fn handle(&self, request: Request<Bytes>) -> Result<Response<Bytes>, Reset> {
-        self.account.answer(server::received(request), Place::Here).await
+        let door = self.account.regions.first_door();
+        self.account.answer(&door, server::received(request), Place::Here).await
+    }
+
+    /// The regions of the account.
+    pub fn regions(&self) -> &Regions {
+        &self.account.regions
     }
 
     /// The clock of the account; put it forward to see things expire.
@@ -151,7 +211,6 @@ impl Emulator {
 /// The thread that serves sockets, and how to stop it.
 #[derive(Debug)]
 struct Serving {
-    address: SocketAddr,
     management: Option<SocketAddr>,
     stop: watch::Sender<Stop>,
     thread: Option<thread::JoinHandle<()>>,
@@ -168,49 +227,91 @@ enum Stop {
 }
 
 impl Serving {
-    fn start(
-        emulator: &Emulator,
-        listener: TcpListener,
-        management: Option<TcpListener>,
-    ) -> Result<Self, StartError> {
-        let address = listener.local_addr().map_err(StartError::Thread)?;
+    fn start(emulator: &Emulator, management: Option<TcpListener>) -> Result<Self, StartError> {
         let management_address =
             management.as_ref().map(TcpListener::local_addr).transpose().map_err(StartError::Thread)?;
-        let runtime = runtime(emulator.config.threads).map_err(StartError::Thread)?;
+        let config = &emulator.config;
+        let runtime = lanes::runtime().map_err(StartError::Thread)?;
+        let lanes = Arc::new(Lanes::start(config.threads).map_err(StartError::Thread)?);
         let (stop, stopped) = watch::channel(Stop::No);
-        let limits = emulator.config.limits.clone();
         let account = emulator.account.clone();
-        let traffic = Arc::new(Traffic::default());
-        let manager = Management::new(account.clone(), traffic.clone(), url(address));
+        let sockets = Sockets {
+            bind: config.bind,
+            port: config.port,
+            scheme: emulator.scheme(),
+            limits: config.limits.clone(),
+            tls: emulator.tls.as_ref().map(TlsIdentity::server),
+            lanes: lanes.clone(),
+        };
+        let address = SocketAddr::new(config.bind, config.port);
+        account.regions.listen(sockets).map_err(|error| StartError::Listen { address, error })?;
+        let limits = Limits { connection_age_max: None, ..config.limits.clone() };
+        let manager =
+            Management::new(account.clone(), emulator.endpoint(), emulator.certificate().map(str::to_owned));
+        let gate = Arc::new(Gate::new(limits, None, lanes.clone()));
         let serving = async move {
-            let account = serve(listener, account, limits.clone(), traffic, stopped.clone());
+            let doors = serve_doors(account, stopped.clone());
             let management = async {
                 if let Some(listener) = management {
-                    serve(listener, manager, limits, Arc::default(), stopped).await;
+                    serve(listener, manager, gate, stopped).await;
                 }
             };
-            tokio::join!(account, management);
+            tokio::join!(doors, management);
         };
         let thread = thread::Builder::new()
             .name("cosmos-emulator".to_owned())
             .spawn(move || {
                 runtime.block_on(serving);
-                runtime.shutdown_timeout(LAST_CALLS);
+                lanes.stop();
+                runtime.shutdown_timeout(lanes::LAST_CALLS);
             })
             .map_err(StartError::Thread)?;
-        Ok(Self { address, management: management_address, stop, thread: Some(thread) })
+        Ok(Self { management: management_address, stop, thread: Some(thread) })
     }
 }
 
-/// How long work on side threads may go on once the server has stopped.
-const LAST_CALLS: Duration = Duration::from_secs(5);
+/// Serves the door of every region, also of those that join later, until told to stop.
+async fn serve_doors(account: Arc<Account>, stopped: watch::Receiver<Stop>) {
+    let mut doors = account.regions.watch_doors();
+    let mut serving = JoinSet::new();
+    let mut stop = stopped.clone();
+    let mut served = 0;
+    loop {
+        let new: Vec<_> = doors.borrow_and_update().iter().skip(served).map(Arc::clone).collect();
+        served += new.len();
+        for door in new {
+            serving.spawn(serve_door(account.clone(), door, stopped.clone()));
+        }
+        // A closed channel means that the emulator is gone: stop then, too.
+        tokio::select! {
+            _ = stop.wait_for(|stop| *stop != Stop::No) => break,
+            _ = doors.changed() => {}
+        }
+    }
+    while serving.join_next().await.is_some() {}
+}
+
+async fn serve_door(account: Arc<Account>, door: Arc<Door>, mut stopped: watch::Receiver<Stop>) {
+    let mut at_once = stopped.clone();
+    let stop = async move {
+        let _ = stopped.wait_for(|stop| *stop != Stop::No).await;
+    };
+    let entrance = Arc::new(Entrance { account, door: door.clone() });
+    tokio::select! {
+        ended = door.serve(entrance, stop) => {
+            if let Err(error) = ended {
+                tracing::error!(%error, region = door.name, "the region can no longer be served");
+            }
+        }
+        _ = at_once.wait_for(|stop| *stop == Stop::AtOnce) => {}
+    }
+}
 
 /// Serves one listener until told to stop.
 async fn serve<H: server::Handler>(
     listener: TcpListener,
     handler: H,
-    limits: Limits,
-    traffic: Arc<Traffic>,
+    gate: Arc<Gate>,
     mut stopped: watch::Receiver<Stop>,
 ) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
@@ -222,7 +323,7 @@ async fn serve<H: server::Handler>(
     let stop = async move {
         let _ = stopped.wait_for(|stop| *stop != Stop::No).await;
     };
-    let server = server::run(listener, Arc::new(handler), limits, traffic, stop);
+    let server = server::run(listener, Arc::new(handler), gate, stop);
     tokio::select! {
         () = server => {}
         _ = at_once.wait_for(|stop| *stop == Stop::AtOnce) => {}
@@ -243,34 +344,12 @@ fn join(thread: thread::JoinHandle<()>) {
     let _ = thread.join();
 }
 
-fn runtime(threads: usize) -> io::Result<tokio::runtime::Runtime> {
-    let mut builder = match threads {
-        0 | 1 => tokio::runtime::Builder::new_current_thread(),
-        threads => {
-            let mut builder = tokio::runtime::Builder::new_multi_thread();
-            builder.worker_threads(threads);
-            builder
-        }
-    };
-    builder.thread_name("cosmos-worker").enable_io().enable_time().build()
-}
-
 fn bind(config: &Config, port: u16) -> Result<TcpListener, StartError> {
     let address = SocketAddr::new(config.bind, port);
     let refused = |error| StartError::Listen { address, error };
     let listener = TcpListener::bind(address).map_err(refused)?;
     listener.set_nonblocking(true).map_err(refused)?;
     Ok(listener)
-}
-
-/// A URL to reach a bound address; one bound to every interface is reached through loopback.
-fn url(address: SocketAddr) -> String {
-    let ip = match address.ip() {
-        ip if !ip.is_unspecified() => ip,
-        std::net::IpAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
-        std::net::IpAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
-    };
-    format!("http://{}/", SocketAddr::new(ip, address.port()))
 }
 
 /// Why an emulator did not start.
@@ -288,6 +367,8 @@ pub enum StartError {
     Store(StorageError),
     /// A key is not base64.
     Key(cosmos_wire::signature::InvalidKey),
+    /// The certificate cannot be used or made.
+    Certificate(TlsError),
     /// The system gave us no thread or socket.
     Thread(io::Error),
 }
@@ -306,6 +387,7 @@ impl fmt::Display for StartError {
             Self::Listen { address, error } => write!(f, "cannot listen on {address}: {error}"),
             Self::Store(error) => error.fmt(f),
             Self::Key(error) => error.fmt(f),
+            Self::Certificate(error) => error.fmt(f),
             Self::Thread(error) => write!(f, "the system refused a thread or a socket: {error}"),
         }
     }

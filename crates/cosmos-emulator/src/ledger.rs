@@ -27,10 +27,19 @@ pub struct Totals {
     pub request_units: f64,
     /// Documents read by the engine to answer.
     pub documents_visited: u64,
+    /// Queries without a partition key: every page counts, as it does for the service.
+    pub cross_partition_queries: u64,
+    /// Bytes in the bodies of requests.
+    pub request_bytes: u64,
+    /// Bytes in the bodies of answers; those of refusals are not counted.
+    pub response_bytes: u64,
 }
 
 impl Totals {
     fn add(&mut self, other: &Self) {
+        self.cross_partition_queries += other.cross_partition_queries;
+        self.request_bytes += other.request_bytes;
+        self.response_bytes += other.response_bytes;
         self.requests += other.requests;
         self.failures += other.failures;
         self.request_units += other.request_units;
@@ -148,6 +157,11 @@ impl Ledger {
                 failures: u64::from(entry.status >= 400 || entry.status == 0),
                 request_units: entry.charge,
                 documents_visited: entry.documents_visited,
+                cross_partition_queries: u64::from(
+                    entry.operation == Operation::Query && entry.partition_key.is_none(),
+                ),
+                request_bytes: entry.request_bytes,
+                response_bytes: entry.response_bytes,
             },
         );
         if book.recent.len() == RECENT_MAX {
@@ -194,6 +208,8 @@ pub(crate) struct Entry<'a> {
     pub(crate) sub_status: u32,
     pub(crate) charge: f64,
     pub(crate) documents_visited: u64,
+    pub(crate) request_bytes: u64,
+    pub(crate) response_bytes: u64,
 }
 
 #[cfg(test)]
@@ -210,6 +226,8 @@ mod tests {
             sub_status: 0,
             charge: 1.5,
             documents_visited: 2,
+            request_bytes: 10,
+            response_bytes: 20,
         }
     }
 
@@ -223,12 +241,30 @@ mod tests {
         assert_eq!(snapshot.lines.len(), 2);
         assert_eq!(
             snapshot.lines[0].totals,
-            Totals { requests: 2, failures: 1, request_units: 3.0, documents_visited: 4 }
+            Totals {
+                requests: 2,
+                failures: 1,
+                request_units: 3.0,
+                documents_visited: 4,
+                cross_partition_queries: 0,
+                request_bytes: 20,
+                response_bytes: 40,
+            }
         );
         assert_eq!(snapshot.operation(Operation::ReadItem).requests, 3);
         assert_eq!(snapshot.totals.requests, 3);
         ledger.reset();
         assert!(ledger.snapshot().lines.is_empty());
+    }
+
+    #[test]
+    fn queries_without_a_partition_key_are_counted_beyond_the_log() {
+        let ledger = Ledger::default();
+        for number in 0..2 * RECENT_MAX {
+            let partition_key = (number % 2 == 0).then_some("[\"a\"]");
+            ledger.record(&Entry { operation: Operation::Query, partition_key, ..entry("a", 200) });
+        }
+        assert_eq!(ledger.snapshot().totals.cross_partition_queries, RECENT_MAX as u64);
     }
 
     #[test]

@@ -1,7 +1,8 @@
-//! Sockets: HTTP/1.1 and HTTP/2 with prior knowledge on one port.
+//! Sockets: HTTP/1.1 and HTTP/2 on one port, by ALPN under TLS and by prior knowledge without.
 //!
 //! [`run`] accepts until told to stop, then lets requests in flight finish, for a bounded time. A handler that answers
-//! [`Reset`] makes its connection close (HTTP/1.1) or its stream reset (HTTP/2) without an answer.
+//! [`Reset`] makes its connection close (HTTP/1.1) or its stream reset (HTTP/2) without an answer. Connections listen
+//! to their [`Gate`], which can tell all of them to leave.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -16,10 +17,12 @@ use hyper::body::{Body, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::Instant;
+
+use crate::lanes::Lanes;
 
 /// Streams one HTTP/2 connection may have open, as the service advertises.
 const STREAMS_MAX: u32 = 20;
@@ -43,6 +46,8 @@ pub struct Limits {
     pub body_timeout: Duration,
     /// How long requests in flight may take to finish once the server stops.
     pub stop_timeout: Duration,
+    /// How old a connection may become before it is told to leave (GOAWAY, `connection: close`); none lets it live.
+    pub connection_age_max: Option<Duration>,
 }
 
 impl Default for Limits {
@@ -54,6 +59,7 @@ impl Default for Limits {
             head_timeout: Duration::from_secs(120),
             body_timeout: Duration::from_secs(30),
             stop_timeout: Duration::from_secs(5),
+            connection_age_max: None,
         }
     }
 }
@@ -94,20 +100,76 @@ pub(crate) trait Handler: Send + Sync + 'static {
 pub(crate) struct Traffic {
     pub(crate) connections_open: AtomicU64,
     pub(crate) connections_total: AtomicU64,
+    pub(crate) goaways_total: AtomicU64,
 }
+
+/// What the connections of one listener are told while they live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Orders {
+    /// Grows with each command to leave.
+    goaways: u64,
+    /// Grows with each command to drop everything.
+    cuts: u64,
+    /// How old a connection may become before it is told to leave.
+    age_max: Option<Duration>,
+    is_stopping: bool,
+}
+
+/// What all connections of one listener share: limits, TLS, counters, and a way to speak to them.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    limits: Limits,
+    tls: Option<Arc<rustls::ServerConfig>>,
+    lanes: Arc<Lanes>,
+    pub(crate) traffic: Arc<Traffic>,
+    orders: watch::Sender<Orders>,
+}
+
+impl Gate {
+    pub(crate) fn new(limits: Limits, tls: Option<Arc<rustls::ServerConfig>>, lanes: Arc<Lanes>) -> Self {
+        let orders = Orders { goaways: 0, cuts: 0, age_max: limits.connection_age_max, is_stopping: false };
+        Self { limits, tls, lanes, traffic: Arc::default(), orders: watch::Sender::new(orders) }
+    }
+
+    /// Tells every open connection to leave: GOAWAY on HTTP/2, `connection: close` on HTTP/1.1. Requests in flight
+    /// are answered. Says how many were told.
+    pub(crate) fn goaway(&self) -> u64 {
+        let open = self.traffic.connections_open.load(Ordering::Relaxed);
+        self.traffic.goaways_total.fetch_add(open, Ordering::Relaxed);
+        self.orders.send_modify(|orders| orders.goaways += 1);
+        open
+    }
+
+    /// Drops every open connection in mid-request.
+    pub(crate) fn cut(&self) {
+        self.orders.send_modify(|orders| orders.cuts += 1);
+    }
+
+    /// How old connections may become, those that are open included.
+    pub(crate) fn limit_age(&self, age_max: Option<Duration>) {
+        self.orders.send_modify(|orders| orders.age_max = age_max);
+    }
+
+    /// How old connections may become.
+    pub(crate) fn age_max(&self) -> Option<Duration> {
+        self.orders.borrow().age_max
+    }
+}
+
+/// Marks requests that came through TLS.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Secure;
 
 /// Serves connections until `shutdown` is ready.
 pub(crate) async fn run<H: Handler>(
     listener: TcpListener,
     handler: Arc<H>,
-    limits: Limits,
-    traffic: Arc<Traffic>,
+    gate: Arc<Gate>,
     shutdown: impl Future<Output = ()>,
 ) {
-    let graceful = GracefulShutdown::new();
-    let places = Arc::new(Semaphore::new(limits.connections_max));
-    let stop_timeout = limits.stop_timeout;
-    let limits = Arc::new(limits);
+    let places = Arc::new(Semaphore::new(gate.limits.connections_max));
+    // A listener that opens again after a stop welcomes connections again.
+    gate.orders.send_modify(|orders| orders.is_stopping = false);
     let mut shutdown = std::pin::pin!(shutdown);
     loop {
         let accepted = tokio::select! {
@@ -122,10 +184,10 @@ pub(crate) async fn run<H: Handler>(
             (Ok((stream, _)), place) => {
                 // Nagle's algorithm only delays small answers; a socket that refuses the option still works.
                 let _ = stream.set_nodelay(true);
-                let open = Open::new(traffic.clone());
-                let (handler, limits, watcher) = (handler.clone(), limits.clone(), graceful.watcher());
-                tokio::spawn(async move {
-                    connection(stream, handler, &limits, watcher).await;
+                let (open, orders) = (Open::new(gate.traffic.clone()), gate.orders.subscribe());
+                let (handler, gate, lanes) = (handler.clone(), gate.clone(), gate.lanes.clone());
+                lanes.serve(stream, move |stream| async move {
+                    welcome(stream, handler, gate, orders).await;
                     drop((open, place));
                 });
             }
@@ -136,18 +198,41 @@ pub(crate) async fn run<H: Handler>(
         }
     }
     drop(listener);
-    if tokio::time::timeout(stop_timeout, graceful.shutdown()).await.is_err() {
+    gate.orders.send_modify(|orders| orders.is_stopping = true);
+    // Each connection holds a receiver, so the channel closes with the last one.
+    if tokio::time::timeout(gate.limits.stop_timeout, gate.orders.closed()).await.is_err() {
         tracing::warn!("requests were still running when the time to stop was over");
     }
 }
 
-/// Serves one connection. Whatever brings bytes will do, so TLS can sit below.
+/// Serves one connection, through TLS where the gate has a certificate.
+async fn welcome<H: Handler>(
+    stream: TcpStream,
+    handler: Arc<H>,
+    gate: Arc<Gate>,
+    orders: watch::Receiver<Orders>,
+) {
+    let Some(tls) = gate.tls.clone() else {
+        return connection(stream, handler, &gate, orders, None).await;
+    };
+    let handshake = tokio_rustls::TlsAcceptor::from(tls).accept(stream);
+    match tokio::time::timeout(gate.limits.head_timeout, handshake).await {
+        Ok(Ok(stream)) => connection(stream, handler, &gate, orders, Some(Secure)).await,
+        Ok(Err(error)) => tracing::debug!(%error, "a client does not agree on TLS"),
+        Err(_) => tracing::debug!("a client did not finish the TLS handshake"),
+    }
+}
+
+/// Serves one connection until it ends or is told to leave. Whatever brings bytes will do.
 async fn connection<H: Handler>(
     io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     handler: Arc<H>,
-    limits: &Arc<Limits>,
-    watcher: Watcher,
+    gate: &Arc<Gate>,
+    mut orders: watch::Receiver<Orders>,
+    secure: Option<Secure>,
 ) {
+    let opened = Instant::now();
+    let limits = Arc::new(gate.limits.clone());
     let spoken = Arc::new(AtomicBool::new(false));
     let service = {
         let (limits, spoken) = (limits.clone(), spoken.clone());
@@ -155,24 +240,58 @@ async fn connection<H: Handler>(
             spoken.store(true, Ordering::Relaxed);
             let (handler, limits) = (handler.clone(), limits.clone());
             async move {
-                let (parts, body) = request.into_parts();
+                let (mut parts, body) = request.into_parts();
+                if let Some(secure) = secure {
+                    parts.extensions.insert(secure);
+                }
                 let body = collect(body, &limits).await;
                 let answer = handler.handle(Request::from_parts(parts, body)).await?;
                 Ok::<_, Reset>(answer.map(Full::new))
             }
         })
     };
-    let builder = builder(limits);
-    let serving = watcher.watch(builder.serve_connection(TokioIo::new(io), service));
+    let builder = builder(&limits);
+    let serving = builder.serve_connection(TokioIo::new(io), service);
     let mut serving = std::pin::pin!(serving);
     // hyper's own timer starts when it knows the protocol; a client that never says a word is ended here.
-    let silence = tokio::time::sleep(limits.head_timeout);
-    tokio::select! {
-        ended = &mut serving => return log_end(ended),
-        () = silence => {}
+    let mut silence = std::pin::pin!(tokio::time::sleep(limits.head_timeout));
+    let (mut is_heard, mut is_leaving) = (false, false);
+    let first = *orders.borrow_and_update();
+    let mut known = first;
+    loop {
+        let old = known.age_max.filter(|_| !is_leaving).map(|age| opened + age);
+        tokio::select! {
+            ended = &mut serving => return log_end(ended),
+            () = &mut silence, if !is_heard => {
+                is_heard = true;
+                if !spoken.load(Ordering::Relaxed) {
+                    return;
+                }
+            }
+            () = until(old) => {
+                gate.traffic.goaways_total.fetch_add(1, Ordering::Relaxed);
+                is_leaving = true;
+                serving.as_mut().graceful_shutdown();
+            }
+            // The gate outlives its connections, so the channel only ever changes.
+            _ = orders.changed() => {
+                known = *orders.borrow_and_update();
+                if known.cuts != first.cuts {
+                    return;
+                }
+                if (known.goaways != first.goaways || known.is_stopping) && !is_leaving {
+                    is_leaving = true;
+                    serving.as_mut().graceful_shutdown();
+                }
+            }
+        }
     }
-    if spoken.load(Ordering::Relaxed) {
-        log_end(serving.await);
+}
+
+async fn until(end: Option<Instant>) {
+    match end {
+        Some(end) => tokio::time::sleep_until(end).await,
+        None => std::future::pending().await,
     }
 }
 

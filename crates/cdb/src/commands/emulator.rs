@@ -53,6 +53,8 @@ fn config(args: &EmulatorArgs) -> Config {
             Level::Strong => Consistency::Strong,
         },
         partitions: args.partitions,
+        throttling: args.throttle,
+        serverless: args.serverless,
         gateway: if args.serve_all_queries { Gateway::ServeAll } else { Gateway::AsService },
         threads: args.threads.map_or(processors.min(THREADS_MAX), usize::from),
         ..defaults
@@ -65,7 +67,7 @@ fn announce(emulator: &Emulator) -> io::Result<()> {
     let mut ready = json!({
         "event": "ready",
         "accountEndpoint": endpoint,
-        "regions": [{"name": emulator.config().region, "gatewayEndpoint": endpoint}],
+        "regions": emulator.regions().list().into_iter().map(|region| json!({"name": region.name, "gatewayEndpoint": region.endpoint})).collect::<Vec<_>>(),
     });
     if let Some(management) = emulator.management_endpoint() {
         ready["managementEndpoint"] = management.into();

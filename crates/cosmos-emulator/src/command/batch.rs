@@ -86,6 +86,9 @@ fn body(results: &[BatchResult], keep: impl Fn(usize) -> bool) -> Bytes {
         if result.sub_status != 0 {
             out.put_slice(format!(",\"subStatusCode\":{}", result.sub_status).as_bytes());
         }
+        if let Some(pause) = result.retry_after {
+            out.put_slice(format!(",\"retryAfterMilliseconds\":{}", pause.as_millis()).as_bytes());
+        }
         if let Some(etag) = &result.etag {
             out.put_slice(b",\"eTag\":");
             out.put_slice(Value::from(etag.as_str()).to_string().as_bytes());
@@ -138,6 +141,7 @@ mod tests {
             etag: etag.map(str::to_owned),
             body: Bytes::from_static(body.as_bytes()),
             charge: 6.285_714_28,
+            retry_after: None,
             message: None,
         };
         let results = [

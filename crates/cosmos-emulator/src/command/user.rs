@@ -21,6 +21,8 @@ const LIFE_SECONDS: std::ops::RangeInclusive<u64> = 10 * 60..=24 * 60 * 60;
 pub(crate) fn run(account: &Account, call: &Call) -> Result<Reply, Failure> {
     let engine = &account.engine;
     let asked = call.asked();
+    // Before anything is written that the answer could not speak of.
+    life(call)?;
     let if_match = asked.text(header::IF_MATCH);
     let create = if asked.is_upsert() { Put::Upsert } else { Put::Create };
     match &call.route.target {
@@ -76,17 +78,20 @@ fn with_tokens(account: &Account, call: &Call, mut list: ResourceFeed) -> Result
     Ok(list)
 }
 
+/// How long the tokens of an answer are good for.
+fn life(call: &Call) -> Result<Duration, Failure> {
+    match call.asked().text(header::RESOURCE_TOKEN_EXPIRY).map(|text| text.trim().parse()) {
+        None => Ok(LIFE_DEFAULT),
+        Some(Ok(seconds)) if LIFE_SECONDS.contains(&seconds) => Ok(Duration::from_secs(seconds)),
+        Some(_) => Err(Failure::bad_request(
+            "Invalid x-ms-documentdb-expiry-seconds header: it must be a number from 600 to 86400.",
+        )),
+    }
+}
+
 /// A fresh token for a permission.
 fn token(account: &Account, call: &Call, permission: &Value) -> Result<String, Failure> {
-    let life = match call.asked().text(header::RESOURCE_TOKEN_EXPIRY).map(|text| text.trim().parse()) {
-        None => LIFE_DEFAULT,
-        Some(Ok(seconds)) if LIFE_SECONDS.contains(&seconds) => Duration::from_secs(seconds),
-        Some(_) => {
-            return Err(Failure::bad_request(
-                "Invalid x-ms-documentdb-expiry-seconds header: it must be a number from 600 to 86400.",
-            ));
-        }
-    };
+    let life = life(call)?;
     let expires = (account.clock.now() + life).duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let link = permission["resource"].as_str().unwrap_or_default().trim_matches('/');
     let grant = Grant {

@@ -46,18 +46,29 @@ impl Engine {
         let key = request.partition_key.as_ref().ok_or_else(too_few_components)?;
         let epk =
             container.epk(key).map_err(|failure| Failure { message: WRONG_KEY.to_owned(), ..failure })?;
-        let partition = Arc::clone(container.shape().partition_of(&epk));
-        partition.check_session(request.session_token.as_deref())?;
+        let shape = self.current_shape(container)?;
+        let partition = Arc::clone(shape.partition_of(container.region, &epk));
+        self.catch_up(container, &partition)?;
+        let topology = self.topology();
+        partition.check_session(&topology, request.session_token.as_deref())?;
+        let turn = self
+            .admit(container, &shape, &partition)
+            .map_err(|failure| item::from_partition(failure, container, partition.standing(&topology, 0)))?;
         let epk = epk_key(&epk);
         let mut writer = Writer::begin(self, container, &partition)?;
         let count = request.operations.len();
         let mut results = Vec::with_capacity(count);
-        let mut failed = None;
+        let (mut failed, mut spent) = (None, 0.0);
         for operation in request.operations {
-            let done = prepare(container, key, operation)
+            let done = turn
+                .check(spent)
+                .and_then(|()| prepare(container, key, operation))
                 .and_then(|(prepared, conditions)| item::apply(&mut writer, &epk, prepared, &conditions));
             match done {
-                Ok(done) => results.push(succeeded(done)),
+                Ok(done) => {
+                    spent += done.charge;
+                    results.push(succeeded(done));
+                }
                 Err(failure) => {
                     failed = Some((results.len(), failure));
                     break;
@@ -66,17 +77,23 @@ impl Engine {
         }
         if let Some((at, failure)) = failed {
             drop(writer);
-            let standing = partition.standing(0);
-            let charge =
-                results.iter().map(|result: &BatchResult| result.charge).sum::<f64>() + failure.charge;
+            let standing = partition.standing(&topology, 0);
+            let charge = spent + failure.charge;
+            turn.settle(charge);
             let mut results: Vec<_> = (0..count).map(|_| dependent()).collect();
             results[at] = refused(failure);
             return Ok(BatchReply { status: 207, results, charge, standing, ticket: None });
         }
         let lsn = writer.lsn();
         let ticket = writer.commit()?;
-        let charge = results.iter().map(|result| result.charge).sum();
-        Ok(BatchReply { status: 200, results, charge, standing: partition.standing(lsn), ticket })
+        turn.settle(spent);
+        Ok(BatchReply {
+            status: 200,
+            results,
+            charge: spent,
+            standing: partition.standing(&topology, lsn),
+            ticket,
+        })
     }
 
     fn bulk(&self, container: &Container, request: BatchRequest) -> Result<BatchReply, Failure> {
@@ -112,7 +129,9 @@ impl Engine {
         }
         let failed = results.iter().any(|result| result.status >= 400);
         let charge = results.iter().map(|result| result.charge).sum();
-        let standing = standing.unwrap_or_else(|| container.shape().partitions[0].standing(0));
+        let standing = standing.unwrap_or_else(|| {
+            container.shape().partitions_in(container.region)[0].standing(&self.topology(), 0)
+        });
         Ok(BatchReply { status: if failed { 207 } else { 200 }, results, charge, standing, ticket })
     }
 }
@@ -138,7 +157,7 @@ fn prepare(
 
 fn succeeded(done: Done) -> BatchResult {
     let Done { status, body, etag, charge, item_lsn: _ } = done;
-    BatchResult { status, sub_status: 0, etag, body, charge, message: None }
+    BatchResult { status, sub_status: 0, etag, body, charge, retry_after: None, message: None }
 }
 
 fn refused(failure: Failure) -> BatchResult {
@@ -148,10 +167,19 @@ fn refused(failure: Failure) -> BatchResult {
         etag: None,
         body: Bytes::new(),
         charge: failure.charge,
+        retry_after: failure.retry_after,
         message: Some(failure.message),
     }
 }
 
 fn dependent() -> BatchResult {
-    BatchResult { status: 424, sub_status: 0, etag: None, body: Bytes::new(), charge: 0.0, message: None }
+    BatchResult {
+        status: 424,
+        sub_status: 0,
+        etag: None,
+        body: Bytes::new(),
+        charge: 0.0,
+        retry_after: None,
+        message: None,
+    }
 }

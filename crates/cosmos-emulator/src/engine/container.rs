@@ -4,21 +4,28 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
-use cosmos_wire::epk::Epk;
+use cosmos_wire::epk::{Epk, EpkRange};
 use cosmos_wire::partition_key::{Coverage, Definition, PartitionKey};
 use cosmos_wire::rid::Rid;
 use serde_json::Value;
 
 use super::catalog::offer::Offer;
 use super::index::policy::Policy;
-use super::key::EpkKey;
+use super::key::{self, EpkKey};
 use super::partition::Partition;
+use super::region::RegionId;
+use super::split::Moving;
 use crate::Failure;
 use crate::sql::source::{Path, Step};
+use crate::storage::Change;
 
-/// One container. It stays usable by those who hold it after it was deleted, and answers 404 then.
+/// One container as one region has it. It stays usable by those who hold it after it was deleted, and answers 404
+/// then.
 pub struct Container {
     pub(crate) number: u32,
+    pub(crate) region: RegionId,
+    /// The number under which this region keeps its data.
+    pub(crate) replica: u32,
     pub(crate) rid: Rid,
     pub(crate) database: u32,
     name: String,
@@ -26,8 +33,8 @@ pub struct Container {
     /// `dbs/{rid}/colls/{rid}/docs/`: what every `_self` begins with.
     pub(crate) documents_link: String,
     definition: Definition,
-    shape: ArcSwap<Shape>,
-    deleted: AtomicBool,
+    shape: Arc<ArcSwap<Shape>>,
+    deleted: Arc<AtomicBool>,
 }
 
 /// Everything about a container that can change.
@@ -49,10 +56,14 @@ pub(crate) struct Shape {
     pub(crate) unique_keys: Vec<Vec<Path>>,
     /// Its own throughput, if it has any.
     pub(crate) offer: Option<Offer>,
-    /// In order of keys.
+    /// In order of keys, as the first region has them.
     pub(crate) partitions: Vec<Arc<Partition>>,
+    /// The same partitions as the other regions have them.
+    pub(crate) elsewhere: Vec<(RegionId, Vec<Arc<Partition>>)>,
     /// Moves with every change of `partitions`.
     pub(crate) partitions_version: u64,
+    /// A split or a merge in progress.
+    pub(crate) moving: Option<Moving>,
 }
 
 /// Whether queries may use the index.
@@ -80,14 +91,33 @@ impl Container {
         let Identity { number, rid, database, database_rid, name, database_name, definition } = identity;
         Self {
             number,
+            region: RegionId::FIRST,
+            replica: RegionId::FIRST.replica_of(number),
             rid,
             database,
             name,
             database_name,
             documents_link: format!("dbs/{database_rid}/colls/{rid}/docs/"),
             definition,
-            shape: ArcSwap::from_pointee(shape),
-            deleted: AtomicBool::new(false),
+            shape: Arc::new(ArcSwap::from_pointee(shape)),
+            deleted: Arc::default(),
+        }
+    }
+
+    /// The same container as another region has it.
+    pub(crate) fn in_region(&self, region: RegionId) -> Self {
+        Self {
+            number: self.number,
+            region,
+            replica: region.replica_of(self.number),
+            rid: self.rid,
+            database: self.database,
+            name: self.name.clone(),
+            database_name: self.database_name.clone(),
+            documents_link: self.documents_link.clone(),
+            definition: self.definition.clone(),
+            shape: Arc::clone(&self.shape),
+            deleted: Arc::clone(&self.deleted),
         }
     }
 
@@ -126,13 +156,23 @@ impl Container {
         self.shape().partitions.iter().map(|partition| partition.id()).collect()
     }
 
+    /// The keys of the physical partitions, in order.
+    pub(crate) fn ranges(&self) -> Vec<EpkRange> {
+        self.shape().partitions.iter().map(|partition| partition.range.clone()).collect()
+    }
+
+    /// Whether there is a physical partition with this id.
+    pub(crate) fn has_range(&self, id: &str) -> bool {
+        self.shape().partitions.iter().any(|partition| partition.id().to_string() == id)
+    }
+
     /// Id of the physical partition that holds a whole partition key.
     ///
     /// # Errors
     /// 400/1001 when the key is a prefix or does not fit.
     pub fn range_id_of(&self, key: &PartitionKey) -> Result<u32, Failure> {
         let epk = self.epk(key)?;
-        Ok(self.shape().partition_of(&epk).id())
+        Ok(self.shape().partition_of(self.region, &epk).id())
     }
 
     pub(crate) fn shape(&self) -> Arc<Shape> {
@@ -145,6 +185,14 @@ impl Container {
 
     pub(crate) fn mark_deleted(&self) {
         self.deleted.store(true, Ordering::SeqCst);
+    }
+
+    /// What says that its data in every region is to be removed.
+    pub(crate) fn purges(&self) -> Vec<Change> {
+        let shape = self.shape();
+        let replicas = shape.replicas().map(|(region, _)| region.replica_of(self.number));
+        let log = (!shape.elsewhere.is_empty()).then(|| RegionId::shared_log_of(self.number));
+        replicas.chain(log).map(|replica| Change::Put(key::purge(replica), bytes::Bytes::new())).collect()
     }
 
     /// Refuses work on a container that is gone.
@@ -186,10 +234,36 @@ impl std::fmt::Debug for Container {
 }
 
 impl Shape {
-    /// The partition that holds an effective partition key.
-    pub(crate) fn partition_of(&self, epk: &Epk) -> &Arc<Partition> {
-        let at = self.partitions.partition_point(|partition| partition.range.max <= *epk);
-        &self.partitions[at.min(self.partitions.len() - 1)]
+    /// The partitions of a region, in order of keys. All regions have the same ranges.
+    pub(crate) fn partitions_in(&self, region: RegionId) -> &[Arc<Partition>] {
+        if region == RegionId::FIRST {
+            return &self.partitions;
+        }
+        let elsewhere = self.elsewhere.iter().find(|(id, _)| *id == region);
+        elsewhere.map_or(self.partitions.as_slice(), |(_, partitions)| partitions)
+    }
+
+    /// The partitions of every region.
+    pub(crate) fn replicas(&self) -> impl Iterator<Item = (RegionId, &[Arc<Partition>])> {
+        let elsewhere = self.elsewhere.iter().map(|(id, partitions)| (*id, partitions.as_slice()));
+        std::iter::once((RegionId::FIRST, self.partitions.as_slice())).chain(elsewhere)
+    }
+
+    /// The partitions of all regions.
+    pub(crate) fn every_partition(&self) -> impl Iterator<Item = &Arc<Partition>> {
+        self.replicas().flat_map(|(_, partitions)| partitions)
+    }
+
+    /// The partition of a region that holds an effective partition key.
+    pub(crate) fn partition_of(&self, region: RegionId, epk: &Epk) -> &Arc<Partition> {
+        let partitions = self.partitions_in(region);
+        let at = partitions.partition_point(|partition| partition.range.max <= *epk);
+        &partitions[at.min(partitions.len() - 1)]
+    }
+
+    /// The partition of a region with this range id.
+    pub(crate) fn partition_with(&self, region: RegionId, range: u32) -> Option<&Arc<Partition>> {
+        self.partitions_in(region).iter().find(|partition| partition.id() == range)
     }
 
     /// The etag of the partition-key ranges, with quotes.

@@ -10,6 +10,7 @@ use super::container::{Container, epk_key, too_few_components};
 use super::document::{self, Draft, Stored, etag_matches};
 use super::index::path::PathId;
 use super::key::{self, EpkKey};
+use super::partition::Partition;
 use super::patch::Patch;
 use super::request::{Conditions, ItemOp, ItemReply, ItemRequest, Standing, storage_failed};
 use super::writer::{Content, Writer};
@@ -68,25 +69,42 @@ impl Engine {
     /// # Errors
     /// As the service refuses: 400, 404, 409, 412, 413 with their sub-statuses.
     pub fn item(&self, container: &Container, request: ItemRequest) -> Result<ItemReply, Failure> {
-        container.check_exists()?;
+        let shape = self.current_shape(container)?;
         let key = request.partition_key.as_ref().ok_or_else(too_few_components)?;
         let epk = container.epk(key)?;
-        let shape = container.shape();
-        let partition = Arc::clone(shape.partition_of(&epk));
+        let partition = Arc::clone(shape.partition_of(container.region, &epk));
         let epk = epk_key(&epk);
+        let turn = self
+            .admit(container, &shape, &partition)
+            .map_err(|failure| from_partition(failure, container, partition.standing(&self.topology(), 0)))?;
+        let outcome = self.item_in(container, &partition, &epk, request);
+        turn.settle(outcome.as_ref().map_or_else(|failure| failure.charge, |reply| reply.charge));
+        outcome
+    }
+
+    fn item_in(
+        &self,
+        container: &Container,
+        partition: &Partition,
+        epk: &EpkKey,
+        request: ItemRequest,
+    ) -> Result<ItemReply, Failure> {
+        let key = request.partition_key.as_ref().ok_or_else(too_few_components)?;
         let prepared = prepare(container, key, request.op)?;
-        let refused = |failure: Failure| from_partition(failure, container, partition.standing(0));
+        self.catch_up(container, partition)?;
+        let topology = self.topology();
+        let refused = |failure: Failure| from_partition(failure, container, partition.standing(&topology, 0));
         let (done, lsn, ticket) = if let Prepared::Read { id } = &prepared {
-            partition.check_session(request.session_token.as_deref())?;
-            let stored = self.stored(container, &epk, id)?;
+            partition.check_session(&topology, request.session_token.as_deref())?;
+            let stored = self.stored(container, epk, id)?;
             (read(stored.as_ref(), &request.conditions).map_err(refused)?, 0, None)
         } else {
-            let mut writer = Writer::begin(self, container, &partition)?;
-            let done = apply(&mut writer, &epk, prepared, &request.conditions).map_err(refused)?;
+            let mut writer = Writer::begin(self, container, partition)?;
+            let done = apply(&mut writer, epk, prepared, &request.conditions).map_err(refused)?;
             let lsn = writer.lsn();
             (done, lsn, writer.commit()?)
         };
-        let standing = partition.standing(lsn.max(done.item_lsn.unwrap_or(0)));
+        let standing = partition.standing(&topology, lsn.max(done.item_lsn.unwrap_or(0)));
         let Done { status, body, etag, charge, item_lsn } = done;
         Ok(ItemReply { status, body, etag, charge, item_lsn, standing, ticket })
     }
@@ -109,7 +127,7 @@ impl Engine {
         }
         let counter = rid.counter().ok_or_else(missing)?;
         let epk = epk_key(&container.epk(partition_key)?);
-        let entry = key::partition_entry(container.number, PathId::CREATION.get(), &epk, &[], counter);
+        let entry = key::partition_entry(container.replica, PathId::CREATION.get(), &epk, &[], counter);
         let place =
             self.storage().get(&entry).map_err(|error| storage_failed(&error))?.ok_or_else(missing)?;
         let (_, id) = key::split_place(&place).ok_or_else(missing)?;
@@ -123,7 +141,7 @@ impl Engine {
         epk: &EpkKey,
         id: &str,
     ) -> Result<Option<Stored>, Failure> {
-        let key = key::item(container.number, epk, id);
+        let key = key::item(container.replica, epk, id);
         let found = self.storage().get(&key).map_err(|error| storage_failed(&error))?;
         let default_ttl = container.shape().default_ttl;
         let stored = found.as_ref().and_then(Stored::from_bytes);
@@ -293,7 +311,8 @@ fn shown(status: u16, stored: &Stored) -> Done {
     }
 }
 
-fn from_partition(mut failure: Failure, container: &Container, standing: Standing) -> Failure {
+/// A refusal with the headers of the partition that refused.
+pub(crate) fn from_partition(mut failure: Failure, container: &Container, standing: Standing) -> Failure {
     let Standing { range_id, lsn, session_token } = standing;
     let (container_rid, container_link) = (container.rid(), container.alt_link());
     failure.origin = Some(Box::new(Origin { range_id, lsn, session_token, container_rid, container_link }));

@@ -3,6 +3,8 @@
 //! Items, unique keys and the index by logical partition stand in order of effective partition key, so a range of
 //! keys is a range of the store. The index by value, the change order and the expiry order belong to one physical
 //! partition (a [`Segment`]), where ties are decided by resource id as the service does.
+//!
+//! A container's number in the keys of data is the number of its replica: the first region's is the container's own.
 
 use bytes::Bytes;
 
@@ -14,17 +16,24 @@ const CONTAINER: u8 = 0x03;
 const PARTITION: u8 = 0x04;
 const PURGE: u8 = 0x05;
 const USER: u8 = 0x06;
+const TOPOLOGY: u8 = 0x07;
+const OPERATION: u8 = 0x08;
+const RETIRED: u8 = 0x09;
 const ITEM: u8 = 0x10;
 const BY_VALUE: u8 = 0x11;
 const BY_PARTITION: u8 = 0x12;
 const CHANGE: u8 = 0x13;
 const EXPIRY: u8 = 0x14;
 const UNIQUE: u8 = 0x15;
+const VERSION: u8 = 0x16;
+const LOG: u8 = 0x20;
+const REACH: u8 = 0x21;
+const RANK: u8 = 0x22;
 
 /// One physical partition of one container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Segment {
-    /// The container's number; never used twice.
+    /// Number of the container's replica; never used twice.
     pub(crate) container: u32,
     /// Id of the partition-key range.
     pub(crate) range: u32,
@@ -43,6 +52,19 @@ impl EpkKey {
         Self(out)
     }
 
+    /// The bytes of the effective partition key itself.
+    pub(crate) fn unescaped(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.0.len());
+        let mut bytes = self.0.iter().copied();
+        while let Some(byte) = bytes.next() {
+            if byte == 0 && bytes.next() != Some(0xff) {
+                break;
+            }
+            out.push(byte);
+        }
+        out
+    }
+
     /// The bytes that stand in keys.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -59,6 +81,11 @@ pub(crate) fn epk_bound(epk: &[u8]) -> Vec<u8> {
 /// The counters and the format of the whole store.
 pub(crate) fn meta() -> Bytes {
     Bytes::from_static(&[META])
+}
+
+/// The regions of the account.
+pub(crate) fn topology() -> Bytes {
+    Bytes::from_static(&[TOPOLOGY])
 }
 
 /// A database's record.
@@ -119,9 +146,76 @@ pub(crate) fn purged_container(key: &[u8]) -> Option<u32> {
 
 /// Prefixes of everything a container keeps besides its record.
 pub(crate) fn container_data(number: u32) -> impl Iterator<Item = Vec<u8>> {
-    [PARTITION, ITEM, BY_VALUE, BY_PARTITION, CHANGE, EXPIRY, UNIQUE]
+    [PARTITION, ITEM, BY_VALUE, BY_PARTITION, CHANGE, EXPIRY, UNIQUE, VERSION, LOG, REACH, RANK]
         .into_iter()
         .map(move |tag| [&[tag][..], &number.to_be_bytes()].concat())
+}
+
+/// A split or a merge.
+pub(crate) fn operation(id: u64) -> Bytes {
+    join(OPERATION, &[&id.to_be_bytes()])
+}
+
+/// All splits and merges.
+pub(crate) fn operations() -> Vec<u8> {
+    vec![OPERATION]
+}
+
+/// Says that what a physical partition kept is still to be removed, because others took its place.
+pub(crate) fn retired(segment: Segment) -> Bytes {
+    join(RETIRED, &[&segment.container.to_be_bytes(), &segment.range.to_be_bytes()])
+}
+
+/// All physical partitions whose data is still to be removed.
+pub(crate) fn retirees() -> Vec<u8> {
+    vec![RETIRED]
+}
+
+/// The partition in a key of [`retirees`].
+pub(crate) fn retired_segment(key: &[u8]) -> Option<Segment> {
+    let number = |bytes: &[u8]| bytes.try_into().ok().map(u32::from_be_bytes);
+    Some(Segment { container: number(key.get(1..5)?)?, range: number(key.get(5..9)?)? })
+}
+
+/// Prefixes of the orders that belong to one physical partition, by how their values name the item.
+pub(crate) fn segment_orders(segment: Segment) -> impl Iterator<Item = Vec<u8>> {
+    [BY_VALUE, CHANGE, EXPIRY, VERSION]
+        .into_iter()
+        .map(move |tag| [&[tag][..], &segment.container.to_be_bytes(), &segment.range.to_be_bytes()].concat())
+}
+
+/// Everything else that belongs to one physical partition.
+pub(crate) fn segment_state(segment: Segment) -> impl Iterator<Item = Vec<u8>> {
+    [PARTITION, LOG, REACH]
+        .into_iter()
+        .map(move |tag| [&[tag][..], &segment.container.to_be_bytes(), &segment.range.to_be_bytes()].concat())
+}
+
+/// Whether an entry of [`segment_orders`] is a version; the values of all others are places.
+pub(crate) fn is_version(key: &[u8]) -> bool {
+    key.first() == Some(&VERSION)
+}
+
+/// The same entry of [`segment_orders`] in another physical partition.
+pub(crate) fn moved(key: &[u8], range: u32) -> Bytes {
+    let mut out = key.to_vec();
+    if let Some(place) = out.get_mut(5..9) {
+        place.copy_from_slice(&range.to_be_bytes());
+    }
+    Bytes::from(out)
+}
+
+/// Prefixes of what the replicas of a container have in common.
+pub(crate) fn replica_data(number: u32) -> impl Iterator<Item = Vec<u8>> {
+    [ITEM, BY_VALUE, BY_PARTITION, CHANGE, EXPIRY, UNIQUE, VERSION, RANK]
+        .into_iter()
+        .map(move |tag| [&[tag][..], &number.to_be_bytes()].concat())
+}
+
+/// The same key in another replica.
+pub(crate) fn in_replica(key: &[u8], number: u32) -> Bytes {
+    let (tag, rest) = (key.get(..1).unwrap_or_default(), key.get(5..).unwrap_or_default());
+    Bytes::from([tag, &number.to_be_bytes(), rest].concat())
 }
 
 /// Prefixes of what is built from a container's items and can be built again.
@@ -249,6 +343,36 @@ pub(crate) fn unique(container: u32, epk: &EpkKey, constraint: u8, values: &[u8]
     join(UNIQUE, &[&container.to_be_bytes(), &epk.0, &[constraint], values])
 }
 
+/// An entry of the log that carries writes to other regions.
+pub(crate) fn log(segment: Segment, lsn: u64) -> Bytes {
+    join(LOG, &[&segment.container.to_be_bytes(), &segment.range.to_be_bytes(), &lsn.to_be_bytes()])
+}
+
+/// The LSN in a key of [`log`].
+pub(crate) fn log_lsn(key: &[u8]) -> Option<u64> {
+    key.last_chunk::<8>().map(|lsn| u64::from_be_bytes(*lsn))
+}
+
+/// How far a replica has followed the logs of the others.
+pub(crate) fn reach(segment: Segment) -> Bytes {
+    join(REACH, &[&segment.container.to_be_bytes(), &segment.range.to_be_bytes()])
+}
+
+/// The rank of an item's last write, where several regions write.
+pub(crate) fn rank(replica: u32, place: &[u8]) -> Bytes {
+    join(RANK, &[&replica.to_be_bytes(), place])
+}
+
+/// All ranks of a replica between two bounds of effective partition keys.
+pub(crate) fn ranks(replica: u32, bound: &[u8]) -> Bytes {
+    join(RANK, &[&replica.to_be_bytes(), bound])
+}
+
+/// Where an item stands, if this is the key of an item.
+pub(crate) fn place_of_item(key: &Bytes) -> Option<Bytes> {
+    (key.first() == Some(&ITEM) && key.len() > 5).then(|| key.slice(5..))
+}
+
 /// The resource id at the end of an index, change or expiry key.
 pub(crate) fn rid_at_end(key: &[u8]) -> Option<u64> {
     key.last_chunk::<8>().map(|rid| u64::from_be_bytes(*rid))
@@ -277,6 +401,17 @@ fn join(tag: u8, parts: &[&[u8]]) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::storage::INDEX_TAGS;
+
+    #[test]
+    fn the_store_knows_which_keys_are_entries() {
+        for entry in [BY_VALUE, BY_PARTITION, CHANGE, EXPIRY] {
+            assert!(INDEX_TAGS.contains(&entry));
+        }
+        for record in [META, DATABASE, CONTAINER, PARTITION, PURGE, USER, TOPOLOGY, ITEM, UNIQUE, LOG] {
+            assert!(!INDEX_TAGS.contains(&record));
+        }
+    }
 
     #[test]
     fn items_stand_in_order_of_their_effective_partition_key() {
@@ -297,6 +432,7 @@ mod tests {
         let epk = EpkKey::new(&[3, 0, 7, 0]);
         let place = place(&epk, "an id");
         assert_eq!(item_at(9, &place), item(9, &epk, "an id"));
+        assert_eq!(epk.unescaped(), [3, 0, 7, 0]);
         assert_eq!(split_place(&place), Some((epk, "an id")));
     }
 

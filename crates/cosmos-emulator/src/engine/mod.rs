@@ -12,6 +12,7 @@ mod catalog;
 mod container;
 mod document;
 mod feed;
+mod history;
 mod index;
 mod item;
 mod json;
@@ -20,46 +21,89 @@ mod partition;
 mod patch;
 mod query;
 pub mod quota;
+pub(crate) mod region;
 mod request;
 mod scope;
+mod split;
 mod sweep;
 #[cfg(test)]
 mod tests;
+mod throughput;
 mod writer;
 
+use arc_swap::{ArcSwap, Guard};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 pub(crate) use catalog::offer::increment_percent;
 pub use catalog::user::Put;
 pub use container::Container;
 pub use patch::{OPERATIONS_MAX as PATCH_OPERATIONS_MAX, Operation as PatchOperation, Patch, Pointer};
+pub use region::{Failover, RegionError, RegionId, ReplicationLag};
 pub use request::{
     BatchMode, BatchOperation, BatchReply, BatchRequest, BatchResult, Conditions, DocumentPage, FeedPage,
     FeedRequest, FeedStart, ItemOp, ItemReply, ItemRequest, OfferMigration, PageSize, QueryPage,
     QueryRequest, RangesReply, ReadFeedRequest, ResourceFeed, ResourceReply, Scope, Standing, Throughput,
 };
+pub(crate) use scope::range_gone;
+pub use split::{NewPartition, PartitionOperation, Phase, Progression, Reshaping, SplitMode};
+pub use throughput::PartitionReport;
 
 use self::catalog::{Catalog, Numbers};
 use self::container::IndexState;
+use self::region::{Links, Topology};
 use crate::Failure;
 use crate::clock::Clock;
+use crate::config::{Consistency, ReplicationDelay, WriteMode};
 use crate::storage::{Batch, Storage, StorageError, Ticket};
 
 /// How an engine behaves; the default is an account as Azure makes it.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct EngineOptions {
     /// Physical partitions of each new container; `None` takes one for each 10 000 RU/s of its throughput.
     pub partitions: Option<u32>,
+    /// Whether requests are refused with 429 once a partition's throughput is used up.
+    pub throttling: bool,
+    /// Whether the account has no offers; each physical partition then serves 5 000 RU/s if it throttles at all.
+    pub serverless: bool,
+    /// Names of the regions; those the store has never had are added to it.
+    pub regions: Vec<String>,
+    /// Which regions take writes.
+    pub write_mode: WriteMode,
+    /// What the account promises to readers.
+    pub consistency: Consistency,
+    /// How long writes take from region to region.
+    pub replication_delays: Vec<ReplicationDelay>,
 }
 
-/// Databases, containers and items of one account in one region.
+impl Default for EngineOptions {
+    fn default() -> Self {
+        Self {
+            partitions: None,
+            throttling: false,
+            serverless: false,
+            regions: vec!["Local".to_owned()],
+            write_mode: WriteMode::Single,
+            consistency: Consistency::Session,
+            replication_delays: Vec::new(),
+        }
+    }
+}
+
+/// Databases, containers and items of one account.
 pub struct Engine {
     storage: Arc<dyn Storage>,
     clock: Clock,
     options: EngineOptions,
     catalog: RwLock<Catalog>,
+    topology: ArcSwap<Topology>,
+    links: ArcSwap<Links>,
     /// Held by whoever changes the catalog or the shape of a container.
     control: Mutex<Numbers>,
+    /// Splits and merges.
+    operations: Mutex<split::Operations>,
+    /// What containers that share their database's throughput may consume, by database and server.
+    shared: Mutex<BTreeMap<(u32, u32), Arc<Mutex<throughput::Bucket>>>>,
 }
 
 impl Engine {
@@ -73,9 +117,23 @@ impl Engine {
         options: EngineOptions,
     ) -> Result<Self, StorageError> {
         let numbers = Numbers::load(&*storage)?;
-        let catalog = Catalog::load(&*storage)?;
-        let engine =
-            Self { storage, clock, options, catalog: RwLock::new(catalog), control: Mutex::new(numbers) };
+        let topology = region::load(&*storage, &options)?;
+        let operations = split::Operations::load(&*storage)?;
+        let catalog = Catalog::load(&*storage, &topology)?;
+        let links = ArcSwap::from_pointee(Links::new(options.replication_delays.clone()));
+        let engine = Self {
+            storage,
+            clock,
+            options,
+            catalog: RwLock::new(catalog),
+            topology: ArcSwap::from_pointee(topology),
+            links,
+            control: Mutex::new(numbers),
+            operations: Mutex::new(operations),
+            shared: Mutex::default(),
+        };
+        engine.settle_regions().map_err(|error| StorageError(error.to_string()))?;
+        engine.resume_operations()?;
         let containers: Vec<_> = engine.catalog().all_containers().map(Arc::clone).collect();
         for container in containers {
             let shape = container.shape();
@@ -99,6 +157,11 @@ impl Engine {
     /// The options this engine was opened with.
     pub fn options(&self) -> &EngineOptions {
         &self.options
+    }
+
+    /// The regions of the account at this moment.
+    pub(crate) fn topology(&self) -> Guard<Arc<Topology>> {
+        self.topology.load()
     }
 
     pub(crate) fn commit(&self, batch: Batch) -> Result<Ticket, Failure> {

@@ -1,15 +1,18 @@
 //! A physical partition: a range of effective partition keys with one writer at a time and its own LSN.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use cosmos_wire::epk::EpkRange;
-use cosmos_wire::session_token::{Progress, SessionToken};
+use cosmos_wire::session_token::{Progress, SessionToken, Vector};
 
 use super::key::{self, Segment};
+use super::region::{Reach, RegionId, Topology};
 use super::request::Standing;
+use super::throughput::Meter;
 use crate::Failure;
+use crate::config::WriteMode;
 
 /// One physical partition of one container.
 #[derive(Debug)]
@@ -18,11 +21,41 @@ pub(crate) struct Partition {
     pub(crate) segment: Segment,
     /// Which keys it holds.
     pub(crate) range: EpkRange,
-    /// The ranges it was split from, oldest first.
-    pub(crate) parents: Vec<String>,
+    /// Where it comes from.
+    pub(crate) lineage: Lineage,
+    /// Whether it serves; see [`Gate`].
+    gate: AtomicU8,
+    /// What it consumed.
+    pub(crate) meter: Meter,
     writer: Mutex<Counters>,
+    /// How far it has followed the logs of other regions, where several write.
+    reach: Mutex<Reach>,
     /// The LSN readers may rely on.
     lsn: AtomicU64,
+}
+
+/// Where a partition comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Lineage {
+    /// The ranges it was made from by splits and merges, oldest first.
+    pub(crate) parents: Vec<String>,
+    /// The version of the container's ranges in which it appeared.
+    pub(crate) born: u64,
+    /// How many merges there are among its ancestors: added to the version of its session tokens.
+    pub(crate) merges: i64,
+    /// Session tokens count from here, because a merge lets them begin again.
+    pub(crate) base: u64,
+}
+
+/// Whether a partition serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Gate {
+    /// It does.
+    Open = 0,
+    /// It is being split or merged; it will serve no more.
+    Swapping = 1,
+    /// Others have taken its place.
+    Retired = 2,
 }
 
 /// What each commit of a partition moves on; kept in the store with every commit.
@@ -41,6 +74,17 @@ impl Counters {
     /// the range's id.
     pub(crate) fn new(range: u32) -> Self {
         Self { lsn: 1, rid: u64::from(range) << RID_PREFIX_SHIFT, etag: 0 }
+    }
+
+    /// Of a new partition in a region. Where several regions write, neither their resource ids nor their etags meet.
+    pub(crate) fn of_replica(segment: Segment) -> Self {
+        let region = RegionId::of_replica(segment.container).byte();
+        let counters = Self::new(segment.range);
+        Self {
+            rid: counters.rid | u64::from(region) << RID_REGION_SHIFT,
+            etag: u32::from(region) << ETAG_REGION_SHIFT,
+            ..counters
+        }
     }
 
     /// As kept in the store.
@@ -64,11 +108,24 @@ impl Counters {
 
 /// A range's part of a resource-id counter begins here.
 const RID_PREFIX_SHIFT: u32 = 40;
+/// A region's part of it begins here.
+const RID_REGION_SHIFT: u32 = 32;
+/// A region's part of the sequence number of an etag begins here.
+const ETAG_REGION_SHIFT: u32 = 24;
 
 impl Partition {
     /// A partition that stands where its counters say.
-    pub(crate) fn new(segment: Segment, range: EpkRange, parents: Vec<String>, counters: Counters) -> Self {
-        Self { segment, range, parents, writer: Mutex::new(counters), lsn: AtomicU64::new(counters.lsn) }
+    pub(crate) fn new(segment: Segment, range: EpkRange, lineage: Lineage, counters: Counters) -> Self {
+        Self {
+            segment,
+            range,
+            lineage,
+            gate: AtomicU8::new(Gate::Open as u8),
+            meter: Meter::default(),
+            writer: Mutex::new(counters),
+            reach: Mutex::default(),
+            lsn: AtomicU64::new(counters.lsn),
+        }
     }
 
     /// Its id.
@@ -81,6 +138,25 @@ impl Partition {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Opens or closes it for requests.
+    pub(crate) fn set_gate(&self, gate: Gate) {
+        self.gate.store(gate as u8, Ordering::SeqCst);
+    }
+
+    /// Whether other partitions have taken its place.
+    pub(crate) fn is_retired(&self) -> bool {
+        self.gate.load(Ordering::SeqCst) == Gate::Retired as u8
+    }
+
+    /// Refuses a request to a partition that is being replaced by others.
+    pub(crate) fn check_gate(&self) -> Result<(), Failure> {
+        if self.gate.load(Ordering::SeqCst) == Gate::Open as u8 {
+            return Ok(());
+        }
+        Err(Failure::new(410, "The partition key range is completing a split or a merge; retry later.")
+            .with_sub_status(1007))
+    }
+
     /// Tells readers how far the partition is.
     pub(crate) fn publish(&self, lsn: u64) {
         self.lsn.fetch_max(lsn, Ordering::SeqCst);
@@ -91,24 +167,91 @@ impl Partition {
         self.lsn.load(Ordering::SeqCst)
     }
 
+    /// The region that has it.
+    pub(crate) fn region(&self) -> RegionId {
+        RegionId::of_replica(self.segment.container)
+    }
+
+    /// Sets the LSN back, when writes were taken back.
+    pub(crate) fn rewind(&self, lsn: u64) {
+        self.lsn.store(lsn, Ordering::SeqCst);
+    }
+
+    /// How far it has followed the logs of other regions.
+    pub(crate) fn reach(&self) -> MutexGuard<'_, Reach> {
+        self.reach.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// LSN of the last write of a region that is here. Where several write, each counts its own.
+    pub(crate) fn reached(&self, topology: &Topology, region: RegionId) -> u64 {
+        match topology.mode {
+            WriteMode::Single => self.lsn(),
+            WriteMode::Multiple => self.reach().get(&region).copied().unwrap_or(0),
+        }
+    }
+
     /// Where it stands, if it just saw this LSN.
-    pub(crate) fn standing(&self, seen: u64) -> Standing {
+    pub(crate) fn standing(&self, topology: &Topology, seen: u64) -> Standing {
         let lsn = self.lsn().max(seen);
-        Standing { range_id: self.id(), lsn, session_token: format!("{}:-1#{lsn}", self.id()) }
+        let session_token = if topology.version == 0 {
+            format!("{}:{}#{}", self.id(), self.lineage.merges - 1, lsn - self.lineage.base)
+        } else {
+            format!("{}:{}", self.id(), Progress::Vector(self.progress(topology, lsn)))
+        };
+        Standing { range_id: self.id(), lsn, session_token }
+    }
+
+    /// What a session that was here has seen. Regions that take no writes of their own stand at -1.
+    fn progress(&self, topology: &Topology, lsn: u64) -> Vector {
+        let Lineage { merges, base, .. } = self.lineage;
+        let signed = |lsn: u64| i64::try_from(lsn.saturating_sub(base)).unwrap_or(i64::MAX);
+        let of = |region: RegionId| self.reached(topology, region);
+        let satellites = topology.live().filter(|region| region.id != topology.hub);
+        let (global_lsn, regions) = match topology.mode {
+            WriteMode::Single => (lsn, satellites.map(|region| (region.id.in_token(), -1)).collect()),
+            WriteMode::Multiple => {
+                let regions = satellites.map(|region| (region.id.in_token(), signed(of(region.id))));
+                (of(topology.hub), regions.collect())
+            }
+        };
+        Vector { version: topology.version + merges, global_lsn: signed(global_lsn), regions }
     }
 
     /// Refuses a session that has seen more than this partition holds.
-    pub(crate) fn check_session(&self, token: Option<&str>) -> Result<(), Failure> {
+    pub(crate) fn check_session(&self, topology: &Topology, token: Option<&str>) -> Result<(), Failure> {
         let Some(token) = token else { return Ok(()) };
         let token: SessionToken = token.parse().map_err(|_| {
             Failure::bad_request(format!("The session token '{token}' provided in the request is not valid."))
         })?;
-        let wanted = token.progress(&self.id().to_string()).map_or(0, Progress::lsn);
-        if u64::try_from(wanted).is_ok_and(|wanted| wanted > self.lsn()) {
-            return Err(Failure::new(404, "The read session is not available for the input session token.")
-                .with_sub_status(1002));
+        let own_id = self.id().to_string();
+        let ancestors = self.lineage.parents.iter().map(String::as_str);
+        let mut wanted =
+            std::iter::once(own_id.as_str()).chain(ancestors).filter_map(|id| token.progress(id));
+        if wanted.all(|wanted| self.has_seen(topology, wanted)) {
+            return Ok(());
         }
-        Ok(())
+        Err(Failure::new(404, "The read session is not available for the input session token.")
+            .with_sub_status(1002))
+    }
+
+    /// Whether everything a session has seen is here. Numbers are comparable until a forced failover.
+    fn has_seen(&self, topology: &Topology, wanted: &Progress) -> bool {
+        let own = self.progress(topology, self.lsn());
+        if topology.version == 0 {
+            return wanted.version() < self.lineage.merges - 1 || wanted.lsn() <= own.global_lsn;
+        }
+        let comparable_from = topology.comparable_from + self.lineage.merges;
+        match wanted {
+            Progress::Vector(wanted) if wanted.version > own.version => false,
+            Progress::Vector(wanted) if wanted.version < comparable_from => true,
+            Progress::Vector(wanted) => {
+                // A region that left is followed no further.
+                let reached = |region: &u64| own.regions.get(region).copied().unwrap_or(i64::MAX);
+                wanted.global_lsn <= own.global_lsn
+                    && wanted.regions.iter().all(|(region, lsn)| *lsn <= reached(region))
+            }
+            Progress::Simple(lsn) => *lsn <= own.global_lsn,
+        }
     }
 
     /// First key byte string of its range among escaped effective partition keys.
@@ -136,12 +279,37 @@ mod tests {
     #[test]
     fn a_session_ahead_of_the_partition_is_refused_with_1002() {
         let segment = Segment { container: 1, range: 0 };
-        let partition =
-            Partition::new(segment, EpkRange::full(), Vec::new(), Counters { lsn: 5, rid: 0, etag: 0 });
-        assert_eq!(partition.check_session(Some("0:-1#5")), Ok(()));
-        assert_eq!(partition.check_session(Some("1:-1#9")), Ok(()));
-        let refused = partition.check_session(Some("1:-1#2,0:-1#6")).expect_err("ahead");
+        let partition = Partition::new(
+            segment,
+            EpkRange::full(),
+            Lineage::default(),
+            Counters { lsn: 5, rid: 0, etag: 0 },
+        );
+        let alone = Topology::new(&["Local".to_owned()], WriteMode::Single);
+        assert_eq!(partition.check_session(&alone, Some("0:-1#5")), Ok(()));
+        assert_eq!(partition.check_session(&alone, Some("1:-1#9")), Ok(()));
+        let refused = partition.check_session(&alone, Some("1:-1#2,0:-1#6")).expect_err("ahead");
         assert_eq!((refused.status, refused.sub_status), (404, 1002));
-        assert_eq!(partition.check_session(Some("nonsense")).expect_err("no token").status, 400);
+        assert_eq!(partition.check_session(&alone, Some("nonsense")).expect_err("no token").status, 400);
+    }
+
+    #[test]
+    fn sessions_of_ancestors_are_honoured_and_a_merge_counts_anew() {
+        let alone = Topology::new(&["Local".to_owned()], WriteMode::Single);
+        let partition = |merges, base| {
+            let lineage = Lineage { parents: vec!["0".into(), "1".into()], born: 2, merges, base };
+            let counters = Counters { lsn: 31, rid: 0, etag: 0 };
+            Partition::new(Segment { container: 1, range: 2 }, EpkRange::full(), lineage, counters)
+        };
+        let split = partition(0, 0);
+        assert_eq!(split.standing(&alone, 0).session_token, "2:-1#31");
+        assert_eq!(split.check_session(&alone, Some("0:-1#30")), Ok(()));
+        assert!(split.check_session(&alone, Some("0:-1#32")).is_err());
+        let merged = partition(1, 30);
+        assert_eq!(merged.standing(&alone, 0).session_token, "2:0#1");
+        assert_eq!(merged.check_session(&alone, Some("0:-1#900,1:-1#700,2:0#1")), Ok(()));
+        assert!(merged.check_session(&alone, Some("2:0#2")).is_err());
+        merged.set_gate(Gate::Swapping);
+        assert_eq!(merged.check_gate().map_err(|failure| failure.sub_status), Err(1007));
     }
 }

@@ -1,6 +1,6 @@
 //! What the engine is asked and what it answers: the vocabulary between the HTTP layer and the engine.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use cosmos_wire::partition_key::PartitionKey;
@@ -151,6 +151,8 @@ pub struct BatchResult {
     pub body: Bytes,
     /// RUs of the step.
     pub charge: f64,
+    /// How long to wait before a step that was refused with 429 is tried again.
+    pub retry_after: Option<Duration>,
     /// Why the step failed.
     pub message: Option<String>,
 }

@@ -1,4 +1,5 @@
-//! Removing what nobody can see any more: expired items, and the data of deleted containers.
+//! Removing what nobody can see any more: expired items, and the data of deleted containers and of partitions that
+//! others replaced.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use bytes::Bytes;
 
 use super::container::Container;
 use super::partition::Partition;
+use super::region::RegionId;
 use super::request::storage_failed;
 use super::writer::Writer;
 use super::{Engine, key};
@@ -22,19 +24,23 @@ impl Engine {
     pub fn sweep(&self, work_max: usize) -> Result<usize, Failure> {
         let containers: Vec<_> = self.catalog().all_containers().map(Arc::clone).collect();
         let mut removed = 0;
+        let region = self.topology().hub;
         for container in containers {
+            let container =
+                if region == RegionId::FIRST { container } else { Arc::new(container.in_region(region)) };
             let shape = container.shape();
             if shape.default_ttl.is_none() {
                 continue;
             }
-            for partition in &shape.partitions {
+            for partition in shape.partitions_in(region) {
                 if removed >= work_max {
                     return Ok(removed);
                 }
                 removed += self.sweep_partition(&container, partition, work_max - removed)?;
             }
         }
-        Ok(removed + self.purge(work_max - removed)?)
+        removed += self.sweep_retired(work_max - removed)?;
+        Ok(removed + self.purge(work_max.saturating_sub(removed))?)
     }
 
     fn sweep_partition(

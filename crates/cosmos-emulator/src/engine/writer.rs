@@ -15,19 +15,24 @@ use super::index::policy::Mode;
 use super::index::terms::{self, Side, Terms};
 use super::key::{self, EpkKey, Segment};
 use super::partition::{Counters, Partition};
+use super::region::{self, Reach, Topology};
 use super::{Engine, request};
 use crate::Failure;
 use crate::storage::{Batch, Change, Ticket};
 
 /// Changes on their way into one partition.
 pub(crate) struct Writer<'a> {
-    engine: &'a Engine,
+    pub(super) engine: &'a Engine,
     pub(crate) container: &'a Container,
     pub(crate) shape: Arc<Shape>,
     pub(crate) partition: &'a Partition,
     held: MutexGuard<'a, Counters>,
-    next: Counters,
-    changes: Vec<Change>,
+    pub(super) next: Counters,
+    pub(super) changes: Vec<Change>,
+    /// Where it is not alone: the regions that follow it.
+    topology: Option<Arc<Topology>>,
+    /// How far a replica will have followed others.
+    pub(super) reach: Option<Reach>,
     /// Items and unique keys as they will be, for later steps of a batch.
     pending: HashMap<Bytes, Option<Bytes>>,
     /// Seconds since 1970.
@@ -58,20 +63,50 @@ impl<'a> Writer<'a> {
     ) -> Result<Self, Failure> {
         let held = partition.lock();
         container.check_exists()?;
+        partition.check_gate()?;
+        let topology = engine.topology();
+        let topology = if topology.is_single() {
+            None
+        } else {
+            topology.check_write(container.region)?;
+            Some(Arc::clone(&topology))
+        };
         let next = Counters { lsn: held.lsn + 1, ..*held };
+        Ok(Self { topology, next, ..Self::over(engine, container, partition, held) })
+    }
+
+    /// Begins to bring writes of other regions into a replica, which count where they were made.
+    pub(super) fn begin_copy(
+        engine: &'a Engine,
+        container: &'a Container,
+        partition: &'a Partition,
+    ) -> Result<Self, Failure> {
+        let held = partition.lock();
+        container.check_exists()?;
+        Ok(Self::over(engine, container, partition, held))
+    }
+
+    fn over(
+        engine: &'a Engine,
+        container: &'a Container,
+        partition: &'a Partition,
+        held: MutexGuard<'a, Counters>,
+    ) -> Self {
         let time = engine.clock().now();
-        Ok(Self {
+        Self {
             engine,
             container,
             shape: container.shape(),
             partition,
-            next,
+            next: *held,
             held,
             changes: Vec::new(),
+            topology: None,
+            reach: None,
             pending: HashMap::new(),
             now: engine.clock().now_seconds(),
             time,
-        })
+        }
     }
 
     /// Makes the changes visible. Without changes nothing happens and the LSN stays.
@@ -80,15 +115,26 @@ impl<'a> Writer<'a> {
             return Ok(None);
         }
         self.changes.push(Change::Put(key::partition(self.partition.segment), self.next.to_bytes()));
-        let ticket = self.engine.commit(Batch { changes: self.changes })?;
-        *self.held = self.next;
-        self.partition.publish(self.next.lsn);
+        if let Some(topology) = self.topology.take() {
+            return region::commit(self, &topology).map(Some);
+        }
+        let ticket = self.engine.commit(Batch { changes: std::mem::take(&mut self.changes) })?;
+        self.publish();
         Ok(Some(ticket))
+    }
+
+    /// Tells readers and the next writer of what was committed.
+    pub(super) fn publish(mut self) {
+        *self.held = self.next;
+        if let Some(reach) = self.reach.take() {
+            *self.partition.reach() = reach;
+        }
+        self.partition.publish(self.next.lsn);
     }
 
     /// An item that exists now, earlier steps of this batch included.
     pub(crate) fn find(&self, epk: &EpkKey, id: &str) -> Result<Option<Stored>, Failure> {
-        let found = self.get(&key::item(self.container.number, epk, id))?;
+        let found = self.get(&key::item(self.container.replica, epk, id))?;
         let stored = found.as_ref().and_then(Stored::from_bytes);
         Ok(stored.filter(|stored| !stored.is_expired(self.shape.default_ttl, self.now)))
     }
@@ -129,7 +175,7 @@ impl<'a> Writer<'a> {
         old: Option<&Stored>,
         content: &Content<'_>,
     ) -> Result<Written, Failure> {
-        let item_key = key::item(self.container.number, epk, content.id);
+        let item_key = key::item(self.container.replica, epk, content.id);
         if old.is_none() {
             self.remove_expired(epk, content.id)?;
         }
@@ -170,6 +216,50 @@ impl<'a> Writer<'a> {
         Ok(Written { stored, indexed_properties: new_terms.indexed_properties })
     }
 
+    /// Stores an item as another replica has it, over the one that was found.
+    pub(super) fn put_stored(
+        &mut self,
+        epk: &EpkKey,
+        place: &Bytes,
+        old: Option<&Stored>,
+        (bytes, stored): (&Bytes, &Stored),
+    ) -> Result<(), Failure> {
+        let Some((_, id)) = key::split_place(place) else { return Ok(()) };
+        let segment = self.partition.segment;
+        let document = if self.needs_old_document() { stored.value()? } else { Value::Null };
+        let old_document = match old {
+            Some(old) if self.needs_old_document() => Some(old.value()?),
+            Some(_) | None => None,
+        };
+        let old_unique = old_document.as_ref().map_or_else(Vec::new, |old| self.unique_keys(epk, old));
+        let new_unique = self.unique_keys(epk, &document);
+        for unique in old_unique {
+            self.set(unique, None);
+        }
+        for unique in new_unique {
+            self.set(unique, Some(Bytes::copy_from_slice(id.as_bytes())));
+        }
+        let new_terms = self.terms(&document, stored);
+        let old_terms = match (old, &old_document) {
+            (Some(old), Some(document)) => self.terms(document, old),
+            _ => Terms::default(),
+        };
+        if old.is_none() {
+            self.put_entry(epk, place, PathId::CREATION, &[], stored.rid);
+        }
+        self.put_difference(epk, place, stored.rid, &old_terms, &new_terms);
+        if let Some(old) = old {
+            self.delete(key::change(segment, old.lsn, old.rid));
+            self.delete_expiry(old);
+        }
+        self.changes.push(Change::Put(key::change(segment, stored.lsn, stored.rid), place.clone()));
+        if let Some(deadline) = stored.deadline(self.shape.default_ttl) {
+            self.changes.push(Change::Put(key::expiry(segment, deadline, stored.rid), place.clone()));
+        }
+        self.set(key::item_at(self.container.replica, place).into(), Some(bytes.clone()));
+        Ok(())
+    }
+
     /// Removes an item that was found; returns how many indexed properties it had.
     pub(crate) fn remove(&mut self, epk: &EpkKey, id: &str, old: &Stored) -> Result<usize, Failure> {
         let segment = self.partition.segment;
@@ -184,10 +274,10 @@ impl<'a> Writer<'a> {
         };
         self.put_difference(epk, &Bytes::new(), old.rid, &terms, &Terms::default());
         self.delete(key::value_entry(segment, PathId::CREATION.get(), &[], old.rid));
-        self.delete(key::partition_entry(self.container.number, PathId::CREATION.get(), epk, &[], old.rid));
+        self.delete(key::partition_entry(self.container.replica, PathId::CREATION.get(), epk, &[], old.rid));
         self.delete(key::change(segment, old.lsn, old.rid));
         self.delete_expiry(old);
-        self.set(key::item(self.container.number, epk, id), None);
+        self.set(key::item(self.container.replica, epk, id), None);
         Ok(terms.indexed_properties)
     }
 
@@ -196,7 +286,7 @@ impl<'a> Writer<'a> {
         if self.shape.default_ttl.is_none() {
             return Ok(false);
         }
-        let found = self.get(&key::item(self.container.number, epk, id))?;
+        let found = self.get(&key::item(self.container.replica, epk, id))?;
         let stored = found.as_ref().and_then(Stored::from_bytes);
         match stored.filter(|stored| stored.is_expired(self.shape.default_ttl, self.now)) {
             Some(stored) => self.remove(epk, id, &stored).map(|_| true),
@@ -227,7 +317,7 @@ impl<'a> Writer<'a> {
                     value,
                     rid,
                 )));
-                let entry = key::partition_entry(self.container.number, path.get(), epk, value, rid);
+                let entry = key::partition_entry(self.container.replica, path.get(), epk, value, rid);
                 self.changes.push(Change::Delete(entry));
             }
         });
@@ -270,14 +360,14 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    fn unique_keys(&self, epk: &EpkKey, document: &Value) -> Vec<Bytes> {
+    pub(super) fn unique_keys(&self, epk: &EpkKey, document: &Value) -> Vec<Bytes> {
         self.shape
             .unique_keys
             .iter()
             .zip(0..)
             .map(|(paths, constraint)| {
                 let values = unique_values(document, paths);
-                key::unique(self.container.number, epk, constraint, &values)
+                key::unique(self.container.replica, epk, constraint, &values)
             })
             .collect()
     }
@@ -288,14 +378,14 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn get(&self, key: &Bytes) -> Result<Option<Bytes>, Failure> {
+    pub(super) fn get(&self, key: &Bytes) -> Result<Option<Bytes>, Failure> {
         match self.pending.get(key) {
             Some(pending) => Ok(pending.clone()),
             None => self.engine.storage().get(key).map_err(|error| request::storage_failed(&error)),
         }
     }
 
-    fn set(&mut self, key: Bytes, value: Option<Bytes>) {
+    pub(super) fn set(&mut self, key: Bytes, value: Option<Bytes>) {
         self.changes.push(match &value {
             Some(value) => Change::Put(key.clone(), value.clone()),
             None => Change::Delete(key.clone()),
@@ -303,7 +393,7 @@ impl<'a> Writer<'a> {
         self.pending.insert(key, value);
     }
 
-    fn delete(&mut self, key: Bytes) {
+    pub(super) fn delete(&mut self, key: Bytes) {
         self.changes.push(Change::Delete(key));
     }
 }

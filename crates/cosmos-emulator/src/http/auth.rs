@@ -1,4 +1,4 @@
-//! Who may ask: master-key signatures, their age, and the key that only reads.
+//! Who may ask: master-key signatures, their age, the key that only reads, and the way to other kinds of tokens.
 
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
@@ -9,6 +9,7 @@ use http::Method;
 
 use crate::config::{Auth, Config};
 use crate::failure::Failure;
+use crate::http::entra::{self, Verifier};
 use crate::http::grant::Grant;
 use crate::http::headers::Asked;
 use crate::http::route::Route;
@@ -23,6 +24,7 @@ pub(crate) struct Guard {
     master: Key,
     read_only: Option<Key>,
     auth: Auth,
+    entra: Option<Verifier>,
 }
 
 impl Guard {
@@ -31,6 +33,7 @@ impl Guard {
             master: Key::from_base64(&config.key)?,
             read_only: config.read_only_key.as_deref().map(Key::from_base64).transpose()?,
             auth: config.auth,
+            entra: config.entra.as_ref().map(|entra| Verifier::new(entra, &config.account_id)),
         })
     }
 
@@ -59,7 +62,11 @@ impl Guard {
                 let grant = Grant::from_signature(&token.signature, &self.master).ok_or_else(malformed)?;
                 return grant.check(route, operation, asked, now);
             }
-            TokenKind::Aad | TokenKind::Sas => return Err(unsupported_token()),
+            TokenKind::Aad => {
+                let verifier = self.entra.as_ref().ok_or_else(entra::disabled)?;
+                return verifier.check(&token.signature, method, route, operation, asked, now);
+            }
+            TokenKind::Sas => return Err(unsupported_token()),
         }
         let (x_ms_date, date) = match asked.text(header::X_DATE) {
             Some(x_ms_date) => (x_ms_date, ""),
@@ -158,7 +165,7 @@ fn malformed() -> Failure {
 fn unsupported_token() -> Failure {
     Failure::new(
         401,
-        "This server accepts tokens of type master and resource only; sign the request with the account key.",
+        "This server accepts tokens of type master, resource and aad only; sign the request with the account key.",
     )
 }
 

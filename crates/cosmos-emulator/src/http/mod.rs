@@ -7,6 +7,7 @@
 
 mod account;
 pub(crate) mod auth;
+mod entra;
 pub(crate) mod grant;
 pub(crate) mod headers;
 pub(crate) mod render;
@@ -15,14 +16,17 @@ pub(crate) mod route;
 use bytes::Bytes;
 use http::request::Parts;
 
-pub(crate) use self::account::{Account, Place};
+pub(crate) use self::account::{Account, Entrance, Place};
 use self::headers::Asked;
 use self::route::Route;
+use crate::engine::RegionId;
 use crate::operation::Operation;
 
 /// One request on its way to its command.
 #[derive(Debug)]
 pub(crate) struct Call {
+    /// The region that was asked.
+    pub(crate) region: RegionId,
     pub(crate) operation: Operation,
     pub(crate) route: Route,
     pub(crate) parts: Parts,
@@ -35,7 +39,7 @@ impl Call {
     }
 }
 
-/// `http://{host}` as the client wrote it.
+/// `http://{host}` as the client wrote it, or `https://{host}` where it came through TLS.
 pub(crate) fn origin(parts: &Parts) -> Option<String> {
     let host = match parts.headers.get(http::header::HOST) {
         Some(host) => host.to_str().ok()?,
@@ -43,5 +47,10 @@ pub(crate) fn origin(parts: &Parts) -> Option<String> {
     };
     let plain =
         |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b':' | b'[' | b']');
-    (!host.is_empty() && host.bytes().all(plain)).then(|| format!("http://{host}"))
+    (!host.is_empty() && host.bytes().all(plain)).then(|| format!("{}://{host}", scheme(parts)))
+}
+
+/// How the client came.
+pub(crate) fn scheme(parts: &Parts) -> &'static str {
+    if parts.extensions.get::<crate::server::Secure>().is_some() { "https" } else { "http" }
 }

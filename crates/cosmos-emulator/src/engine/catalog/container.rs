@@ -11,7 +11,8 @@ use super::{check_match, owner_not_found, record, taken};
 use crate::Failure;
 use crate::engine::container::{Container, Identity, IndexState, Shape};
 use crate::engine::key::Segment;
-use crate::engine::partition::{Counters, Partition};
+use crate::engine::partition::{Counters, Lineage, Partition};
+use crate::engine::region::RegionId;
 use crate::engine::request::{RangesReply, ResourceFeed, ResourceReply, Throughput};
 use crate::engine::{Engine, key, quota};
 use crate::storage::{Batch, Change};
@@ -28,7 +29,7 @@ impl Engine {
         throughput: Option<Throughput>,
     ) -> Result<ResourceReply, Failure> {
         let body = body::container(body)?;
-        let throughput = throughput.map(offer::check).transpose()?;
+        let throughput = self.check_throughput(throughput)?;
         let mut control = self.control();
         let mut catalog = self.catalog_mut();
         let owner = catalog.database(database).map_err(owner_not_found)?;
@@ -49,7 +50,8 @@ impl Engine {
         let rid = numbers.container_rid(owner.rid);
         let link = format!("dbs/{}/colls/{rid}/", owner.rid);
         let etag = numbers.next_etag(now);
-        let throughput = throughput.or(if owner.offer.is_some() { None } else { Some(offer::DEFAULT) });
+        let has_none = owner.offer.is_some() || self.options().serverless;
+        let throughput = throughput.or(if has_none { None } else { Some(offer::DEFAULT) });
         let offer = throughput.map(|throughput| {
             numbers.offer += 1;
             let etag = numbers.next_etag(now);
@@ -58,14 +60,28 @@ impl Engine {
         });
         let count = self.options().partitions.unwrap_or(throughput.map_or(1, offer::partitions)).max(1);
         let ContainerBody { name, fields, definition, policy, default_ttl, unique_keys } = body;
-        let partitions = EpkRange::equal(definition.version(), count)
-            .into_iter()
-            .zip(0..)
-            .map(|(range, id)| {
-                let segment = Segment { container: numbers.container, range: id };
-                Arc::new(Partition::new(segment, range, Vec::new(), Counters::new(id)))
-            })
+        let topology = self.topology();
+        let partitions = |region: RegionId| -> Vec<_> {
+            EpkRange::equal(definition.version(), count)
+                .into_iter()
+                .zip(0..)
+                .map(|(range, id)| {
+                    let segment = Segment { container: region.replica_of(numbers.container), range: id };
+                    Arc::new(Partition::new(
+                        segment,
+                        range,
+                        Lineage::default(),
+                        Counters::of_replica(segment),
+                    ))
+                })
+                .collect()
+        };
+        let elsewhere = topology
+            .live()
+            .filter(|region| region.id != RegionId::FIRST)
+            .map(|region| (region.id, partitions(region.id)))
             .collect();
+        let partitions = partitions(RegionId::FIRST);
         let document = complete(fields, &rid.to_string(), &link, &etag, now);
         let shape = Shape {
             body: document.clone(),
@@ -77,7 +93,9 @@ impl Engine {
             unique_keys,
             offer,
             partitions,
+            elsewhere,
             partitions_version: 1,
+            moving: None,
         };
         let changes = vec![
             Change::Put(key::meta(), numbers.to_record().into()),
@@ -182,10 +200,8 @@ impl Engine {
         let found = Arc::clone(owner.container(container)?);
         check_match(if_match, &found.shape().etag)?;
         let owner = owner.number;
-        let changes = vec![
-            Change::Delete(key::container(found.number)),
-            Change::Put(key::purge(found.number), bytes::Bytes::new()),
-        ];
+        let mut changes = vec![Change::Delete(key::container(found.number))];
+        changes.extend(found.purges());
         let ticket = self.commit(Batch { changes })?;
         if let Some(owner) = catalog.databases.get_mut(&owner) {
             owner.containers.remove(&found.number);
@@ -207,22 +223,39 @@ impl Engine {
         database.container(container).map(Arc::clone).map_err(owner_not_found)
     }
 
+    /// The same container as a region has it.
+    ///
+    /// # Errors
+    /// 404/1003 when it or its database is not there.
+    pub fn container_in(
+        &self,
+        region: RegionId,
+        database: &str,
+        container: &str,
+    ) -> Result<Arc<Container>, Failure> {
+        let container = self.container(database, container)?;
+        if region == RegionId::FIRST { Ok(container) } else { Ok(Arc::new(container.in_region(region))) }
+    }
+
     /// The partition-key ranges, or 304 if `if_none_match` is the current etag.
     ///
     /// # Errors
     /// 404 when the container is gone.
     pub fn ranges(&self, container: &Container, if_none_match: Option<&str>) -> Result<RangesReply, Failure> {
-        container.check_exists()?;
-        let shape = container.shape();
+        let shape = self.current_shape(container)?;
         let etag = shape.partitions_etag();
         if if_none_match.is_some_and(|seen| crate::engine::document::etag_matches(seen, &etag)) {
             return Ok(RangesReply { status: 304, ranges: Vec::new(), etag, charge: quota::METADATA });
         }
+        // Whoever knows an earlier state gets what is new since; the parents of that tell what is gone.
+        let seen = if_none_match.and_then(|etag| etag.trim().trim_matches('"').parse::<u64>().ok());
+        let seen = seen.filter(|seen| *seen < shape.partitions_version).unwrap_or(0);
         let fraction = 1.0 / shape.partitions.len() as f64;
         let fraction = crate::engine::json::normal_number(fraction).map_or(Value::Null, Value::Number);
         let ranges = shape
-            .partitions
+            .partitions_in(container.region)
             .iter()
+            .filter(|partition| seen == 0 || partition.lineage.born > seen)
             .map(|partition| {
                 let rid = container.rid.partition_key_range(u64::from(partition.id()) + 2).to_string();
                 let container_link = shape.body["_self"].as_str().unwrap_or_default();
@@ -235,8 +268,8 @@ impl Engine {
                     "ridPrefix": partition.id(),
                     "_self": format!("{container_link}pkranges/{rid}/"),
                     "throughputFraction": fraction,
-                    "status": "online",
-                    "parents": partition.parents,
+                    "status": if partition.check_gate().is_ok() { "online" } else { "splitting" },
+                    "parents": partition.lineage.parents,
                     "ownedArchivalPKRangeIds": [],
                     "_ts": shape.body["_ts"],
                     "lsn": partition.lsn(),

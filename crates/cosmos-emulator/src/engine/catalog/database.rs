@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::offer::{self, Offer};
+use super::offer::Offer;
 use super::{Database, body, check_match, record, taken};
 use crate::Failure;
 use crate::engine::request::{ResourceFeed, ResourceReply, Throughput};
@@ -20,7 +20,7 @@ impl Engine {
         throughput: Option<Throughput>,
     ) -> Result<ResourceReply, Failure> {
         let name = body::name(&body::object(body)?)?;
-        let throughput = throughput.map(offer::check).transpose()?;
+        let throughput = self.check_throughput(throughput)?;
         let mut control = self.control();
         if self.catalog().names.contains_key(&name) {
             return Err(taken());
@@ -117,7 +117,7 @@ impl Engine {
         changes.extend(found.users.keys().map(|user| Change::Delete(key::user(number, *user))));
         for container in found.containers.values() {
             changes.push(Change::Delete(key::container(container.number)));
-            changes.push(Change::Put(key::purge(container.number), bytes::Bytes::new()));
+            changes.extend(container.purges());
         }
         let ticket = self.commit(Batch { changes })?;
         let Some(gone) = catalog.databases.remove(&number) else { return Err(super::not_found()) };

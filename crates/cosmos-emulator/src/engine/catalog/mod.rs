@@ -22,6 +22,7 @@ use self::offer::Offer;
 use self::user::User;
 use super::container::{Container, owner_missing};
 use super::key;
+use super::region::Topology;
 use crate::Failure;
 use crate::storage::{Order, Storage, StorageError};
 
@@ -82,7 +83,7 @@ impl Numbers {
 
 impl Catalog {
     /// Reads all records of a store.
-    pub(crate) fn load(storage: &dyn Storage) -> Result<Self, StorageError> {
+    pub(crate) fn load(storage: &dyn Storage, topology: &Topology) -> Result<Self, StorageError> {
         let mut catalog = Self::default();
         for (number, bytes) in numbered(storage, &key::databases())? {
             let database = record::load_database(number, &bytes)?;
@@ -92,7 +93,7 @@ impl Catalog {
         for (number, bytes) in numbered(storage, &key::containers())? {
             let owner = record::database_of(&bytes)?;
             let Some(database) = catalog.databases.get_mut(&owner) else { continue };
-            let container = record::load_container(number, &bytes, database, storage)?;
+            let container = record::load_container(number, &bytes, database, (storage, topology))?;
             database.names.insert(container.name().to_owned(), number);
             database.containers.insert(number, Arc::new(container));
         }

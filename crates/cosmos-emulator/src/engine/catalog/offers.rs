@@ -24,17 +24,35 @@ impl Engine {
     /// # Errors
     /// None today.
     pub fn offers(&self) -> Result<ResourceFeed, Failure> {
-        let resources = all(&self.catalog()).into_iter().map(|(offer, _)| offer.document()).collect();
+        let offers = if self.options().serverless { Vec::new() } else { all(&self.catalog()) };
+        let resources = offers.into_iter().map(|(offer, _)| offer.document()).collect();
         Ok(ResourceFeed { rid: String::new(), resources, charge: quota::METADATA })
     }
 
     /// What a container may consume: its own throughput, or its share of the database's.
     pub fn throughput(&self, container: &Container) -> Option<Throughput> {
+        if self.options().serverless {
+            return None;
+        }
         let own = container.shape().offer.as_ref().map(|offer| offer.throughput);
-        own.or_else(|| {
-            let catalog = self.catalog();
-            catalog.databases.get(&container.database)?.offer.as_ref().map(|offer| offer.throughput)
-        })
+        own.or_else(|| self.shared_throughput(container))
+    }
+
+    /// What the database of a container shares among its containers.
+    pub(crate) fn shared_throughput(&self, container: &Container) -> Option<Throughput> {
+        let catalog = self.catalog();
+        catalog.databases.get(&container.database)?.offer.as_ref().map(|offer| offer.throughput)
+    }
+
+    /// Refuses throughput where none can be bought.
+    pub(crate) fn check_throughput(&self, wanted: Option<Throughput>) -> Result<Option<Throughput>, Failure> {
+        if self.options().serverless && wanted.is_some() {
+            return Err(Failure::bad_request(
+                "Setting offer throughput or autopilot on container is not supported for serverless accounts. Learn \
+                 more: https://aka.ms/cosmos-serverless-limitations",
+            ));
+        }
+        wanted.map(offer::check).transpose()
     }
 
     /// Reads an offer by its id.
@@ -42,6 +60,9 @@ impl Engine {
     /// # Errors
     /// 404.
     pub fn read_offer(&self, offer: &str) -> Result<ResourceReply, Failure> {
+        if self.options().serverless {
+            return Err(not_found());
+        }
         let (offer, _) = find(&self.catalog(), offer)?;
         Ok(reply(&offer, None))
     }
@@ -56,6 +77,9 @@ impl Engine {
         body: &[u8],
         migration: OfferMigration,
     ) -> Result<ResourceReply, Failure> {
+        if self.options().serverless {
+            return Err(not_found());
+        }
         let body = Value::Object(body::object(body)?);
         let mut control = self.control();
         let (old, owner) = find(&self.catalog(), offer)?;
@@ -64,6 +88,7 @@ impl Engine {
         let now = self.clock().now_seconds();
         let new = Offer { throughput, etag: numbers.next_etag(now), timestamp: now, ..old };
         let mut changes = vec![Change::Put(key::meta(), numbers.to_record().into())];
+        let mut grown = None;
         let ticket = match owner {
             Owner::Database(number) => {
                 let mut catalog = self.catalog_mut();
@@ -85,10 +110,14 @@ impl Engine {
                 changes.push(Change::Put(key::container(container.number), record.into()));
                 let ticket = self.commit(Batch { changes })?;
                 container.set_shape(shape);
+                grown = Some(container);
                 ticket
             }
         };
         *control = numbers;
+        if let Some(container) = grown {
+            self.grow(&control, &container, throughput)?;
+        }
         Ok(reply(&new, Some(ticket)))
     }
 }

@@ -12,7 +12,8 @@ use crate::engine::container::{Container, Identity, IndexState, Shape};
 use crate::engine::index::path::Pattern;
 use crate::engine::index::policy;
 use crate::engine::key::{self, Segment};
-use crate::engine::partition::{Counters, Partition};
+use crate::engine::partition::{Counters, Lineage, Partition};
+use crate::engine::region::{self, RegionId, Topology};
 use crate::sql::source::{Path, Step};
 use crate::storage::{Storage, StorageError};
 
@@ -83,7 +84,8 @@ pub(crate) fn container_record(database: u32, shape: &Shape) -> Vec<u8> {
         .iter()
         .map(|partition| {
             json!({"id": partition.id(), "min": partition.range.min.to_hex(), "max": partition.range.max.to_hex(),
-                   "parents": partition.parents})
+                   "parents": partition.lineage.parents, "born": partition.lineage.born,
+                   "merges": partition.lineage.merges, "base": partition.lineage.base})
         })
         .collect();
     let tracked: Vec<_> = shape.tracked.iter().map(|path| names(path)).collect();
@@ -105,10 +107,17 @@ pub(crate) fn load_container(
     number: u32,
     bytes: &[u8],
     database: &Database,
-    storage: &dyn Storage,
+    (storage, topology): (&dyn Storage, &Topology),
 ) -> Result<Container, StorageError> {
     let mut record: Value = serde_json::from_slice(bytes).map_err(|_| broken("a container"))?;
     let partitions = load_partitions(number, &record["ranges"], storage)?;
+    let elsewhere = topology
+        .live()
+        .filter(|region| region.id != RegionId::FIRST)
+        .map(|region| {
+            Ok((region.id, load_partitions(region.id.replica_of(number), &record["ranges"], storage)?))
+        })
+        .collect::<Result<_, StorageError>>()?;
     let parse = || {
         let body = record["body"].take();
         let (_, policy) = policy::normalise(body.get("indexingPolicy")).ok()?;
@@ -134,7 +143,9 @@ pub(crate) fn load_container(
             unique_keys,
             offer: Offer::from_record(&record["offer"]),
             partitions,
+            elsewhere,
             partitions_version: record["version"].as_u64()?,
+            moving: None,
             body,
         };
         Some(Container::new(identity, shape))
@@ -143,7 +154,7 @@ pub(crate) fn load_container(
 }
 
 fn load_partitions(
-    container: u32,
+    replica: u32,
     ranges: &Value,
     storage: &dyn Storage,
 ) -> Result<Vec<Arc<Partition>>, StorageError> {
@@ -159,13 +170,21 @@ fn load_partitions(
                 range[field].as_str().and_then(|hex| hex.parse().ok()).ok_or_else(|| broken("a range"))
             };
             let parents = range["parents"].as_array().into_iter().flatten().filter_map(Value::as_str);
-            let segment = Segment { container, range: id };
+            let lineage = Lineage {
+                parents: parents.map(str::to_owned).collect(),
+                born: range["born"].as_u64().unwrap_or(0),
+                merges: range["merges"].as_i64().unwrap_or(0),
+                base: range["base"].as_u64().unwrap_or(0),
+            };
+            let segment = Segment { container: replica, range: id };
             let counters = storage
                 .get(&key::partition(segment))?
-                .map_or(Some(Counters::new(id)), |bytes| Counters::from_bytes(&bytes))
+                .map_or_else(|| Some(Counters::of_replica(segment)), |bytes| Counters::from_bytes(&bytes))
                 .ok_or_else(|| broken("a partition"))?;
             let range = EpkRange::new(bound("min")?, bound("max")?);
-            Ok(Arc::new(Partition::new(segment, range, parents.map(str::to_owned).collect(), counters)))
+            let partition = Partition::new(segment, range, lineage, counters);
+            *partition.reach() = region::load_reach(storage, segment)?;
+            Ok(Arc::new(partition))
         })
         .collect()
 }

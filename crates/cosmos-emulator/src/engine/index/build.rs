@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::ops::Bound;
+use std::sync::Arc;
 
 use super::encode;
 use super::path::PathId;
@@ -30,15 +31,18 @@ impl Engine {
             let bytes = record::container_record(container.database, shape);
             Batch { changes: vec![Change::Put(key::container(container.number), bytes.into())] }
         };
-        let locks: Vec<_> = shape.partitions.iter().map(|partition| partition.lock()).collect();
+        let locks: Vec<_> = shape.every_partition().map(|partition| partition.lock()).collect();
         let mut ticket = self.commit(record(shape))?;
         container.set_shape(shape.clone());
         if shape.index == IndexState::Building {
-            for prefix in key::container_indexes(container.number) {
-                self.clear_index(container, shape, &prefix)?;
-            }
-            for partition in &shape.partitions {
-                self.build(container, shape, partition)?;
+            for (region, partitions) in shape.replicas() {
+                let replica = region.replica_of(container.number);
+                for prefix in key::container_indexes(replica) {
+                    self.clear_index(replica, partitions, &prefix)?;
+                }
+                for partition in partitions {
+                    self.build(shape, partition)?;
+                }
             }
             let ready = Shape { index: IndexState::Ready, ..shape.clone() };
             ticket = self.commit(record(&ready))?;
@@ -59,8 +63,8 @@ impl Engine {
         if shape.tracked.len() >= TRACKED_MAX || container.check_exists().is_err() {
             return Ok(false);
         }
-        let locks: Vec<_> = shape.partitions.iter().map(|partition| partition.lock()).collect();
-        for partition in &shape.partitions {
+        let locks: Vec<_> = shape.every_partition().map(|partition| partition.lock()).collect();
+        for partition in shape.every_partition() {
             self.fill_in_absent(partition, PathId::of(path))?;
         }
         let mut shape = (*shape).clone();
@@ -73,14 +77,14 @@ impl Engine {
         Ok(true)
     }
 
-    fn clear_index(&self, container: &Container, shape: &Shape, prefix: &[u8]) -> Result<(), Failure> {
+    fn clear_index(&self, replica: u32, partitions: &[Arc<Partition>], prefix: &[u8]) -> Result<(), Failure> {
         // The order of creation stays: it does not depend on the policy, and scans need it meanwhile.
         let creation = PathId::CREATION.get() + 1;
         let beyond = key::beyond(prefix.to_vec());
-        if prefix == &key::by_partition(container.number, 0)[..5] {
-            self.delete_range(&key::by_partition(container.number, creation), &beyond, usize::MAX)?;
-        } else if shape.partitions.first().is_some_and(|p| key::by_value(p.segment, 0).starts_with(prefix)) {
-            for partition in &shape.partitions {
+        if prefix == &key::by_partition(replica, 0)[..5] {
+            self.delete_range(&key::by_partition(replica, creation), &beyond, usize::MAX)?;
+        } else if partitions.first().is_some_and(|p| key::by_value(p.segment, 0).starts_with(prefix)) {
+            for partition in partitions {
                 let upper = key::beyond(key::by_value(partition.segment, 0)[..9].to_vec());
                 self.delete_range(&key::by_value(partition.segment, creation), &upper, usize::MAX)?;
             }
@@ -90,8 +94,8 @@ impl Engine {
         Ok(())
     }
 
-    fn build(&self, container: &Container, shape: &Shape, partition: &Partition) -> Result<(), Failure> {
-        let items = key::items(container.number);
+    fn build(&self, shape: &Shape, partition: &Partition) -> Result<(), Failure> {
+        let items = key::items(partition.segment.container);
         let lower = [items.as_slice(), &partition.lower()].concat();
         let upper = [items.as_slice(), &partition.upper()].concat();
         let mut changes = Vec::new();

@@ -129,7 +129,7 @@ fn every_kind_of_key_is_spread_over_partitions_and_found_again() {
         json!({"paths": ["/pk"], "kind": "Hash", "version": 2}),
         json!({"paths": ["/pk", "/user"], "kind": "MultiHash", "version": 2}),
     ] {
-        let options = EngineOptions { partitions: Some(4) };
+        let options = EngineOptions { partitions: Some(4), ..EngineOptions::default() };
         let world = World::with_options(json!({"partitionKey": key_definition}), options);
         let container = world.container();
         let mut used = std::collections::BTreeSet::new();

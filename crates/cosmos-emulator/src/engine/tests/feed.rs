@@ -109,7 +109,8 @@ fn a_feed_can_begin_at_a_time() {
 
 #[test]
 fn a_feed_over_several_partitions_must_name_one() {
-    let world = World::with_options(json!({}), EngineOptions { partitions: Some(2) });
+    let world =
+        World::with_options(json!({}), EngineOptions { partitions: Some(2), ..EngineOptions::default() });
     let request = FeedRequest {
         scope: Scope::All,
         start: FeedStart::Beginning,
@@ -121,7 +122,8 @@ fn a_feed_over_several_partitions_must_name_one() {
 
 #[test]
 fn the_read_feed_pages_through_all_partitions() {
-    let world = World::with_options(json!({}), EngineOptions { partitions: Some(3) });
+    let world =
+        World::with_options(json!({}), EngineOptions { partitions: Some(3), ..EngineOptions::default() });
     for i in 0..25 {
         world.create(json!({"id": i.to_string(), "pk": format!("p{i}")})).expect("created");
     }

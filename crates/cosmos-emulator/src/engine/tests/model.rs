@@ -198,7 +198,7 @@ fn check_all(world: &World, model: &Model, seed: u64) {
 
 fn run(seed: u64, steps: usize) {
     let random = &mut Random(seed);
-    let options = EngineOptions { partitions: Some(2) };
+    let options = EngineOptions { partitions: Some(2), ..EngineOptions::default() };
     let mut world = World::with_options(json!({"defaultTtl": DEFAULT_TTL}), options);
     let mut model = Model::default();
     for step in 0..steps {
