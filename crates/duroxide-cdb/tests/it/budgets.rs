@@ -9,6 +9,7 @@ use duroxide::runtime::RuntimeOptions;
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
 
 use crate::flows::{Machine, options};
+use crate::scale::{Crowd, FEW, measure};
 use crate::world::{activity, event, named, start};
 
 /// An emulator of its own, so that nothing else is counted.
@@ -139,39 +140,37 @@ async fn an_idle_runtime_makes_at_most_two_requests_a_second() {
     machine.stop().await;
 }
 
-/// What one fetch by a fresh process costs with `backlog` waiting instances.
-async fn fetch_cost(backlog: usize, partitions: u32) -> (u64, u64, u64) {
-    let account = Account::new(partitions);
-    let writer = account.provider(quiet(account.config())).await;
-    for group in (0..backlog).collect::<Vec<_>>().chunks(64) {
-        let starts =
-            group.iter().map(|n| writer.enqueue_for_orchestrator(start(&format!("i{n}"), "Hello", ""), None));
-        futures::future::try_join_all(starts).await.unwrap();
-    }
-    let reader = account.provider(quiet(account.config())).await;
-    assert!(reader.fetch_work_item(TEN, Duration::ZERO, None, &TagFilter::Any).await.unwrap().is_none());
-    account.emulator.ledger().reset();
-    assert!(reader.fetch_orchestration_item(TEN, Duration::ZERO, None).await.unwrap().is_some());
-    let (requests, searches) = account.requests();
-    (requests, searches, account.totals().documents_visited)
-}
-
 const TEN: Duration = Duration::from_secs(10);
 
 #[tokio::test]
-async fn a_fetch_costs_the_same_with_a_long_backlog() {
-    let (short_requests, short_searches, _) = fetch_cost(100, 1).await;
-    let (long_requests, long_searches, visited) = fetch_cost(3000, 1).await;
-    assert_eq!((short_requests, short_searches), (long_requests, long_searches));
-    assert!(visited <= 3 * 100, "{visited} documents visited");
+async fn a_fetch_costs_the_same_beside_ten_and_beside_thousands() {
+    const MANY: usize = 5000;
+    let few = measure(FEW).await;
+    for crowd in [
+        Crowd { waiting: MANY, ..FEW },
+        Crowd { activities: MANY, ..FEW },
+        Crowd { timers: MANY, ..FEW },
+        Crowd { locked: MANY, ..FEW },
+        Crowd { finished: MANY, ..FEW },
+    ] {
+        let (turn, work) = measure(crowd).await;
+        for (what, cost, least) in [("turn", turn, few.0), ("activity", work, few.1)] {
+            assert_eq!(
+                (cost.requests, cost.searches, cost.read_per_search, cost.read_besides),
+                (least.requests, least.searches, least.read_per_search, least.read_besides),
+                "{what} beside {crowd:?}"
+            );
+        }
+    }
 }
 
 #[tokio::test]
-async fn a_fetch_asks_each_range_once() {
-    let (one, searches_one, _) = fetch_cost(50, 1).await;
-    let (many, searches_many, _) = fetch_cost(50, 16).await;
-    assert_eq!(one, many);
-    assert_eq!((searches_one, searches_many), (1, 16));
+async fn a_fetch_asks_each_range_once_and_none_of_them_for_more_than_a_little() {
+    let (one, _) = measure(FEW).await;
+    let (many, work) = measure(Crowd { waiting: 2000, activities: 2000, partitions: 16, ..FEW }).await;
+    assert_eq!((one.searches, many.searches, work.searches), (1, 16, 16));
+    assert_eq!(many.requests, one.requests);
+    assert!(many.read_per_search <= one.read_per_search, "{many:?} beside {one:?}");
 }
 
 #[tokio::test]

@@ -52,8 +52,10 @@ impl<'s> PartitionSource<'s> {
         let equality = self.fewest(access, &shape, |predicate| matches!(predicate, Predicate::In { .. }))?;
         // What narrows the sort path narrows the ordered way just as well.
         let is_sorted_by = |at: u8| {
-            access.order.len() == 1
-                && *choice::predicate_path(&access.predicates[usize::from(at)]) == access.order[0].0
+            access.order.first().is_some_and(|(path, _)| {
+                choice::predicate_path(&access.predicates[usize::from(at)]) == path
+                    && (access.order.len() == 1 || shape.policy.composite_for(&access.order).is_some())
+            })
         };
         if let Some((at, count)) = equality
             && count <= FEW
