@@ -10,7 +10,7 @@ use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
 
 use crate::flows::{Machine, options};
 use crate::scale::{Crowd, FEW, measure};
-use crate::world::{activity, event, named, start};
+use crate::world::{activity, event, named, start, until};
 
 /// An emulator of its own, so that nothing else is counted.
 struct Account {
@@ -38,6 +38,15 @@ impl Account {
         (recent.len() as u64 - searches as u64, searches as u64)
     }
 
+    /// What was asked since the last reset, for the message of a failure.
+    fn told(&self) -> String {
+        let recent = self.emulator.ledger().snapshot().recent;
+        let line = |r: &cosmos_emulator::RequestRecord| {
+            format!("{:?} {} {:.2} RU, {} read", r.operation, r.status, r.request_units, r.documents_visited)
+        };
+        recent.iter().map(line).collect::<Vec<_>>().join("\n")
+    }
+
     fn totals(&self) -> Totals {
         self.emulator.ledger().snapshot().totals
     }
@@ -60,8 +69,9 @@ fn patient() -> RuntimeOptions {
     }
 }
 
-/// Runs one orchestration on a warm machine and returns what it cost, the waiting client not counted.
-async fn cost(name: &str, input: &str) -> u64 {
+/// Runs one orchestration of `commits` batches on a warm machine and returns requests and request units, the waiting
+/// client not counted.
+async fn cost(name: &str, input: &str, commits: u64) -> (u64, f64) {
     let account = Account::new(1);
     let provider = account.provider(quiet(account.config())).await;
     let machine = Machine::start(provider.clone(), patient()).await;
@@ -69,26 +79,32 @@ async fn cost(name: &str, input: &str) -> u64 {
     account.emulator.ledger().reset();
     provider.enqueue_for_orchestrator(start("x", name, input), None).await.unwrap();
     // The end is seen at the emulator, so that nobody has to ask for it.
-    let mut before = 0;
-    loop {
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        let now = account.totals().requests;
-        if now == before {
-            break;
-        }
-        before = now;
-    }
+    until("it is committed", async || {
+        account.emulator.ledger().snapshot().operation(Operation::Batch).requests >= commits
+    })
+    .await;
     let (requests, searches) = account.requests();
-    assert_eq!(searches, 0, "no search was needed");
+    let units = account.totals().request_units;
+    assert_eq!(searches, 0, "no search was needed:\n{}", account.told());
     assert!(matches!(machine.output("x").await.as_str(), output if !output.is_empty()));
+    assert_eq!(account.emulator.ledger().snapshot().operation(Operation::Batch).requests, commits);
     machine.stop().await;
-    requests
+    (requests, units)
 }
 
 #[tokio::test]
 async fn an_orchestration_with_one_activity_takes_at_most_ten_requests() {
-    let requests = cost("Hello", "Ann").await;
+    // Turn, activity, turn: a batch each.
+    let (requests, units) = cost("Hello", "Ann", 3).await;
     assert!(requests <= 10, "{requests} requests");
+    assert!(units <= HELLO_UNITS, "{units} request units");
+}
+
+#[tokio::test]
+async fn a_chain_of_three_activities_costs_three_times_what_one_costs_and_not_more() {
+    let (requests, units) = cost("Chain", "2", 7).await;
+    assert!(requests <= 22, "{requests} requests");
+    assert!(units <= CHAIN_UNITS, "{units} request units");
 }
 
 #[tokio::test]
@@ -135,12 +151,15 @@ async fn an_idle_runtime_makes_at_most_two_requests_a_second() {
     account.emulator.ledger().reset();
     tokio::time::sleep(Duration::from_secs(10)).await;
     let requests = account.totals().requests;
-    assert!(requests <= 20, "{requests} requests in ten seconds");
+    assert!(requests <= 20, "{requests} requests in ten seconds:\n{}", account.told());
     assert!(requests >= 8, "{requests} requests in ten seconds: nobody looks for the work of others");
     machine.stop().await;
 }
 
 const TEN: Duration = Duration::from_secs(10);
+/// What the emulator's model charges, which follows the published figures.
+const HELLO_UNITS: f64 = 104.0;
+const CHAIN_UNITS: f64 = 235.0;
 
 #[tokio::test]
 async fn a_fetch_costs_the_same_beside_ten_and_beside_thousands() {

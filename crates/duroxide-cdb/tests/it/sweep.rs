@@ -15,7 +15,7 @@ use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
 use serde_json::Value;
 
 use crate::flows::{Machine, options};
-use crate::world::{DATABASE, config, emulator, fresh_name, raw};
+use crate::world::{DATABASE, config, emulator, fresh_name, raw, until};
 
 /// What is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,7 +156,7 @@ impl Strike {
         Self::Killed,
     ];
 
-    fn verdict(self) -> Verdict {
+    fn verdict(self, lock: Duration) -> Verdict {
         let status = |code, sub_status, retry_after| Verdict::Status { code, sub_status, retry_after };
         match self {
             Self::Throttled => status(429, 3200, Some(Duration::from_millis(30))),
@@ -165,21 +165,35 @@ impl Strike {
             Self::TimedOut => status(408, 0, None),
             Self::ResetBefore => Verdict::ResetBefore,
             Self::ResetAfterCommit => Verdict::ResetAfterCommit,
-            Self::DelayedPastTheLock => Verdict::Delay { duration: LOCK * 3 / 2 },
+            Self::DelayedPastTheLock => Verdict::Delay { duration: lock * 3 / 2 },
             Self::Killed => Verdict::Hang,
         }
     }
 }
 
+/// How patient a sweep is. A slow machine makes locks expire and attempts lead nowhere; they are not what is tested.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Terms {
+    pub(crate) lock: Duration,
+    pub(crate) attempts: u32,
+}
+
+impl Terms {
+    fn runtime_options(self) -> RuntimeOptions {
+        RuntimeOptions { max_attempts: self.attempts, ..options(self.lock) }
+    }
+}
+
 /// How many requests a scenario makes when nothing goes wrong.
-pub(crate) async fn count(scenario: Scenario) -> u64 {
+pub(crate) async fn count(scenario: Scenario, terms: Terms) -> u64 {
     let name = fresh_name();
     let provider = CosmosDBProvider::new_with_config(settings(&name)).await.unwrap();
     let before = requests(&name);
-    let machine = Machine::start(provider, runtime_options()).await;
+    let machine = Machine::start(provider.clone(), terms.runtime_options()).await;
     scenario.play(&machine.client).await.unwrap();
     let after = requests(&name);
     machine.stop().await;
+    provider.cleanup().await.unwrap();
     after - before
 }
 
@@ -194,16 +208,16 @@ fn link(container: &str) -> String {
 }
 
 /// Runs one point. `Err` says what was wrong.
-pub(crate) async fn run(point: Point) -> Result<(), String> {
+pub(crate) async fn run(point: Point, terms: Terms) -> Result<(), String> {
     let name = fresh_name();
     let provider =
         CosmosDBProvider::new_with_config(settings(&name)).await.map_err(|error| error.to_string())?;
-    let rule = FaultRule::new(point.strike.verdict()).in_container(link(&name)).nth(point.k);
+    let rule = FaultRule::new(point.strike.verdict(terms.lock)).in_container(link(&name)).nth(point.k);
     let outcome = if point.strike == Strike::Killed {
-        run_killed(point, &name, provider, rule).await
+        run_killed(point, &name, provider.clone(), rule, terms).await
     } else {
         let fault = emulator().faults().add(rule);
-        let machine = Machine::start(provider, runtime_options()).await;
+        let machine = Machine::start(provider.clone(), terms.runtime_options()).await;
         let played = point.scenario.play(&machine.client).await;
         drop(fault);
         let outcome = match played {
@@ -213,6 +227,8 @@ pub(crate) async fn run(point: Point) -> Result<(), String> {
         machine.stop().await;
         outcome
     };
+    // A sweep has thousands of points; what one leaves behind is not kept.
+    let _ = provider.cleanup().await;
     outcome.map_err(|error| format!("{point}: {error}"))
 }
 
@@ -222,21 +238,20 @@ async fn run_killed(
     name: &str,
     provider: CosmosDBProvider,
     rule: FaultRule,
+    terms: Terms,
 ) -> Result<(), String> {
     let other = CosmosDBProvider::new_with_config(settings(name)).await.map_err(|error| error.to_string())?;
     let client = Client::new(std::sync::Arc::new(other));
     let fault = emulator().faults().add(rule);
-    let machine = Machine::start(provider, runtime_options()).await;
+    let machine = Machine::start(provider, terms.runtime_options()).await;
     let play = tokio::spawn(async move { (point.scenario.play(&client).await, client) });
-    while fault.struck() == 0 && !play.is_finished() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until("it is struck, or over", async || fault.struck() > 0 || play.is_finished()).await;
     machine.runtime.shutdown(Some(0)).await;
     drop(machine.client);
     drop(fault);
     let second =
         CosmosDBProvider::new_with_config(settings(name)).await.map_err(|error| error.to_string())?;
-    let machine = Machine::start(second, runtime_options()).await;
+    let machine = Machine::start(second, terms.runtime_options()).await;
     let (played, _client) = play.await.map_err(|error| error.to_string())?;
     let outcome = match played {
         Ok(()) => settled(name).await,
@@ -256,23 +271,17 @@ fn settings(container: &str) -> CosmosDBProviderConfig {
     }
 }
 
-/// A slow machine makes attempts that lead nowhere; they are not what is tested.
-fn runtime_options() -> RuntimeOptions {
-    RuntimeOptions { max_attempts: 30, ..options(LOCK) }
-}
-
 /// Waits until nothing is left over, or says what is.
 async fn settled(name: &str) -> Result<(), String> {
     let container = raw(name).await;
-    let mut left = String::new();
-    for _ in 0..120 {
-        match leftovers(&container).await {
-            None => return Ok(()),
-            Some(found) => left = found,
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    Err(format!("left over: {left}"))
+    let begun = std::time::Instant::now();
+    let mut left = None;
+    until("nothing is left over", async || {
+        left = leftovers(&container).await;
+        left.is_none() || begun.elapsed() > SETTLING
+    })
+    .await;
+    left.map_or(Ok(()), |left| Err(format!("left over: {left}")))
 }
 
 async fn leftovers(container: &Container) -> Option<String> {
@@ -298,34 +307,39 @@ async fn leftovers(container: &Container) -> Option<String> {
     None
 }
 
-const LOCK: Duration = Duration::from_secs(2);
+const SETTLING: Duration = Duration::from_secs(15);
 const WAIT: Duration = Duration::from_secs(40);
 
-/// All points of some scenarios, counted first.
-pub(crate) async fn points(scenarios: &[Scenario]) -> Vec<Point> {
-    let mut points = Vec::new();
-    for scenario in scenarios {
-        let requests = count(*scenario).await;
-        for k in 1..=requests {
-            points.extend(Strike::ALL.into_iter().map(|strike| Point { scenario: *scenario, strike, k }));
-        }
-    }
-    points
+/// All points of a scenario, counted first.
+pub(crate) async fn points(scenario: Scenario, terms: Terms) -> Vec<Point> {
+    let requests = count(scenario, terms).await;
+    let strikes = |k| Strike::ALL.into_iter().map(move |strike| Point { scenario, strike, k });
+    (1..=requests).flat_map(strikes).collect()
 }
 
-/// Runs points, several at a time, and returns what went wrong.
-pub(crate) async fn run_all(points: Vec<Point>, at_once: usize) -> Vec<String> {
+/// Runs points, several at a time, and returns what went wrong. `listener` is told of each.
+pub(crate) async fn run_all(
+    points: Vec<Point>,
+    at_once: usize,
+    terms: Terms,
+    listener: impl Fn(Point, Option<&str>),
+) -> Vec<String> {
     use futures::stream::StreamExt as _;
-    futures::stream::iter(points)
+    let mut running = futures::stream::iter(points)
         .map(|point| async move {
-            let limit = Duration::from_secs(90);
-            match tokio::time::timeout(limit, run(point)).await {
+            let failure = match tokio::time::timeout(LIMIT, run(point, terms)).await {
                 Ok(outcome) => outcome.err(),
-                Err(_) => Some(format!("{point}: no end after {limit:?}")),
-            }
+                Err(_) => Some(format!("{point}: no end after {LIMIT:?}")),
+            };
+            (point, failure)
         })
-        .buffer_unordered(at_once)
-        .filter_map(|failure| async move { failure })
-        .collect()
-        .await
+        .buffer_unordered(at_once);
+    let mut failures = Vec::new();
+    while let Some((point, failure)) = running.next().await {
+        listener(point, failure.as_deref());
+        failures.extend(failure);
+    }
+    failures
 }
+
+const LIMIT: Duration = Duration::from_secs(90);
