@@ -1,7 +1,8 @@
 //! The whole single-fault sweep: every scenario, every request, every fault. Prints its progress, the number of points
 //! and each failure; ends with an error if there is one.
 //!
-//! `fault_sweep [--scenario NAME]… [--from K] [--to K] [--parallel N] [--lock-ms N] [--attempts N]`
+//! `fault_sweep [--scenario NAME]… [--from K] [--to K] [--parallel N] [--lock-ms N] [--attempts N]
+//! [--patience-s N]`
 //!
 //! Scenarios are `Hello`, `FanOut20`, …; none means all. `--from` and `--to` choose the requests to strike, so that an
 //! interrupted sweep is continued where it was: the progress names the request that all before it are done.
@@ -34,7 +35,7 @@ struct Arguments {
 }
 
 fn arguments() -> Arguments {
-    let terms = Terms { lock: Duration::from_millis(1000), attempts: 10 };
+    let terms = Terms { lock: Duration::from_millis(1000), attempts: 10, patience: Duration::from_secs(40) };
     let mut chosen = Arguments { scenarios: Vec::new(), from: 1, to: u64::MAX, parallel: 16, terms };
     let mut given = std::env::args().skip(1);
     while let Some(name) = given.next() {
@@ -47,6 +48,7 @@ fn arguments() -> Arguments {
             "--parallel" => chosen.parallel = usize::try_from(number()).expect("not so many"),
             "--lock-ms" => chosen.terms.lock = Duration::from_millis(number()),
             "--attempts" => chosen.terms.attempts = u32::try_from(number()).expect("not so many"),
+            "--patience-s" => chosen.terms.patience = Duration::from_secs(number()),
             other => panic!("what is {other}?"),
         }
     }

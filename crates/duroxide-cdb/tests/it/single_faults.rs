@@ -27,4 +27,4 @@ async fn no_single_fault_changes_the_outcome() {
 
 const PER_SCENARIO: usize = 8;
 /// Tests share the machine with other tests.
-const TERMS: Terms = Terms { lock: Duration::from_secs(2), attempts: 30 };
+const TERMS: Terms = Terms { lock: Duration::from_secs(2), attempts: 30, patience: Duration::from_secs(400) };

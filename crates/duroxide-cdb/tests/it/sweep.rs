@@ -74,29 +74,29 @@ impl Scenario {
     ];
 
     /// Does what a user would do and checks what a user would see.
-    async fn play(self, client: &Client) -> Result<(), String> {
+    async fn play(self, client: &Client, patience: Duration) -> Result<(), String> {
         match self {
-            Self::Hello => expect(client, "Hello", "Ann", "Hello, Ann!").await,
-            Self::Chain => expect(client, "Chain", "2", "256").await,
-            Self::FanOut20 => expect(client, "FanOut", "20", "2470").await,
-            Self::FanOut150 => expect(client, "FanOut", "150", "1113775").await,
-            Self::SubOrchestrations => expect(client, "Parent", "A,B", "Hello, A! Hello, B!").await,
+            Self::Hello => expect(client, patience, "Hello", "Ann", "Hello, Ann!").await,
+            Self::Chain => expect(client, patience, "Chain", "2", "256").await,
+            Self::FanOut20 => expect(client, patience, "FanOut", "20", "2470").await,
+            Self::FanOut150 => expect(client, patience, "FanOut", "150", "1113775").await,
+            Self::SubOrchestrations => expect(client, patience, "Parent", "A,B", "Hello, A! Hello, B!").await,
             Self::ContinueAsNew => {
                 start(client, "Counter", "3/").await?;
                 for letter in ["a", "b", "c"] {
                     client.enqueue_event("x", "mail", letter).await.map_err(|error| error.to_string())?;
                 }
-                ends_with(client, "abc").await
+                ends_with(client, patience, "abc").await
             }
             Self::Session => {
                 start(client, "Session", "s").await?;
-                let output = output(client).await?;
+                let output = output(client, patience).await?;
                 if output.starts_with("s@") { Ok(()) } else { Err(output) }
             }
             Self::Cancel => {
                 start(client, "Stuck", "").await?;
                 client.cancel_instance("x", "enough").await.map_err(|error| error.to_string())?;
-                match client.wait_for_orchestration("x", WAIT).await {
+                match client.wait_for_orchestration("x", patience).await {
                     Ok(OrchestrationStatus::Failed { details, .. })
                         if details.display_message().contains("enough") =>
                     {
@@ -106,12 +106,12 @@ impl Scenario {
                 }
             }
             Self::Notes => {
-                expect(client, "Notes", "v", "v").await?;
+                expect(client, patience, "Notes", "v", "v").await?;
                 let values = client.get_kv_all_values("x").await.map_err(|error| error.to_string())?;
                 if values.len() == 1 { Ok(()) } else { Err(format!("{values:?}")) }
             }
             Self::Delete => {
-                expect(client, "Parent", "A,B", "Hello, A! Hello, B!").await?;
+                expect(client, patience, "Parent", "A,B", "Hello, A! Hello, B!").await?;
                 // An unanswered deletion that happened may report that there is nothing to delete.
                 match client.delete_instance("x", false).await {
                     Ok(deleted) if deleted.instances_deleted == 3 => Ok(()),
@@ -127,21 +127,27 @@ async fn start(client: &Client, name: &str, input: &str) -> Result<(), String> {
     client.start_orchestration("x", name, input).await.map_err(|error| error.to_string())
 }
 
-async fn output(client: &Client) -> Result<String, String> {
-    match client.wait_for_orchestration("x", WAIT).await {
+async fn output(client: &Client, patience: Duration) -> Result<String, String> {
+    match client.wait_for_orchestration("x", patience).await {
         Ok(OrchestrationStatus::Completed { output, .. }) => Ok(output),
         other => Err(format!("{other:?}")),
     }
 }
 
-async fn ends_with(client: &Client, expected: &str) -> Result<(), String> {
-    let output = output(client).await?;
+async fn ends_with(client: &Client, patience: Duration, expected: &str) -> Result<(), String> {
+    let output = output(client, patience).await?;
     if output == expected { Ok(()) } else { Err(format!("the output is {output:?}")) }
 }
 
-async fn expect(client: &Client, name: &str, input: &str, expected: &str) -> Result<(), String> {
+async fn expect(
+    client: &Client,
+    patience: Duration,
+    name: &str,
+    input: &str,
+    expected: &str,
+) -> Result<(), String> {
     start(client, name, input).await?;
-    ends_with(client, expected).await
+    ends_with(client, patience, expected).await
 }
 
 impl Strike {
@@ -176,6 +182,8 @@ impl Strike {
 pub(crate) struct Terms {
     pub(crate) lock: Duration,
     pub(crate) attempts: u32,
+    /// How long a scenario may take.
+    pub(crate) patience: Duration,
 }
 
 impl Terms {
@@ -190,7 +198,7 @@ pub(crate) async fn count(scenario: Scenario, terms: Terms) -> u64 {
     let provider = CosmosDBProvider::new_with_config(settings(&name)).await.unwrap();
     let before = requests(&name);
     let machine = Machine::start(provider.clone(), terms.runtime_options()).await;
-    scenario.play(&machine.client).await.unwrap();
+    scenario.play(&machine.client, terms.patience).await.unwrap();
     let after = requests(&name);
     machine.stop().await;
     provider.cleanup().await.unwrap();
@@ -218,10 +226,10 @@ pub(crate) async fn run(point: Point, terms: Terms) -> Result<(), String> {
     } else {
         let fault = emulator().faults().add(rule);
         let machine = Machine::start(provider.clone(), terms.runtime_options()).await;
-        let played = point.scenario.play(&machine.client).await;
+        let played = point.scenario.play(&machine.client, terms.patience).await;
         drop(fault);
         let outcome = match played {
-            Ok(()) => settled(&name).await,
+            Ok(()) => settled(&name, terms.patience).await,
             Err(error) => Err(error),
         };
         machine.stop().await;
@@ -244,7 +252,7 @@ async fn run_killed(
     let client = Client::new(std::sync::Arc::new(other));
     let fault = emulator().faults().add(rule);
     let machine = Machine::start(provider, terms.runtime_options()).await;
-    let play = tokio::spawn(async move { (point.scenario.play(&client).await, client) });
+    let play = tokio::spawn(async move { (point.scenario.play(&client, terms.patience).await, client) });
     until("it is struck, or over", async || fault.struck() > 0 || play.is_finished()).await;
     machine.runtime.shutdown(Some(0)).await;
     drop(machine.client);
@@ -254,7 +262,7 @@ async fn run_killed(
     let machine = Machine::start(second, terms.runtime_options()).await;
     let (played, _client) = play.await.map_err(|error| error.to_string())?;
     let outcome = match played {
-        Ok(()) => settled(name).await,
+        Ok(()) => settled(name, terms.patience).await,
         Err(error) => Err(error),
     };
     machine.stop().await;
@@ -272,13 +280,13 @@ fn settings(container: &str) -> CosmosDBProviderConfig {
 }
 
 /// Waits until nothing is left over, or says what is.
-async fn settled(name: &str) -> Result<(), String> {
+async fn settled(name: &str, patience: Duration) -> Result<(), String> {
     let container = raw(name).await;
     let begun = std::time::Instant::now();
     let mut left = None;
     until("nothing is left over", async || {
         left = leftovers(&container).await;
-        left.is_none() || begun.elapsed() > SETTLING
+        left.is_none() || begun.elapsed() > patience
     })
     .await;
     left.map_or(Ok(()), |left| Err(format!("left over: {left}")))
@@ -307,9 +315,6 @@ async fn leftovers(container: &Container) -> Option<String> {
     None
 }
 
-const SETTLING: Duration = Duration::from_secs(15);
-const WAIT: Duration = Duration::from_secs(40);
-
 /// All points of a scenario, counted first.
 pub(crate) async fn points(scenario: Scenario, terms: Terms) -> Vec<Point> {
     let requests = count(scenario, terms).await;
@@ -327,9 +332,9 @@ pub(crate) async fn run_all(
     use futures::stream::StreamExt as _;
     let mut running = futures::stream::iter(points)
         .map(|point| async move {
-            let failure = match tokio::time::timeout(LIMIT, run(point, terms)).await {
+            let failure = match tokio::time::timeout(terms.patience * 3, run(point, terms)).await {
                 Ok(outcome) => outcome.err(),
-                Err(_) => Some(format!("{point}: no end after {LIMIT:?}")),
+                Err(_) => Some(format!("{point}: no end after {:?}", terms.patience * 3)),
             };
             (point, failure)
         })
@@ -341,5 +346,3 @@ pub(crate) async fn run_all(
     }
     failures
 }
-
-const LIMIT: Duration = Duration::from_secs(90);
