@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
+use crate::blueprint::Blueprint;
 use crate::server::Limits;
 
 /// Everything an [`Emulator`](crate::Emulator) can be told. The default suits tests: in memory, any free port of the
@@ -51,6 +52,9 @@ pub struct Config {
     pub tls: Tls,
     /// Which Entra tokens are let in; none refuses them all.
     pub entra: Option<Entra>,
+    /// Databases, containers and items to make where they are missing; see
+    /// [`with_blueprint`](Config::with_blueprint).
+    pub blueprint: Option<Blueprint>,
 }
 
 impl Default for Config {
@@ -75,6 +79,7 @@ impl Default for Config {
             limits: Limits::default(),
             tls: Tls::Off,
             entra: None,
+            blueprint: None,
         }
     }
 }
@@ -119,6 +124,14 @@ impl Config {
     #[must_use]
     pub fn with_tls(mut self) -> Self {
         self.tls = Tls::Generated { names: Vec::new() };
+        self
+    }
+
+    /// Makes the account as a blueprint describes it; what it leaves open stays as it is here.
+    #[must_use]
+    pub fn with_blueprint(mut self, blueprint: Blueprint) -> Self {
+        blueprint.lay_over(&mut self);
+        self.blueprint = Some(blueprint);
         self
     }
 

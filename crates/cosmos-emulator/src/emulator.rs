@@ -12,6 +12,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use tokio::sync::watch;
 
+use crate::blueprint::BlueprintError;
 use crate::clock::Clock;
 use crate::config::{Config, Fsync, Store};
 use crate::engine::{Engine, EngineOptions};
@@ -95,6 +96,9 @@ impl Emulator {
             ..EngineOptions::default()
         };
         let engine = Engine::open(storage, clock.clone(), options).map_err(StartError::Store)?;
+        if let Some(blueprint) = &config.blueprint {
+            blueprint.plant(&engine).map_err(StartError::Blueprint)?;
+        }
         let account = Account::new(&config, engine, clock, flusher).map_err(StartError::Key)?;
         Ok(Self { serving: None, account: Arc::new(account), config, tls })
     }
@@ -346,6 +350,8 @@ pub enum StartError {
     Store(StorageError),
     /// A key is not base64.
     Key(cosmos_wire::signature::InvalidKey),
+    /// What a blueprint describes cannot be made.
+    Blueprint(BlueprintError),
     /// The certificate cannot be used or made.
     Certificate(TlsError),
     /// The system gave us no thread or socket.
@@ -366,6 +372,7 @@ impl fmt::Display for StartError {
             Self::Listen { address, error } => write!(f, "cannot listen on {address}: {error}"),
             Self::Store(error) => error.fmt(f),
             Self::Key(error) => error.fmt(f),
+            Self::Blueprint(error) => write!(f, "the described account cannot be made: {error}"),
             Self::Certificate(error) => error.fmt(f),
             Self::Thread(error) => write!(f, "the system refused a thread or a socket: {error}"),
         }
