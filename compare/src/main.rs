@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
+mod driver;
 mod emulator;
 mod load;
 mod process;
@@ -26,13 +27,26 @@ struct Args {
     seconds: f64,
 }
 
-#[derive(Subcommand, Clone, Copy)]
+#[derive(Subcommand, Clone)]
 enum What {
     /// Point operations, queries, batches, startup and memory; with @vercel/cosmosdb-server from npm.
     Emulator,
     /// Requests, RUs and time per orchestration; with duroxide-cdb 0.1.10 and SQLite.
     Provider,
+    /// Rates, latencies, allocations and two bad days of a client; with azure_data_cosmos and bare hyper.
+    Driver,
+    /// The server of the driver's comparison: a process of its own, so that it does not count.
+    #[command(hide = true)]
+    Serve {
+        /// Processors to use.
+        #[arg(long, value_delimiter = ',')]
+        cores: Vec<usize>,
+    },
 }
+
+/// Counts allocations, for the driver's comparison.
+#[global_allocator]
+static ALLOCATOR: &stats_alloc::StatsAlloc<std::alloc::System> = &stats_alloc::INSTRUMENTED_SYSTEM;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
@@ -42,6 +56,8 @@ async fn main() -> anyhow::Result<()> {
     let (name, report) = match args.what {
         What::Emulator => ("emulator", emulator::run(args.seconds).await?),
         What::Provider => ("provider", provider::run().await?),
+        What::Driver => ("driver", driver::run(args.seconds).await?),
+        What::Serve { cores } => return driver::serve(&cores),
     };
     print!("{}", report.to_markdown());
     let path = args.json.unwrap_or_else(|| process::target_folder().join(format!("compare/{name}.json")));

@@ -11,6 +11,7 @@ use crate::database::json;
 use crate::diagnostics::Diagnostics;
 use crate::error::Error;
 use crate::limits;
+use crate::options::ContentResponse;
 use crate::patch::Patch;
 use crate::response::Response;
 
@@ -20,6 +21,7 @@ use crate::response::Response;
 pub struct Batch {
     key: PartitionKey,
     operations: Vec<Operation>,
+    content: ContentResponse,
     /// The first operation that cannot be sent; reported when the batch is executed.
     broken: Option<Error>,
 }
@@ -27,7 +29,18 @@ pub struct Batch {
 impl Batch {
     /// An empty batch for one logical partition.
     pub fn new(key: impl Into<PartitionKey>) -> Self {
-        Self { key: key.into(), operations: Vec::new(), broken: None }
+        Self { key: key.into(), operations: Vec::new(), content: ContentResponse::Full, broken: None }
+    }
+
+    /// Sets whether operations answer with their items. Default: they do; without, reads may
+    /// have none either.
+    pub fn with_content(mut self, content: ContentResponse) -> Self {
+        self.content = content;
+        self
+    }
+
+    pub(crate) fn content(&self) -> ContentResponse {
+        self.content
     }
 
     /// How many operations it has.
@@ -74,8 +87,7 @@ impl Batch {
 
     /// Changes parts of an item, under an ETag if one is given.
     pub fn patch(self, id: &str, patch: &Patch, if_match: Option<&str>) -> Self {
-        let body = patch.to_bytes().and_then(|bytes| raw(&bytes)).map(Some);
-        self.with(OperationType::Patch, Some(id), body, if_match)
+        self.with(OperationType::Patch, Some(id), patch_body(patch), if_match)
     }
 
     fn with_item(
@@ -85,10 +97,7 @@ impl Batch {
         item: impl ToBody,
         if_match: Option<&str>,
     ) -> Self {
-        let body = item.to_body().and_then(|bytes| {
-            check_own_id(&bytes)?;
-            raw(&bytes).map(Some)
-        });
+        let body = item_body(item);
         self.with(kind, id, body, if_match)
     }
 
@@ -99,14 +108,8 @@ impl Batch {
         body: Result<Option<Box<RawValue>>, Error>,
         if_match: Option<&str>,
     ) -> Self {
-        let checked = id.map_or(Ok(()), limits::item_id).and(body);
-        match checked {
-            Ok(body) => self.operations.push(Operation {
-                id: id.map(str::to_owned),
-                resource_body: body,
-                if_match: if_match.map(str::to_owned),
-                ..Operation::new(kind)
-            }),
+        match step(kind, id, body, if_match) {
+            Ok(step) => self.operations.push(step),
             Err(error) => {
                 let index = self.operations.len();
                 let message = format!("batch operation {index}: {}", error.message());
@@ -127,6 +130,32 @@ impl Batch {
     }
 }
 
+/// One operation, checked as far as it can be before it is sent.
+pub(crate) fn step(
+    kind: OperationType,
+    id: Option<&str>,
+    body: Result<Option<Box<RawValue>>, Error>,
+    if_match: Option<&str>,
+) -> Result<Operation, Error> {
+    id.map_or(Ok(()), limits::item_id)?;
+    Ok(Operation {
+        id: id.map(str::to_owned),
+        resource_body: body?,
+        if_match: if_match.map(str::to_owned),
+        ..Operation::new(kind)
+    })
+}
+
+pub(crate) fn item_body(item: impl ToBody) -> Result<Option<Box<RawValue>>, Error> {
+    let bytes = item.to_body()?;
+    check_own_id(&bytes)?;
+    raw(&bytes).map(Some)
+}
+
+pub(crate) fn patch_body(patch: &Patch) -> Result<Option<Box<RawValue>>, Error> {
+    patch.to_bytes().and_then(|bytes| raw(&bytes)).map(Some)
+}
+
 fn raw(bytes: &[u8]) -> Result<Box<RawValue>, Error> {
     serde_json::from_slice(bytes).map_err(|e| Error::serialization("the item is not JSON", e))
 }
@@ -141,7 +170,7 @@ pub struct BatchResponse {
 
 /// What became of one operation.
 #[derive(Debug)]
-pub struct BatchResult(OperationResult);
+pub struct BatchResult(pub(crate) OperationResult);
 
 impl BatchResponse {
     pub(crate) fn new(response: Response) -> Result<Self, Error> {

@@ -17,6 +17,7 @@ use crate::operation::request::{Kind, Operation};
 use crate::operation::{Call, run};
 use crate::options::{CallOptions, Throughput};
 use crate::response::Response;
+use crate::throughput::ask_for;
 
 /// A database by name.
 #[derive(Clone, Debug)]
@@ -54,10 +55,23 @@ impl Database {
     /// # Errors
     /// As any operation.
     pub async fn create(&self, options: CallOptions) -> Result<Response, Error> {
+        self.create_with_throughput(None, options).await
+    }
+
+    /// Creates it with throughput that its containers share; an existing one is a conflict.
+    ///
+    /// # Errors
+    /// As any operation.
+    pub async fn create_with_throughput(
+        &self,
+        throughput: Option<Throughput>,
+        options: CallOptions,
+    ) -> Result<Response, Error> {
         limits::resource_id("database", &self.id)?;
         let mut operation =
             Operation::new(Kind::CreateDatabase, "dbs", "".into(), PathAndQuery::from_static("/dbs"));
         operation.body = json(&NewDatabase { id: &self.id })?;
+        ask_for(&mut operation, throughput);
         self.run(operation, &options).await
     }
 
@@ -97,19 +111,7 @@ impl Database {
         let path = format!("{}/colls", self.path()?);
         let mut operation = Operation::new(Kind::CreateContainer, "colls", self.link(), path_of(path)?);
         operation.body = json(properties)?;
-        match throughput {
-            None => {}
-            Some(Throughput::Manual(units)) => {
-                operation
-                    .headers
-                    .push((HeaderName::from_static(header::OFFER_THROUGHPUT), HeaderValue::from(units)));
-            }
-            Some(Throughput::Autoscale { max }) => {
-                let settings =
-                    HeaderValue::try_from(format!(r#"{{"maxThroughput":{max}}}"#)).expect("plain ASCII");
-                operation.headers.push((HeaderName::from_static(header::OFFER_AUTOPILOT_SETTINGS), settings));
-            }
-        }
+        ask_for(&mut operation, throughput);
         let response = self.run(operation, &options).await?;
         container.forget();
         Ok(response)
@@ -128,6 +130,10 @@ impl Database {
         let mut operation = Operation::new(Kind::ListContainers, "colls", self.link(), path_of(path)?);
         resume(&mut operation, continuation)?;
         self.run(operation, &options).await
+    }
+
+    pub(crate) fn driver(&self) -> &Driver {
+        &self.driver
     }
 
     fn link(&self) -> std::sync::Arc<str> {

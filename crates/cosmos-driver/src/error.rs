@@ -114,6 +114,10 @@ impl Error {
         Self::new(ErrorKind::Protocol, message)
     }
 
+    pub(crate) fn not_found(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::NotFound, message)
+    }
+
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::BadRequest, message)
     }

@@ -40,6 +40,7 @@
 mod attempt;
 mod batch;
 mod builder;
+mod bulk;
 mod change_feed;
 mod clock;
 mod config;
@@ -58,12 +59,15 @@ mod operation;
 mod options;
 mod patch;
 mod query;
+mod read_many;
 mod response;
 mod routing;
+mod throughput;
 mod transport;
 
 pub use batch::{Batch, BatchResponse, BatchResult};
 pub use builder::Builder;
+pub use bulk::{Bulk, BulkResponse};
 pub use change_feed::{ChangeFeed, ChangeFeedStart, ChangePage};
 pub use config::{
     Breaker, Certificates, Config, Connections, Hedging, HedgingMode, Negotiation, Regions, Retry, Sharding,
@@ -80,6 +84,7 @@ pub use error::{Error, ErrorKind};
 pub use options::{CallOptions, Consistency, ContentResponse, ItemOptions, OnUnknown, Throughput};
 pub use patch::Patch;
 pub use query::{Page, Pager, Query, QueryOptions, Scope};
+pub use read_many::ManyItems;
 pub use response::Response;
 pub use transport::{EvictionReason, PoolSnapshot, ShardSnapshot};
 

@@ -24,8 +24,8 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::config::{Config, Consistency, ReplicationDelay};
-use crate::engine::{Conditions, Engine, ItemOp, ItemRequest, Throughput, WriteMode};
+use crate::config::{Config, Consistency, ReplicationDelay, WriteMode};
+use crate::engine::{Conditions, Engine, ItemOp, ItemRequest, Throughput};
 use crate::failure::Failure;
 
 /// An account as a JSON file describes it. What is absent stays as the configuration has it.
@@ -190,13 +190,13 @@ impl Blueprint {
     pub(crate) fn plant(&self, engine: &Engine) -> Result<(), BlueprintError> {
         for database in &self.databases {
             let body = serde_json::json!({"id": database.id}).to_string();
-            let throughput = throughput(database.throughput, database.autoscale_max_throughput);
+            let throughput = offer(database.throughput, database.autoscale_max_throughput);
             missing(engine.create_database(body.as_bytes(), throughput).map(drop), &database.id)?;
             for container in &database.containers {
                 let mut body = container.rest.clone();
                 body.insert("id".to_owned(), container.id.clone().into());
                 let body = Value::Object(body).to_string();
-                let throughput = throughput(container.throughput, container.autoscale_max_throughput);
+                let throughput = offer(container.throughput, container.autoscale_max_throughput);
                 let made = engine.create_container(&database.id, body.as_bytes(), throughput).map(drop);
                 missing(made, &format!("{}/{}", database.id, container.id))?;
             }
@@ -208,7 +208,7 @@ impl Blueprint {
 impl Seeds {
     fn plant(&self, engine: &Engine) -> Result<(), BlueprintError> {
         let place = format!("{}/{}", self.database, self.container);
-        let hub = engine.write_region();
+        let hub = engine.topology().hub;
         let container = engine
             .container_in(hub, &self.database, &self.container)
             .map_err(|failure| explain(&failure, &place))?;
@@ -239,7 +239,7 @@ fn explain(failure: &Failure, what: &str) -> BlueprintError {
     BlueprintError(format!("{what} cannot be made ({}): {}", failure.status, failure.message))
 }
 
-fn throughput(manual: Option<u64>, autoscale_max: Option<u64>) -> Option<Throughput> {
+fn offer(manual: Option<u64>, autoscale_max: Option<u64>) -> Option<Throughput> {
     autoscale_max.map(|max| Throughput::Autoscale(max, None)).or(manual.map(Throughput::Manual))
 }
 

@@ -93,6 +93,7 @@ fn kind_headers(kind: Kind, headers: &mut HeaderMap) {
         | Kind::ReplaceItem
         | Kind::CreateDatabase
         | Kind::CreateContainer
+        | Kind::ReplaceOffer
         | Kind::ReplaceContainer => {
             headers.insert(CONTENT_TYPE, JSON);
         }
@@ -108,6 +109,16 @@ fn kind_headers(kind: Kind, headers: &mut HeaderMap) {
             headers.insert(&IS_BATCH, TRUE);
             headers.insert(&BATCH_ATOMIC, TRUE);
             headers.insert(&BATCH_CONTINUE, HeaderValue::from_static("False"));
+        }
+        Kind::Bulk => {
+            headers.insert(CONTENT_TYPE, JSON);
+            headers.insert(&IS_BATCH, TRUE);
+            headers.insert(&BATCH_ATOMIC, HeaderValue::from_static("False"));
+            headers.insert(&BATCH_CONTINUE, TRUE);
+        }
+        Kind::QueryOffers => {
+            headers.insert(CONTENT_TYPE, QUERY_JSON);
+            headers.insert(&IS_QUERY, TRUE);
         }
         Kind::Query => {
             headers.insert(CONTENT_TYPE, QUERY_JSON);

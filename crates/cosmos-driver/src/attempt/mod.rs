@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 use crate::diagnostics::{Attempt, Context, Diagnostics};
 use crate::driver::Core;
 use crate::error::Error;
-use crate::operation::request::Operation;
+use crate::operation::request::{Kind, Operation};
 use crate::response::charge;
 use crate::routing::Endpoint;
 use crate::transport::{Label, Limit, Sending, Sent};
@@ -51,7 +51,7 @@ pub(crate) async fn send(
                 .await?;
         let limit = Limit { deadline: attempt.deadline, attempt: now + patience(core, operation) };
         let sending = core.transport.send(&attempt.endpoint.address, request, limit, avoid).await;
-        let (outcome, record) = record(sending, attempt.endpoint, context, now, attempt.begun);
+        let (outcome, record) = record(sending, operation.kind, &attempt, context, now);
         let shard = record.shard;
         log.push(record);
         budget.attempts += 1;
@@ -92,25 +92,26 @@ fn patience(core: &Core, operation: &Operation) -> Duration {
 
 fn record(
     sending: Sending,
-    endpoint: &Endpoint,
+    kind: Kind,
+    attempt: &Try<'_>,
     context: Context,
     started: Instant,
-    begun: Instant,
 ) -> (Outcome, Attempt) {
     let via = sending.via;
     let outcome = Outcome::of(sending.result);
+    let outcome = if kind == Kind::Batch { outcome.of_batch() } else { outcome };
     let (status, ru, error) = match &outcome {
         Outcome::Answered(answer) => (Some(answer.status), charge(&answer.headers), None),
         Outcome::Broken(error) => (None, 0.0, Some(error.message.clone())),
     };
     let attempt = Attempt {
         context,
-        region: endpoint.region.clone(),
+        region: attempt.endpoint.region.clone(),
         shard: via.map(|via| via.shard),
         protocol: via.map(|via| via.protocol),
         status,
         charge: ru,
-        started: started.duration_since(begun),
+        started: started.duration_since(attempt.begun),
         elapsed: started.elapsed(),
         error,
     };

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use cosmos_wire::batch::OperationResult;
 use cosmos_wire::header;
 use cosmos_wire::status::Status;
-use http::HeaderMap;
+use http::header::HeaderName;
+use http::{HeaderMap, HeaderValue};
 
 use crate::transport::{HttpError, HttpResponse};
 
@@ -36,6 +38,30 @@ impl Outcome {
             Err(error) => Self::Broken(error),
         }
     }
+
+    /// The outcome of an atomic batch. One whose operation was refused for a while did nothing at all, so it is what
+    /// a single operation with that answer would be: throttled, in conflict, or at the wrong place.
+    pub(crate) fn of_batch(self) -> Self {
+        match self {
+            Self::Answered(answer) if answer.status.code == 207 => Self::Answered(answer.of_batch()),
+            Self::Answered(_) | Self::Broken(_) => self,
+        }
+    }
+}
+
+impl Answer {
+    fn of_batch(mut self) -> Self {
+        let Ok(results) = serde_json::from_slice::<Vec<OperationResult>>(&self.body) else { return self };
+        let cause = results.iter().find(|result| result.status_code >= 400 && result.status_code != 424);
+        let Some(cause) = cause.filter(|cause| matches!(cause.status_code, 410 | 429 | 449 | 503)) else {
+            return self;
+        };
+        self.status = cause.status();
+        if let Some(ms) = cause.retry_after_milliseconds {
+            self.headers.insert(HeaderName::from_static(header::RETRY_AFTER_MS), HeaderValue::from(ms));
+        }
+        self
+    }
 }
 
 impl Answer {
@@ -48,4 +74,38 @@ impl Answer {
 
 pub(crate) fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(body: &'static str) -> Answer {
+        let answer = Answer {
+            status: Status::new(207, 0),
+            headers: HeaderMap::new(),
+            body: Bytes::from_static(body.as_bytes()),
+        };
+        match Outcome::Answered(answer).of_batch() {
+            Outcome::Answered(answer) => answer,
+            Outcome::Broken(_) => panic!("an answer stays one"),
+        }
+    }
+
+    #[test]
+    fn a_batch_with_a_throttled_operation_is_throttled() {
+        let answer = batch(
+            r#"[{"statusCode":424},{"statusCode":429,"subStatusCode":3200,"retryAfterMilliseconds":7}]"#,
+        );
+        assert_eq!(answer.status, Status::new(429, 3200));
+        assert_eq!(answer.retry_after(), Some(Duration::from_millis(7)));
+        assert_eq!(batch(r#"[{"statusCode":449},{"statusCode":424}]"#).status, Status::new(449, 0));
+    }
+
+    #[test]
+    fn a_batch_that_was_refused_for_good_stays_an_answer() {
+        for body in [r#"[{"statusCode":424},{"statusCode":409}]"#, r#"[{"statusCode":412}]"#, "nonsense"] {
+            assert_eq!(batch(body).status, Status::new(207, 0), "{body}");
+        }
+    }
 }

@@ -7,8 +7,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use cosmos_wire::epk::Epk;
 use cosmos_wire::partition_key::PartitionKey;
-use futures::StreamExt;
-use futures::stream;
 use http::HeaderValue;
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +14,7 @@ use crate::batch::{Batch, BatchResponse};
 use crate::change_feed::{ChangeFeed, ChangeFeedStart};
 use crate::database::{Database, json};
 use crate::driver::Driver;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::limits;
 use crate::metadata::container::{ContainerCell, path_of};
 use crate::operation::request::{Kind, Operation, Target};
@@ -177,7 +175,7 @@ impl Container {
     /// Reads an item.
     ///
     /// # Errors
-    /// As any operation; a missing item is [`ErrorKind::NotFound`].
+    /// As any operation; a missing item is [`crate::ErrorKind::NotFound`].
     pub async fn read_item(
         &self,
         key: impl Into<PartitionKey>,
@@ -233,38 +231,16 @@ impl Container {
     /// # Errors
     /// As any operation. A batch in which an operation failed is an answer, not an error; see [`BatchResponse`].
     pub async fn batch(&self, batch: Batch, options: CallOptions) -> Result<BatchResponse, Error> {
+        let is_minimal = batch.content() == ContentResponse::Minimal;
         let (key, body) = batch.into_body()?;
         let call = Call::start(&self.driver.core, &options);
         let mut operation =
             Operation::new(Kind::Batch, "docs", self.cell.link.clone(), self.cell.docs_path.clone());
         self.aim(&mut operation, &key, &call).await?;
         operation.body = body;
+        operation.is_minimal = is_minimal;
         operation.on_unknown = options.on_unknown;
         BatchResponse::new(self.run(operation, &call).await?)
-    }
-
-    /// Reads several items at once, in any order of partitions. Missing items are `None`.
-    ///
-    /// # Errors
-    /// As any operation.
-    pub async fn read_many(
-        &self,
-        items: &[(PartitionKey, String)],
-        options: &ItemOptions,
-    ) -> Result<Vec<Option<Response>>, Error> {
-        let reads = items.iter().map(|(key, id)| async move {
-            match self.item(Kind::ReadItem, key, Some(id), Bytes::new(), options).await {
-                Ok(response) => Ok(Some(response)),
-                Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-                Err(error) => Err(error),
-            }
-        });
-        let mut reads = stream::iter(reads).buffered(READ_MANY_AT_ONCE);
-        let mut found = Vec::with_capacity(items.len());
-        while let Some(read) = reads.next().await {
-            found.push(read?);
-        }
-        Ok(found)
     }
 
     /// Starts a query. Nothing is sent until the first page is asked for.
@@ -374,6 +350,3 @@ pub(crate) fn check_own_id(body: &[u8]) -> Result<(), Error> {
         Err(error) => Err(Error::limit(format!("item: it needs a string property \"id\" ({error})"))),
     }
 }
-
-/// Point reads in flight for one `read_many`.
-const READ_MANY_AT_ONCE: usize = 32;

@@ -84,6 +84,20 @@ impl RangeMap {
         &self.ranges[after.saturating_sub(1)]
     }
 
+    /// Which of these keys lie in which range: the range's bounds and the positions of its keys, in order.
+    pub(crate) fn grouped<'a>(
+        &self,
+        keys: impl Iterator<Item = (usize, &'a Epk)>,
+    ) -> Vec<(EpkRange, Vec<usize>)> {
+        let mut groups = vec![Vec::new(); self.ranges.len()];
+        for (position, epk) in keys {
+            let after = self.ranges.partition_point(|range| range.bounds.min <= *epk);
+            groups[after.saturating_sub(1)].push(position);
+        }
+        let bounds = self.ranges.iter().map(|range| range.bounds.clone());
+        bounds.zip(groups).filter(|(_, group)| !group.is_empty()).collect()
+    }
+
     /// The ranges that overlap these bounds, in order.
     pub(crate) fn overlapping<'a>(&'a self, bounds: &'a EpkRange) -> impl Iterator<Item = &'a Range> {
         self.ranges.iter().filter(|range| range.bounds.overlaps(bounds))
@@ -116,6 +130,20 @@ mod tests {
         for (epk, id) in [("", "1"), ("00", "1"), ("1E", "1"), ("1F", "2"), ("1F00", "2"), ("FE", "2")] {
             assert_eq!(&*map.holding(&epk.parse().expect("hex")).id, id, "{epk}");
         }
+    }
+
+    #[test]
+    fn keys_are_grouped_by_the_range_that_holds_them() {
+        let map = RangeMap::build(&[
+            document("0", "", "10", &[]),
+            document("1", "10", "20", &[]),
+            document("2", "20", "FF", &[]),
+        ])
+        .expect("whole");
+        let keys: Vec<Epk> = ["25", "05", "30", "00"].iter().map(|hex| hex.parse().expect("hex")).collect();
+        let groups: Vec<Vec<usize>> =
+            map.grouped(keys.iter().enumerate()).into_iter().map(|(_, group)| group).collect();
+        assert_eq!(groups, [vec![1, 3], vec![0, 2]]);
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub(crate) enum Kind {
     ReplaceContainer,
     DeleteContainer,
     ReadRanges,
+    QueryOffers,
+    ReplaceOffer,
     CreateItem,
     ReadItem,
     ReplaceItem,
@@ -32,6 +34,7 @@ pub(crate) enum Kind {
     DeleteItem,
     PatchItem,
     Batch,
+    Bulk,
     Query,
     QueryPlan,
     ChangeFeed,
@@ -51,6 +54,8 @@ impl Kind {
             Self::ReplaceContainer => "replace_container",
             Self::DeleteContainer => "delete_container",
             Self::ReadRanges => "read_ranges",
+            Self::QueryOffers => "query_offers",
+            Self::ReplaceOffer => "replace_offer",
             Self::CreateItem => "create_item",
             Self::ReadItem => "read_item",
             Self::ReplaceItem => "replace_item",
@@ -58,6 +63,7 @@ impl Kind {
             Self::DeleteItem => "delete_item",
             Self::PatchItem => "patch_item",
             Self::Batch => "batch",
+            Self::Bulk => "bulk",
             Self::Query => "query",
             Self::QueryPlan => "query_plan",
             Self::ChangeFeed => "change_feed",
@@ -79,9 +85,11 @@ impl Kind {
             | Self::CreateItem
             | Self::UpsertItem
             | Self::Batch
+            | Self::Bulk
+            | Self::QueryOffers
             | Self::Query
             | Self::QueryPlan => Method::POST,
-            Self::ReplaceContainer | Self::ReplaceItem => Method::PUT,
+            Self::ReplaceContainer | Self::ReplaceItem | Self::ReplaceOffer => Method::PUT,
             Self::DeleteDatabase | Self::DeleteContainer | Self::DeleteItem => Method::DELETE,
             Self::PatchItem => Method::PATCH,
         }
@@ -95,6 +103,7 @@ impl Kind {
             | Self::ReadContainer
             | Self::ListContainers
             | Self::ReadRanges
+            | Self::QueryOffers
             | Self::ReadItem
             | Self::Query
             | Self::QueryPlan
@@ -109,7 +118,9 @@ impl Kind {
             | Self::UpsertItem
             | Self::DeleteItem
             | Self::PatchItem
-            | Self::Batch => false,
+            | Self::Batch
+            | Self::Bulk
+            | Self::ReplaceOffer => false,
         }
     }
 
@@ -117,7 +128,12 @@ impl Kind {
     pub(crate) fn is_feed(self) -> bool {
         matches!(
             self,
-            Self::Query | Self::ChangeFeed | Self::Batch | Self::ListContainers | Self::ListDatabases
+            Self::Query
+                | Self::ChangeFeed
+                | Self::Batch
+                | Self::Bulk
+                | Self::ListContainers
+                | Self::ListDatabases
         )
     }
 
@@ -132,6 +148,7 @@ impl Kind {
                 | Self::DeleteItem
                 | Self::PatchItem
                 | Self::Batch
+                | Self::Bulk
                 | Self::Query
                 | Self::ChangeFeed
         )
@@ -207,7 +224,9 @@ impl Operation {
         let is_conditional =
             matches!(self.kind, Kind::ReplaceItem | Kind::DeleteItem | Kind::ReplaceContainer)
                 && self.if_match.is_some();
-        if self.kind.is_read() || is_conditional || self.on_unknown == OnUnknown::Repeat {
+        // The same throughput set twice is set once.
+        let is_idempotent = self.kind == Kind::ReplaceOffer;
+        if self.kind.is_read() || is_conditional || is_idempotent || self.on_unknown == OnUnknown::Repeat {
             Repeat::Safe
         } else {
             Repeat::Unsafe

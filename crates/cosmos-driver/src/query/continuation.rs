@@ -1,5 +1,9 @@
 //! Where a query over many ranges goes on. Bounds of the key space instead of range ids, so that it survives splits.
 
+use std::collections::BTreeSet;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD as BASE64;
 use cosmos_wire::epk::{Epk, EpkRange};
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +30,12 @@ pub(crate) struct Continuation {
     /// The last row of a distinct query whose equal rows follow each other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) last: Option<String>,
+    /// Fingerprints of the rows a distinct query has given, when equal rows do not follow each other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    seen: Option<String>,
+    /// There were too many of them: this is where it is, but nobody can go on from here.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    overfull: bool,
 }
 
 /// How far one part of the key space has been read.
@@ -50,7 +60,41 @@ impl PartPosition {
 
 impl Continuation {
     pub(crate) fn new(query: &[u8], skip: u64, take: Option<u64>) -> Self {
-        Self { v: VERSION, q: fingerprint(query), parts: Vec::new(), place: None, skip, take, last: None }
+        // 53 bits, so that every JSON reader keeps it exact.
+        #[allow(clippy::cast_possible_truncation)] // Folded to what is kept.
+        let q = (fingerprint(query) >> 75) as u64;
+        Self {
+            v: VERSION,
+            q,
+            parts: Vec::new(),
+            place: None,
+            skip,
+            take,
+            last: None,
+            seen: None,
+            overfull: false,
+        }
+    }
+
+    /// Keeps which rows were given, as long as that fits into a token one can pass around.
+    pub(crate) fn keep_seen(&mut self, seen: &BTreeSet<u128>) {
+        if seen.len() > SEEN_MAX {
+            self.overfull = true;
+            return;
+        }
+        let bytes: Vec<u8> = seen.iter().flat_map(|row| row.to_be_bytes()).collect();
+        self.seen = Some(BASE64.encode(bytes));
+    }
+
+    /// The rows that were given.
+    pub(crate) fn seen(&self) -> Result<BTreeSet<u128>, Error> {
+        let bytes = BASE64.decode(self.seen.as_deref().unwrap_or_default()).map_err(|_| invalid())?;
+        let (rows, rest) = bytes.as_chunks::<16>();
+        if rest.is_empty() {
+            Ok(rows.iter().map(|row| u128::from_be_bytes(*row)).collect())
+        } else {
+            Err(invalid())
+        }
     }
 
     /// Reads a continuation of this query.
@@ -59,8 +103,14 @@ impl Continuation {
         if read.v != VERSION {
             return Err(invalid());
         }
-        if read.q != fingerprint(query) {
+        if read.q != Self::new(query, 0, None).q {
             return Err(Error::bad_request("the continuation belongs to another query"));
+        }
+        if read.overfull {
+            return Err(Error::bad_request(format!(
+                "a DISTINCT query without ORDER BY cannot be continued after {SEEN_MAX} different rows; read all its \
+                 pages from one pager, or add ORDER BY over what is selected"
+            )));
         }
         Ok(read)
     }
@@ -79,19 +129,35 @@ fn invalid() -> Error {
     Error::bad_request("this is not a continuation of a query of this driver")
 }
 
-/// FNV-1a: short, and the same in every build.
-fn fingerprint(bytes: &[u8]) -> u64 {
-    // 53 bits, so that every JSON reader keeps it exact.
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    }) >> 11
+/// FNV-1a with 128 bits: short, and the same in every build.
+pub(crate) fn fingerprint(bytes: &[u8]) -> u128 {
+    bytes.iter().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128, |hash, byte| {
+        (hash ^ u128::from(*byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
+    })
 }
 
 const VERSION: u8 = 1;
+/// Different rows a continuation can carry: 32 KB of text.
+const SEEN_MAX: usize = 1500;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_that_were_given_travel_with_the_continuation() {
+        let rows =
+            |count: u128| -> BTreeSet<u128> { (0..count).map(|n| fingerprint(&n.to_le_bytes())).collect() };
+        let mut continuation = Continuation::new(b"select", 0, None);
+        continuation.keep_seen(&rows(1000));
+        let text = continuation.write().expect("text");
+        let read = Continuation::read(&text, b"select").expect("ours");
+        assert_eq!(read.seen().expect("rows"), rows(1000));
+        let mut overfull = Continuation::new(b"select", 0, None);
+        overfull.keep_seen(&rows(2000));
+        let error = Continuation::read(&overfull.write().expect("text"), b"select").expect_err("too many");
+        assert!(error.to_string().contains("ORDER BY"), "{error}");
+    }
 
     #[test]
     fn continuations_are_bound_to_their_query() {

@@ -4,7 +4,7 @@
 //! time; rows leave in the order the plan asks for. When a range splits under a part, the part becomes several and
 //! goes on where it was. All state lives here, so a dropped `next` loses nothing.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,7 +19,7 @@ use http::header::HeaderName;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::continuation::{Continuation, PartPosition};
+use super::continuation::{Continuation, PartPosition, fingerprint};
 use super::group::{Groups, canonical};
 use super::plan::{Direction, Distinct, Merge, Plan};
 use super::rows::SortedRow;
@@ -90,7 +90,8 @@ enum Row {
 enum Seen {
     All,
     Last(Option<String>),
-    Set(HashSet<String>),
+    /// Fingerprints, so that a continuation can carry them.
+    Set(BTreeSet<u128>),
 }
 
 impl Pipeline {
@@ -108,7 +109,7 @@ impl Pipeline {
         let seen = match plan.distinct {
             Distinct::None => Seen::All,
             Distinct::Ordered => Seen::Last(start.last.clone()),
-            Distinct::Unordered => Seen::Set(HashSet::new()),
+            Distinct::Unordered => Seen::Set(start.seen()?),
         };
         let mut pipeline = Self {
             source,
@@ -412,10 +413,10 @@ impl Pipeline {
         }
     }
 
-    /// `None` when nothing is left, and for what cannot be picked up again: unordered distinct rows and groups.
+    /// `None` when nothing is left. Groups come in one page, the last.
     fn continuation(&self) -> Result<Option<String>, Error> {
         let is_over = self.take == Some(0) || self.parts.is_empty();
-        if is_over || matches!(self.seen, Seen::Set(_)) || self.groups.is_some() {
+        if is_over || self.groups.is_some() {
             return Ok(None);
         }
         let mut continuation = Continuation::new(&self.body, self.skip, self.take);
@@ -425,8 +426,10 @@ impl Pipeline {
                 continuation.parts = self.parts.iter().map(Part::position).collect();
             }
         }
-        if let Seen::Last(last) = &self.seen {
-            continuation.last.clone_from(last);
+        match &self.seen {
+            Seen::All => {}
+            Seen::Last(last) => continuation.last.clone_from(last),
+            Seen::Set(seen) => continuation.keep_seen(seen),
         }
         continuation.write().map(Some)
     }
@@ -468,7 +471,7 @@ impl Seen {
                 *last = Some(text);
                 is_new
             }
-            Self::Set(set) => set.insert(text()),
+            Self::Set(set) => set.insert(fingerprint(text().as_bytes())),
         }
     }
 }

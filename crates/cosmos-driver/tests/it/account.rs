@@ -5,6 +5,7 @@ use cosmos_emulator::{Config, Emulator};
 
 pub(crate) struct Account {
     pub(crate) emulator: Emulator,
+    pub(crate) driver: Driver,
     pub(crate) container: Container,
 }
 
@@ -22,6 +23,6 @@ impl Account {
         let properties = ContainerProperties::new("items", &["/pk"]);
         database.create_container(&properties, None, CallOptions::default()).await.expect("created");
         let container = database.container("items").expect("a valid name");
-        Self { emulator, container }
+        Self { emulator, driver, container }
     }
 }

@@ -1,6 +1,7 @@
 //! The driver over real sockets: against the emulator, and against a make-believe account of several regions.
 
 mod account;
+mod bulk;
 #[cfg(feature = "entra")]
 mod entra;
 mod failover;

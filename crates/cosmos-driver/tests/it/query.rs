@@ -331,15 +331,55 @@ async fn a_prefix_of_a_hierarchical_key_is_a_scope() {
 }
 
 #[tokio::test]
-async fn many_items_are_read_at_once() {
+async fn many_items_are_read_in_one_request_per_range() {
     let account = filled(8).await;
     let wanted: Vec<(PartitionKey, String)> =
         (0..ITEMS + 10).map(|n| (format!("p{}", n % 23).into(), format!("i{n:03}"))).collect();
     let found = account.container.read_many(&wanted, &ItemOptions::default()).await.expect("read");
-    for (n, response) in found.iter().enumerate() {
-        match response {
-            Some(response) => assert_eq!(response.json::<Value>().expect("json")["n"], n),
+    for (n, item) in found.items::<Value>().expect("json").iter().enumerate() {
+        match item {
+            Some(item) => assert_eq!(item["n"], n),
             None => assert!(n >= ITEMS, "{n} is missing"),
         }
     }
+    let requests = found.diagnostics().attempts().len();
+    assert!(requests <= 8, "{requests} requests for eight ranges");
+    assert!(found.charge() > 0.0);
+}
+
+#[tokio::test]
+async fn one_item_of_many_is_a_point_read() {
+    let account = filled(8).await;
+    let key = |n: usize| PartitionKey::from(format!("p{}", n % 23));
+    let one = [(key(3), "i003".to_owned())];
+    let found = account.container.read_many(&one, &ItemOptions::default()).await.expect("read");
+    assert_eq!(found.items::<Value>().expect("json")[0].as_ref().expect("there")["n"], 3);
+    assert!(found.charge() < 2.0, "a point read costs 1 RU, not {}", found.charge());
+    let none = account.container.read_many(&[], &ItemOptions::default()).await.expect("read");
+    assert!(none.bodies().is_empty());
+    let twice = [(key(3), "i003".to_owned()), (key(3), "i003".to_owned()), (key(3), "nowhere".to_owned())];
+    let found = account.container.read_many(&twice, &ItemOptions::default()).await.expect("read");
+    let there: Vec<bool> = found.bodies().iter().map(Option::is_some).collect();
+    assert_eq!(there, [true, true, false]);
+}
+
+#[tokio::test]
+async fn distinct_rows_without_order_are_continued_from_any_page() {
+    let account = filled(8).await;
+    let text = "SELECT DISTINCT VALUE c.n % 7 FROM c";
+    let mut seen = Vec::new();
+    let mut continuation: Option<String> = None;
+    loop {
+        let mut options = QueryOptions::default().with_page_size(3);
+        options.continuation = continuation.take();
+        let mut pager = account.container.query(text, Scope::Container, options);
+        let Some(page) = pager.next().await.expect("a page") else { break };
+        seen.extend(page.items::<i64>().expect("numbers"));
+        match page.continuation() {
+            Some(token) => continuation = Some(token.to_owned()),
+            None => break,
+        }
+    }
+    seen.sort_unstable();
+    assert_eq!(seen, (0..7).collect::<Vec<_>>(), "each value once, though every page had a pager of its own");
 }

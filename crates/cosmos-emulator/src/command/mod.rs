@@ -143,7 +143,7 @@ pub(crate) fn run(account: &Account, call: &Call) -> Result<Reply, Failure> {
 /// The container a call is about.
 fn container(account: &Account, call: &Call) -> Result<Arc<Container>, Failure> {
     let path = container_path(call)?;
-    let container = account.engine.container(&path.database, &path.container)?;
+    let container = account.engine.container_in(call.region, &path.database, &path.container)?;
     if let Some(intended) = call.asked().text(header::INTENDED_COLLECTION_RID)
         && intended != container.rid()
     {

@@ -48,6 +48,7 @@ impl Engine {
             container.epk(key).map_err(|failure| Failure { message: WRONG_KEY.to_owned(), ..failure })?;
         let shape = container.shape();
         let partition = Arc::clone(shape.partition_of(container.region, &epk));
+        self.catch_up(container, &partition)?;
         let topology = self.topology();
         partition.check_session(&topology, request.session_token.as_deref())?;
         let turn = self

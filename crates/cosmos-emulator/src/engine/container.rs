@@ -178,7 +178,8 @@ impl Container {
     pub(crate) fn purges(&self) -> Vec<Change> {
         let shape = self.shape();
         let replicas = shape.replicas().map(|(region, _)| region.replica_of(self.number));
-        replicas.map(|replica| Change::Put(key::purge(replica), bytes::Bytes::new())).collect()
+        let log = (!shape.elsewhere.is_empty()).then(|| RegionId::shared_log_of(self.number));
+        replicas.chain(log).map(|replica| Change::Put(key::purge(replica), bytes::Bytes::new())).collect()
     }
 
     /// Refuses work on a container that is gone.

@@ -50,6 +50,7 @@ impl Engine {
         let mut answered = &parts[begin];
         let topology = self.topology();
         for part in &parts[begin..] {
+            self.catch_up(container, &part.partition)?;
             part.partition.check_session(&topology, session_token.as_deref())?;
             answered = part;
             let last = after.take().map(|(_, entry)| entry);
@@ -92,6 +93,7 @@ impl Engine {
         let partition = &*part.partition;
         let topology = self.topology();
         let turns = self.admit_all(container, &shape, &parts)?;
+        self.catch_up(container, partition)?;
         partition.check_session(&topology, session_token.as_deref())?;
         // Taken before the scan: whatever it misses has a larger LSN.
         let reached = partition.lsn();

@@ -92,6 +92,7 @@ impl Engine {
     ) -> Result<ItemReply, Failure> {
         let key = request.partition_key.as_ref().ok_or_else(too_few_components)?;
         let prepared = prepare(container, key, request.op)?;
+        self.catch_up(container, partition)?;
         let topology = self.topology();
         let refused = |failure: Failure| from_partition(failure, container, partition.standing(&topology, 0));
         let (done, lsn, ticket) = if let Prepared::Read { id } = &prepared {

@@ -135,6 +135,19 @@ pub(crate) fn container_data(number: u32) -> impl Iterator<Item = Vec<u8>> {
         .map(move |tag| [&[tag][..], &number.to_be_bytes()].concat())
 }
 
+/// Prefixes of what the replicas of a container have in common.
+pub(crate) fn replica_data(number: u32) -> impl Iterator<Item = Vec<u8>> {
+    [ITEM, BY_VALUE, BY_PARTITION, CHANGE, EXPIRY, UNIQUE, RANK]
+        .into_iter()
+        .map(move |tag| [&[tag][..], &number.to_be_bytes()].concat())
+}
+
+/// The same key in another replica.
+pub(crate) fn in_replica(key: &[u8], number: u32) -> Bytes {
+    let (tag, rest) = (key.get(..1).unwrap_or_default(), key.get(5..).unwrap_or_default());
+    Bytes::from([tag, &number.to_be_bytes(), rest].concat())
+}
+
 /// Prefixes of what is built from a container's items and can be built again.
 pub(crate) fn container_indexes(number: u32) -> impl Iterator<Item = Vec<u8>> {
     [BY_VALUE, BY_PARTITION, EXPIRY].into_iter().map(move |tag| [&[tag][..], &number.to_be_bytes()].concat())

@@ -38,7 +38,7 @@ pub(crate) use catalog::offer::increment_percent;
 pub use catalog::user::Put;
 pub use container::Container;
 pub use patch::{OPERATIONS_MAX as PATCH_OPERATIONS_MAX, Operation as PatchOperation, Patch, Pointer};
-pub use region::{RegionId, WriteMode};
+pub use region::{Failover, RegionError, RegionId, ReplicationLag};
 pub use request::{
     BatchMode, BatchOperation, BatchReply, BatchRequest, BatchResult, Conditions, DocumentPage, FeedPage,
     FeedRequest, FeedStart, ItemOp, ItemReply, ItemRequest, OfferMigration, PageSize, QueryPage,
@@ -49,9 +49,10 @@ pub use throughput::PartitionReport;
 
 use self::catalog::{Catalog, Numbers};
 use self::container::IndexState;
-use self::region::Topology;
+use self::region::{Links, Topology};
 use crate::Failure;
 use crate::clock::Clock;
+use crate::config::{Consistency, ReplicationDelay, WriteMode};
 use crate::storage::{Batch, Storage, StorageError, Ticket};
 
 /// How an engine behaves; the default is an account as Azure makes it.
@@ -67,6 +68,10 @@ pub struct EngineOptions {
     pub regions: Vec<String>,
     /// Which regions take writes.
     pub write_mode: WriteMode,
+    /// What the account promises to readers.
+    pub consistency: Consistency,
+    /// How long writes take from region to region.
+    pub replication_delays: Vec<ReplicationDelay>,
 }
 
 impl Default for EngineOptions {
@@ -77,6 +82,8 @@ impl Default for EngineOptions {
             serverless: false,
             regions: vec!["Local".to_owned()],
             write_mode: WriteMode::Single,
+            consistency: Consistency::Session,
+            replication_delays: Vec::new(),
         }
     }
 }
@@ -88,6 +95,7 @@ pub struct Engine {
     options: EngineOptions,
     catalog: RwLock<Catalog>,
     topology: ArcSwap<Topology>,
+    links: ArcSwap<Links>,
     /// Held by whoever changes the catalog or the shape of a container.
     control: Mutex<Numbers>,
     /// What containers that share their database's throughput may consume, by database and server.
@@ -107,15 +115,18 @@ impl Engine {
         let numbers = Numbers::load(&*storage)?;
         let topology = region::load(&*storage, &options)?;
         let catalog = Catalog::load(&*storage, &topology)?;
+        let links = ArcSwap::from_pointee(Links::new(options.replication_delays.clone()));
         let engine = Self {
             storage,
             clock,
             options,
             catalog: RwLock::new(catalog),
             topology: ArcSwap::from_pointee(topology),
+            links,
             control: Mutex::new(numbers),
             shared: Mutex::default(),
         };
+        engine.settle_regions().map_err(|error| StorageError(error.to_string()))?;
         let containers: Vec<_> = engine.catalog().all_containers().map(Arc::clone).collect();
         for container in containers {
             let shape = container.shape();

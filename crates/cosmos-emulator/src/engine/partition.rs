@@ -8,10 +8,11 @@ use cosmos_wire::epk::EpkRange;
 use cosmos_wire::session_token::{Progress, SessionToken, Vector};
 
 use super::key::{self, Segment};
-use super::region::{Reach, RegionId, Topology, WriteMode};
+use super::region::{Reach, RegionId, Topology};
 use super::request::Standing;
 use super::throughput::Meter;
 use crate::Failure;
+use crate::config::WriteMode;
 
 /// One physical partition of one container.
 #[derive(Debug)]
@@ -135,12 +136,12 @@ impl Partition {
         self.reach.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How far it has followed a region; of its own log that is all.
+    /// LSN of the last write of a region that is here. Where several write, each counts its own.
     pub(crate) fn reached(&self, topology: &Topology, region: RegionId) -> u64 {
-        if region == self.region() || topology.mode == WriteMode::Single {
-            return self.lsn();
+        match topology.mode {
+            WriteMode::Single => self.lsn(),
+            WriteMode::Multiple => self.reach().get(&region).copied().unwrap_or(0),
         }
-        self.reach().get(&region).copied().unwrap_or(0)
     }
 
     /// Where it stands, if it just saw this LSN.
@@ -157,9 +158,7 @@ impl Partition {
     /// What a session that was here has seen. Regions that take no writes of their own stand at -1.
     fn progress(&self, topology: &Topology, lsn: u64) -> Vector {
         let signed = |lsn: u64| i64::try_from(lsn).unwrap_or(i64::MAX);
-        let of = |region: RegionId| {
-            if region == self.region() { lsn } else { self.reached(topology, region) }
-        };
+        let of = |region: RegionId| self.reached(topology, region);
         let satellites = topology.live().filter(|region| region.id != topology.hub);
         let (global_lsn, regions) = match topology.mode {
             WriteMode::Single => (lsn, satellites.map(|region| (region.id.in_token(), -1)).collect()),

@@ -29,6 +29,7 @@ impl Engine {
         let topology = self.topology();
         let turns = self.admit_all(container, &shape, &parts)?;
         for part in &parts {
+            self.catch_up(container, &part.partition)?;
             part.partition.check_session(&topology, session_token.as_deref())?;
         }
         let token = continuation.as_deref().map(unwrap_token).transpose()?;

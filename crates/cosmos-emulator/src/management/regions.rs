@@ -68,15 +68,15 @@ pub(super) fn list(context: &Context, _: &Request<'_>) -> Outcome {
 pub(super) fn offline(context: &Context, request: &Request<'_>) -> Outcome {
     let TakeOffline { manner } = request.body()?;
     let name = known(context, request)?;
-    let taking = regions(context).take_offline(&name, manner.unwrap_or(Offline::Refuse));
-    wait(taking).map_err(|error| conflict(&error))?;
+    let manner = manner.unwrap_or(Offline::Refuse);
+    regions(context).take_offline(&name, manner).map_err(|error| conflict(&error))?;
     list(context, request)
 }
 
 pub(super) fn online(context: &Context, request: &Request<'_>) -> Outcome {
     let Nothing {} = request.body()?;
     let name = known(context, request)?;
-    wait(regions(context).bring_online(&name)).map_err(|error| conflict(&error))?;
+    regions(context).bring_online(&name).map_err(|error| conflict(&error))?;
     list(context, request)
 }
 
@@ -161,9 +161,4 @@ pub(super) fn check_known(context: &Context, name: &str) -> Result<(), Answer> {
 /// What the account refuses as it is now.
 fn conflict(error: &RegionError) -> Answer {
     Answer::problem(StatusCode::CONFLICT, &error.to_string())
-}
-
-/// Waits on a thread that serves no sockets.
-fn wait<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Handle::current().block_on(future)
 }

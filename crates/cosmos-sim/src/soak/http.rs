@@ -1,7 +1,7 @@
 //! A small HTTP/1.1 client that signs, so that nothing between the checker and the server mends anything.
 
 use std::collections::BTreeMap;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::time::{Duration, SystemTime};
 

@@ -6,8 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use cosmos_emulator::engine::WriteMode;
-use cosmos_emulator::{Clock, Config, Consistency, Emulator, Fsync, ReplicationDelay};
+use cosmos_emulator::{Clock, Config, Consistency, Emulator, Fsync, ReplicationDelay, WriteMode};
 use serde_json::{Value, json};
 
 use super::http::{self, Request};

@@ -9,9 +9,9 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use cosmos_emulator::engine::WriteMode;
 use cosmos_emulator::{
     Auth, Blueprint, Config, Consistency, Emulator, Entra, Fsync, Gateway, Limits, ReplicationDelay, Store, Tls,
+    WriteMode,
 };
 use serde_json::{Value, json};
 
