@@ -127,7 +127,8 @@ impl Blueprint {
     /// # Errors
     /// When it is not JSON, names something unknown, or contradicts itself.
     pub fn parse(text: &str) -> Result<Self, BlueprintError> {
-        let blueprint: Self = serde_json::from_str(text).map_err(|error| BlueprintError(error.to_string()))?;
+        let blueprint: Self =
+            serde_json::from_str(text).map_err(|error| BlueprintError(error.to_string()))?;
         blueprint.check()?;
         Ok(blueprint)
     }

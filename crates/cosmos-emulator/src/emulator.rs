@@ -234,7 +234,6 @@ impl Serving {
         let management_address =
             management.as_ref().map(TcpListener::local_addr).transpose().map_err(StartError::Thread)?;
         let config = &emulator.config;
-        let runtime = runtime(config.threads).map_err(StartError::Thread)?;
         let (stop, stopped) = watch::channel(Stop::No);
         let account = emulator.account.clone();
         let sockets = Sockets {
@@ -246,6 +245,8 @@ impl Serving {
         };
         let address = SocketAddr::new(config.bind, config.port);
         account.regions.listen(sockets).map_err(|error| StartError::Listen { address, error })?;
+        // Last of what can fail: a runtime must not be dropped where the caller runs one.
+        let runtime = runtime(config.threads).map_err(StartError::Thread)?;
         let limits = Limits { connection_age_max: None, ..config.limits.clone() };
         let manager =
             Management::new(account.clone(), emulator.endpoint(), emulator.certificate().map(str::to_owned));

@@ -113,7 +113,9 @@ fn soak(seeds: &Seeds, verbose: bool) -> anyhow::Result<()> {
             }
         }
         if let Some(finding) = soaked.finding {
-            anyhow::bail!("seed {seed}: {finding}\nagain: cargo run -p cosmos-sim -- soak --first {seed} --seeds 1");
+            anyhow::bail!(
+                "seed {seed}: {finding}\nagain: cargo run -p cosmos-sim -- soak --first {seed} --seeds 1"
+            );
         }
         total = total.plus(soaked.counts);
     }

@@ -145,7 +145,14 @@ fn a_certificate_that_cannot_be_used_is_said_with_exit_code_2() {
     std::fs::write(&file, "").unwrap();
     let file = file.to_str().unwrap();
     let output = cdb(&[
-        "emulator", "--memory", "--port", "0", "--tls-certificate", "/nowhere/x.pem", "--tls-key", file,
+        "emulator",
+        "--memory",
+        "--port",
+        "0",
+        "--tls-certificate",
+        "/nowhere/x.pem",
+        "--tls-key",
+        file,
     ]);
     let message = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{message}");
@@ -191,7 +198,8 @@ fn a_file_describes_the_account_and_options_win_over_it() {
     let file = file.to_str().unwrap();
     // The second start finds everything there.
     for _ in 0..2 {
-        let running = Running::on_folder(&data, &["--config", file, "--consistency", "session", "--fsync", "off"]);
+        let running =
+            Running::on_folder(&data, &["--config", file, "--consistency", "session", "--fsync", "off"]);
         assert_eq!(running.ready["regions"].as_array().unwrap().len(), 2);
         let (status, account) = running.client().send("GET", "/", None, &Value::Null).unwrap();
         assert_eq!(status, 200);
@@ -225,7 +233,8 @@ fn a_snapshot_of_a_running_emulator_is_restored_into_another() {
 fn entra_is_closed_unless_opened() {
     for (options, expected) in [(&["--memory"][..], 5002), (&["--memory", "--entra"], 5003)] {
         let running = Running::start(options);
-        let answer = running.client().raw("GET", "/dbs", "authorization: type%3Daad%26ver%3D1.0%26sig%3Dx\r\n");
+        let answer =
+            running.client().raw("GET", "/dbs", "authorization: type%3Daad%26ver%3D1.0%26sig%3Dx\r\n");
         assert!(answer.contains("401 Unauthorized"), "{answer}");
         assert!(answer.contains(&format!("x-ms-substatus: {expected}")), "{answer}");
     }

@@ -276,6 +276,5 @@ fn wrong_orders_for_partitions_are_explained() {
         let refused = manager.post(&path, &body).expect(400).json();
         assert!(refused["error"].as_str().unwrap().contains(reason), "{body}: {refused}");
     }
-    manager.post(&format!("{base}/7/split"), &json!({})).expect(404);
     manager.get("/operations/99").expect(404);
 }

@@ -29,7 +29,8 @@ impl World {
         if !self.regions.iter().all(|region| region.is_online) || self.operation.is_some() {
             return Ok(());
         }
-        let plans: Vec<Vec<(String, String, Request, Change)>> = (0..CLIENTS).map(|client| self.work_of(client)).collect();
+        let plans: Vec<Vec<(String, String, Request, Change)>> =
+            (0..CLIENTS).map(|client| self.work_of(client)).collect();
         let disturbance = self.random.u32(..3);
         self.note(|| format!("burst with disturbance {disturbance}"));
         let attempts: anyhow::Result<Vec<Attempt>> = thread::scope(|scope| {
@@ -56,9 +57,7 @@ impl World {
         for _ in 0..COMMITS {
             let key = format!("k{}", client + CLIENTS * self.random.usize(..KEYS / CLIENTS));
             let versions = [self.next_version(), self.next_version()];
-            let step = |(id, version): (&str, u64)| {
-                json!({"operationType": "Upsert", "resourceBody": {"id": id, "pk": key, "v": version}})
-            };
+            let step = |(id, version): (&str, u64)| json!({"operationType": "Upsert", "resourceBody": {"id": id, "pk": key, "v": version}});
             let pairs = [("i0", versions[0]), ("i1", versions[1])];
             let change = pairs.iter().map(|(id, version)| ((*id).to_owned(), Some(*version))).collect();
             let authority = self.authority(&key);
@@ -111,7 +110,9 @@ fn work(plan: Vec<(String, String, Request, Change)>) -> Vec<Attempt> {
         if !connections.iter().any(|(known, _)| *known == endpoint) {
             connections.push((endpoint.clone(), Connection::new(&endpoint)));
         }
-        let Some((_, connection)) = connections.iter_mut().find(|(known, _)| *known == endpoint) else { continue };
+        let Some((_, connection)) = connections.iter_mut().find(|(known, _)| *known == endpoint) else {
+            continue;
+        };
         let outcome = match connection.send(&request) {
             Ok(answer) if answer.status < 300 => Outcome::Applied,
             Ok(_) | Err(Silence::Refused) => Outcome::NotApplied,

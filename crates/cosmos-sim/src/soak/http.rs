@@ -154,7 +154,8 @@ fn read_answer(stream: &mut impl BufRead) -> io::Result<Answer> {
     if stream.read_line(&mut line)? == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    let status = line.split(' ').nth(1).and_then(|code| code.parse().ok()).ok_or(io::ErrorKind::InvalidData)?;
+    let status =
+        line.split(' ').nth(1).and_then(|code| code.parse().ok()).ok_or(io::ErrorKind::InvalidData)?;
     let mut headers = BTreeMap::new();
     loop {
         let mut line = String::new();

@@ -22,8 +22,8 @@ mod world;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-pub use self::world::Counts;
 use self::plan::{Home, Plan, Promise, Writes};
+pub use self::world::Counts;
 use self::world::World;
 
 /// How a soak is run.

@@ -105,7 +105,9 @@ impl World {
         }
         if steps.is_empty() {
             let version = self.next_version();
-            steps.push(json!({"operationType": "Upsert", "resourceBody": {"id": "i0", "pk": key, "v": version}}));
+            steps.push(
+                json!({"operationType": "Upsert", "resourceBody": {"id": "i0", "pk": key, "v": version}}),
+            );
             change.push(("i0".to_owned(), Some(version)));
         }
         (steps, change)
@@ -121,7 +123,9 @@ impl World {
     fn write_wrong_batch(&mut self) -> anyhow::Result<()> {
         let key = self.any_key();
         let (mut steps, _) = self.any_batch(&key);
-        steps.push(json!({"operationType": "Replace", "id": "absent", "resourceBody": {"id": "absent", "pk": key}}));
+        steps.push(
+            json!({"operationType": "Replace", "id": "absent", "resourceBody": {"id": "absent", "pk": key}}),
+        );
         let authority = self.authority(&key);
         let answer = self.ask(&authority, &batch(&key, steps));
         self.note(|| format!("wrong batch {key} at {authority}"));
@@ -233,7 +237,8 @@ impl World {
         is_meant: impl Fn(&super::world::Region) -> bool,
         what: &str,
     ) -> anyhow::Result<()> {
-        if self.regions.len() < 2 || (what == "replication/pause" && self.plan.consistency == Promise::Strong) {
+        if self.regions.len() < 2 || (what == "replication/pause" && self.plan.consistency == Promise::Strong)
+        {
             return Ok(());
         }
         let meant: Vec<String> =
@@ -256,13 +261,15 @@ impl World {
 
     /// Regions that could become the write region.
     fn successors(&self) -> Vec<String> {
-        let is_meant =
-            |region: &&super::world::Region| region.is_online && region.name != self.hub && self.operation.is_none();
+        let is_meant = |region: &&super::world::Region| {
+            region.is_online && region.name != self.hub && self.operation.is_none()
+        };
         self.regions.iter().filter(is_meant).map(|region| region.name.clone()).collect()
     }
 
     fn plan_failover(&mut self) -> anyhow::Result<()> {
-        let is_ready = |name: &str| self.region(name).is_some_and(|region| region.is_online && !region.is_paused);
+        let is_ready =
+            |name: &str| self.region(name).is_some_and(|region| region.is_online && !region.is_paused);
         let ready: Vec<String> = self.successors().into_iter().filter(|name| is_ready(name)).collect();
         if ready.is_empty() || !is_ready(&self.hub) {
             return Ok(());

@@ -103,7 +103,12 @@ impl Counts {
 }
 
 impl World {
-    pub(super) fn new(plan: Plan, random: fastrand::Rng, folder: &Path, program: Option<&Path>) -> anyhow::Result<Self> {
+    pub(super) fn new(
+        plan: Plan,
+        random: fastrand::Rng,
+        folder: &Path,
+        program: Option<&Path>,
+    ) -> anyhow::Result<Self> {
         let server = Server::start(&plan, folder, program)?;
         let mut world = Self {
             regions_made: plan.regions,
@@ -292,7 +297,9 @@ impl World {
         } else if seen == before {
             self.note(|| format!("  {key}: it did not happen"));
         } else {
-            bail!("{key} at {authority} is {seen:?}: neither {before:?} nor {after:?} (a write without an answer)");
+            bail!(
+                "{key} at {authority} is {seen:?}: neither {before:?} nor {after:?} (a write without an answer)"
+            );
         }
         Ok(())
     }
@@ -321,7 +328,12 @@ impl World {
     }
 
     /// Whether an answer is explained by the state of the world rather than by data.
-    pub(super) fn is_excused(&self, region: &str, key: &str, answer: &Result<Answer, Silence>) -> anyhow::Result<bool> {
+    pub(super) fn is_excused(
+        &self,
+        region: &str,
+        key: &str,
+        answer: &Result<Answer, Silence>,
+    ) -> anyhow::Result<bool> {
         let is_online = self.is_online(region);
         match answer {
             Ok(answer) if answer.status == 410 && self.operation.is_some() => Ok(true),
@@ -389,7 +401,12 @@ impl World {
     }
 
     /// The items of a logical partition as a region shows them; none when it does not answer now.
-    pub(super) fn state_at(&mut self, region: &str, key: &str, session: Option<usize>) -> anyhow::Result<Option<State>> {
+    pub(super) fn state_at(
+        &mut self,
+        region: &str,
+        key: &str,
+        session: Option<usize>,
+    ) -> anyhow::Result<Option<State>> {
         let mut state = State::new();
         let mut continuation = String::new();
         loop {
@@ -416,7 +433,10 @@ impl World {
             for row in rows(&answer.json()) {
                 let version = row["v"].as_u64().context("a row without version")?;
                 let id = row["id"].as_str().context("a row without id")?;
-                ensure!(state.insert(id.to_owned(), version).is_none(), "{key}/{id} is there twice at {region}");
+                ensure!(
+                    state.insert(id.to_owned(), version).is_none(),
+                    "{key}/{id} is there twice at {region}"
+                );
             }
             if let (Some(session), Ok(token)) = (session, answer.header("x-ms-session-token").parse()) {
                 self.sessions[session].token.merge(&token);
@@ -438,17 +458,28 @@ impl World {
             return Ok(Polled::Later);
         };
         let logs = &self.logs;
-        let polled = self.feed.poll(&mut self.regions[place].connection, &self.routing, DOCS, |feed, key, id, version| {
-            let place = (key.to_owned(), id.to_owned());
-            if let Some(log) = logs.get(key) {
-                let now = log.place_of(id, version);
-                ensure!(now.is_some(), "the change feed shows {key}/{id} at {version}, which nobody wrote");
-                let before = feed.seen.get(&place).and_then(|version| log.place_of(id, *version));
-                ensure!(now >= before, "the change feed goes back from {before:?} to {now:?} of {key}/{id}");
-            }
-            feed.seen.insert(place, version);
-            Ok(())
-        })?;
+        let polled = self.feed.poll(
+            &mut self.regions[place].connection,
+            &self.routing,
+            DOCS,
+            |feed, key, id, version| {
+                let place = (key.to_owned(), id.to_owned());
+                if let Some(log) = logs.get(key) {
+                    let now = log.place_of(id, version);
+                    ensure!(
+                        now.is_some(),
+                        "the change feed shows {key}/{id} at {version}, which nobody wrote"
+                    );
+                    let before = feed.seen.get(&place).and_then(|version| log.place_of(id, *version));
+                    ensure!(
+                        now >= before,
+                        "the change feed goes back from {before:?} to {now:?} of {key}/{id}"
+                    );
+                }
+                feed.seen.insert(place, version);
+                Ok(())
+            },
+        )?;
         self.note(|| format!("feed at {region}: {polled:?}"));
         Ok(polled)
     }
@@ -459,13 +490,22 @@ impl World {
         for key in keys {
             let seen = self.state_at(region, &key, None)?;
             // A range that is being swapped cannot be read now; nothing is known of it until it can.
-            let seen = seen.with_context(|| format!("{region} is the write region and does not answer for {key}"))?;
-            let (len, least) = (self.log(&key).len(), self.shown.get(&(region.to_owned(), key.clone())).copied());
+            let seen =
+                seen.with_context(|| format!("{region} is the write region and does not answer for {key}"))?;
+            let (len, least) =
+                (self.log(&key).len(), self.shown.get(&(region.to_owned(), key.clone())).copied());
             let Some(cut) = self.log(&key).last_cut_of(&seen) else {
                 bail!("{key} after a forced failover is {seen:?}, which it never was");
             };
-            ensure!(cut == len || may_lose, "{key} lost {} commits in a failover that had them all", len - cut);
-            ensure!(cut >= least.unwrap_or(0), "{key} lost commit {cut}, which {region} had shown: {least:?}");
+            ensure!(
+                cut == len || may_lose,
+                "{key} lost {} commits in a failover that had them all",
+                len - cut
+            );
+            ensure!(
+                cut >= least.unwrap_or(0),
+                "{key} lost commit {cut}, which {region} had shown: {least:?}"
+            );
             if cut < len {
                 self.note(|| format!("  {key}: {} of {len} commits lost", len - cut));
                 self.counts.lost += (len - cut) as u64;
@@ -532,7 +572,10 @@ impl World {
                 for (id, version) in &expected {
                     let answer = self.ask(region, &Request::new("GET", format!("{DOCS}/{id}")).key(key));
                     let seen = answer.ok().and_then(|answer| answer.json()["v"].as_u64());
-                    ensure!(seen == Some(*version), "at rest {key}/{id} at {region} is {seen:?}, not {version}");
+                    ensure!(
+                        seen == Some(*version),
+                        "at rest {key}/{id} at {region} is {seen:?}, not {version}"
+                    );
                 }
             }
             self.check_total(region)?;
@@ -555,7 +598,8 @@ impl World {
                     request = request.header("x-ms-continuation", continuation);
                 }
                 let answer = self.ask(region, &request);
-                let answer = answer.map_err(|silence| anyhow::anyhow!("{region} is silent at rest: {silence:?}"))?;
+                let answer =
+                    answer.map_err(|silence| anyhow::anyhow!("{region} is silent at rest: {silence:?}"))?;
                 ensure!(answer.status == 200, "range {range} at {region} answers {}", answer.brief());
                 for row in rows(&answer.json()) {
                     let text = |name: &str| row[name].as_str().unwrap_or_default().to_owned();
@@ -603,7 +647,10 @@ impl World {
         for (key, log) in &self.logs {
             for (id, version) in log.last() {
                 let seen = self.feed.seen.get(&(key.clone(), id.clone()));
-                ensure!(seen == Some(&version), "the change feed showed {key}/{id} at {seen:?}, not {version}");
+                ensure!(
+                    seen == Some(&version),
+                    "the change feed showed {key}/{id} at {seen:?}, not {version}"
+                );
             }
         }
         Ok(())

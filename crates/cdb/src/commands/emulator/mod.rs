@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use cosmos_emulator::{
-    Auth, Blueprint, Config, Consistency, Emulator, Entra, Fsync, Gateway, Limits, ReplicationDelay, Store, Tls,
-    WriteMode,
+    Auth, Blueprint, Config, Consistency, Emulator, Entra, Fsync, Gateway, Limits, ReplicationDelay, Store,
+    Tls, WriteMode,
 };
 use serde_json::{Value, json};
 
