@@ -12,6 +12,7 @@ mod catalog;
 mod container;
 mod document;
 mod feed;
+mod history;
 mod index;
 mod item;
 mod json;
@@ -44,6 +45,7 @@ pub use request::{
     FeedRequest, FeedStart, ItemOp, ItemReply, ItemRequest, OfferMigration, PageSize, QueryPage,
     QueryRequest, RangesReply, ReadFeedRequest, ResourceFeed, ResourceReply, Scope, Standing, Throughput,
 };
+pub(crate) use scope::range_gone;
 pub use split::{NewPartition, PartitionOperation, Phase, Progression, Reshaping, SplitMode};
 pub use throughput::PartitionReport;
 
@@ -98,6 +100,8 @@ pub struct Engine {
     links: ArcSwap<Links>,
     /// Held by whoever changes the catalog or the shape of a container.
     control: Mutex<Numbers>,
+    /// Splits and merges.
+    operations: Mutex<split::Operations>,
     /// What containers that share their database's throughput may consume, by database and server.
     shared: Mutex<BTreeMap<(u32, u32), Arc<Mutex<throughput::Bucket>>>>,
 }
@@ -114,6 +118,7 @@ impl Engine {
     ) -> Result<Self, StorageError> {
         let numbers = Numbers::load(&*storage)?;
         let topology = region::load(&*storage, &options)?;
+        let operations = split::Operations::load(&*storage)?;
         let catalog = Catalog::load(&*storage, &topology)?;
         let links = ArcSwap::from_pointee(Links::new(options.replication_delays.clone()));
         let engine = Self {
@@ -124,9 +129,11 @@ impl Engine {
             topology: ArcSwap::from_pointee(topology),
             links,
             control: Mutex::new(numbers),
+            operations: Mutex::new(operations),
             shared: Mutex::default(),
         };
         engine.settle_regions().map_err(|error| StorageError(error.to_string()))?;
+        engine.resume_operations()?;
         let containers: Vec<_> = engine.catalog().all_containers().map(Arc::clone).collect();
         for container in containers {
             let shape = container.shape();

@@ -63,6 +63,7 @@ impl<'a> Writer<'a> {
     ) -> Result<Self, Failure> {
         let held = partition.lock();
         container.check_exists()?;
+        partition.check_gate()?;
         let topology = engine.topology();
         let topology = if topology.is_single() {
             None

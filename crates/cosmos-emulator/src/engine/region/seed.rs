@@ -45,7 +45,7 @@ impl Engine {
             let (counters, reach) = start(topology, hub, kept, segment);
             changes.push(Change::Put(key::partition(segment), counters.to_bytes()));
             changes.push(Change::Put(key::reach(segment), reach_bytes(&reach)));
-            let partition = Partition::new(segment, hub.range.clone(), hub.parents.clone(), counters);
+            let partition = Partition::new(segment, hub.range.clone(), hub.lineage.clone(), counters);
             *partition.reach() = reach;
             partitions.push(Arc::new(partition));
         }

@@ -8,6 +8,7 @@ mod items;
 mod model;
 mod query;
 mod regions;
+mod split;
 mod users;
 
 use std::sync::Arc;
