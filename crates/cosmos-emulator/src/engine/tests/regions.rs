@@ -10,7 +10,7 @@ use crate::storage::Order;
 
 const DELAY: Duration = Duration::from_secs(10);
 /// Worlds that are tried.
-const SEEDS: u64 = 100;
+const SEEDS: u64 = 24;
 
 fn options(regions: &[&str], write_mode: WriteMode) -> EngineOptions {
     EngineOptions {
