@@ -19,6 +19,7 @@ use crate::engine::{Engine, EngineOptions};
 use crate::fault::Faults;
 use crate::flusher::Flusher;
 use crate::http::{Account, Entrance, Place};
+use crate::lanes::{self, Lanes};
 use crate::ledger::Ledger;
 use crate::management::Management;
 use crate::regions::{Door, Regions, Sockets, url};
@@ -230,7 +231,8 @@ impl Serving {
         let management_address =
             management.as_ref().map(TcpListener::local_addr).transpose().map_err(StartError::Thread)?;
         let config = &emulator.config;
-        let runtime = runtime(config.threads).map_err(StartError::Thread)?;
+        let runtime = lanes::runtime().map_err(StartError::Thread)?;
+        let lanes = Arc::new(Lanes::start(config.threads).map_err(StartError::Thread)?);
         let (stop, stopped) = watch::channel(Stop::No);
         let account = emulator.account.clone();
         let sockets = Sockets {
@@ -239,17 +241,19 @@ impl Serving {
             scheme: emulator.scheme(),
             limits: config.limits.clone(),
             tls: emulator.tls.as_ref().map(TlsIdentity::server),
+            lanes: lanes.clone(),
         };
         let address = SocketAddr::new(config.bind, config.port);
         account.regions.listen(sockets).map_err(|error| StartError::Listen { address, error })?;
         let limits = Limits { connection_age_max: None, ..config.limits.clone() };
         let manager =
             Management::new(account.clone(), emulator.endpoint(), emulator.certificate().map(str::to_owned));
+        let gate = Arc::new(Gate::new(limits, None, lanes.clone()));
         let serving = async move {
             let doors = serve_doors(account, stopped.clone());
             let management = async {
                 if let Some(listener) = management {
-                    serve(listener, manager, Arc::new(Gate::new(limits, None)), stopped).await;
+                    serve(listener, manager, gate, stopped).await;
                 }
             };
             tokio::join!(doors, management);
@@ -258,7 +262,8 @@ impl Serving {
             .name("cosmos-emulator".to_owned())
             .spawn(move || {
                 runtime.block_on(serving);
-                runtime.shutdown_timeout(LAST_CALLS);
+                lanes.stop();
+                runtime.shutdown_timeout(lanes::LAST_CALLS);
             })
             .map_err(StartError::Thread)?;
         Ok(Self { management: management_address, stop, thread: Some(thread) })
@@ -302,9 +307,6 @@ async fn serve_door(account: Arc<Account>, door: Arc<Door>, mut stopped: watch::
     }
 }
 
-/// How long work on side threads may go on once the server has stopped.
-const LAST_CALLS: Duration = Duration::from_secs(5);
-
 /// Serves one listener until told to stop.
 async fn serve<H: server::Handler>(
     listener: TcpListener,
@@ -340,18 +342,6 @@ impl Drop for Serving {
 fn join(thread: thread::JoinHandle<()>) {
     // The server's thread only panics on a bug, which it reported when it happened.
     let _ = thread.join();
-}
-
-fn runtime(threads: usize) -> io::Result<tokio::runtime::Runtime> {
-    let mut builder = match threads {
-        0 | 1 => tokio::runtime::Builder::new_current_thread(),
-        threads => {
-            let mut builder = tokio::runtime::Builder::new_multi_thread();
-            builder.worker_threads(threads);
-            builder
-        }
-    };
-    builder.thread_name("cosmos-worker").enable_io().enable_time().build()
 }
 
 fn bind(config: &Config, port: u16) -> Result<TcpListener, StartError> {

@@ -27,6 +27,7 @@ mod failure;
 mod fault;
 mod flusher;
 mod http;
+mod lanes;
 mod ledger;
 mod management;
 mod operation;

@@ -15,6 +15,7 @@ pub(crate) use self::door::{Door, DoorState};
 use crate::config::ReplicationDelay;
 use crate::engine::{Engine, RegionId};
 pub use crate::engine::{Failover, RegionError, ReplicationLag};
+use crate::lanes::Lanes;
 use crate::server::{Gate, Limits};
 
 /// The regions of an account; see [`Emulator::regions`](crate::Emulator::regions).
@@ -64,6 +65,7 @@ pub(crate) struct Sockets {
     pub(crate) scheme: &'static str,
     pub(crate) limits: Limits,
     pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
+    pub(crate) lanes: Arc<Lanes>,
 }
 
 impl fmt::Debug for Sockets {
