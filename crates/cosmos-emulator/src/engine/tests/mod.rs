@@ -4,6 +4,7 @@
 mod batch;
 mod catalog;
 mod feed;
+mod history;
 mod items;
 mod model;
 mod query;
