@@ -8,6 +8,7 @@ mod items;
 mod model;
 mod query;
 mod script;
+mod regions;
 mod split;
 mod users;
 
