@@ -421,6 +421,17 @@ fn join(tag: u8, parts: &[&[u8]]) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::storage::INDEX_TAGS;
+
+    #[test]
+    fn the_store_knows_which_keys_are_entries() {
+        for entry in [BY_VALUE, BY_PARTITION, CHANGE, EXPIRY] {
+            assert!(INDEX_TAGS.contains(&entry));
+        }
+        for record in [META, DATABASE, CONTAINER, PARTITION, PURGE, USER, TOPOLOGY, ITEM, UNIQUE, LOG] {
+            assert!(!INDEX_TAGS.contains(&record));
+        }
+    }
 
     #[test]
     fn items_stand_in_order_of_their_effective_partition_key() {

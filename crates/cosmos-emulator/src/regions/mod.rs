@@ -15,6 +15,7 @@ pub(crate) use self::door::{Door, DoorState};
 use crate::config::ReplicationDelay;
 use crate::engine::{Engine, RegionId};
 pub use crate::engine::{Failover, RegionError, ReplicationLag};
+use crate::lanes::Lanes;
 use crate::server::{Gate, Limits};
 
 /// The regions of an account; see [`Emulator::regions`](crate::Emulator::regions).
@@ -64,6 +65,7 @@ pub(crate) struct Sockets {
     pub(crate) scheme: &'static str,
     pub(crate) limits: Limits,
     pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
+    pub(crate) lanes: Arc<Lanes>,
 }
 
 impl fmt::Debug for Sockets {
@@ -242,6 +244,11 @@ impl Regions {
     /// What the connections of all regions listen to.
     pub(crate) fn gates(&self) -> Vec<Arc<Gate>> {
         self.doors.borrow().iter().filter_map(|door| Some(Arc::clone(&door.socket()?.gate))).collect()
+    }
+
+    /// What the connections of one region listen to.
+    pub(crate) fn gate_of(&self, region: &str) -> Option<Arc<Gate>> {
+        Some(Arc::clone(&self.named(region).ok()?.socket()?.gate))
     }
 
     fn endpoint(&self, door: &Door) -> Option<String> {

@@ -8,6 +8,8 @@ mod history;
 mod items;
 mod model;
 mod query;
+mod script;
+mod regions;
 mod split;
 mod users;
 
