@@ -64,7 +64,8 @@ pub enum Reshaping {
 }
 
 /// A split or a merge, as it can be watched. As JSON it has the form of the emulator that comes with the official Rust
-/// driver: `operationId`, `phase`, the ids of the `children`, and for a merge the one `into` which they went.
+/// driver: `operationId`, `phase`, the ids of the `children`, and for a merge the one `into` which they went; and besides
+/// `id`, `status`, and the `ranges` of the children.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionOperation {
     /// To ask for it again.
@@ -88,11 +89,13 @@ impl Serialize for PartitionOperation {
         let children: Vec<u32> = self.children.iter().map(|child| child.id).collect();
         let into = children.first().filter(|_| self.kind == Reshaping::Merge);
         serde_json::json!({
+            "id": self.id,
             "operationId": self.id.to_string(),
             "kind": self.kind,
             "database": self.database,
             "container": self.container,
             "phase": self.phase,
+            "status": self.phase,
             "parents": self.parents,
             "children": children,
             "into": into,

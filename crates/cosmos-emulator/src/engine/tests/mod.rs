@@ -8,8 +8,8 @@ mod history;
 mod items;
 mod model;
 mod query;
-mod script;
 mod regions;
+mod script;
 mod split;
 mod users;
 
