@@ -243,8 +243,7 @@ impl Serving {
             tls: emulator.tls.as_ref().map(TlsIdentity::server),
             lanes: lanes.clone(),
         };
-        let address = SocketAddr::new(config.bind, config.port);
-        account.regions.listen(sockets).map_err(|error| StartError::Listen { address, error })?;
+        account.regions.listen(sockets).map_err(|(address, error)| StartError::Listen { address, error })?;
         let limits = Limits { connection_age_max: None, ..config.limits.clone() };
         let manager =
             Management::new(account.clone(), emulator.endpoint(), emulator.certificate().map(str::to_owned));
