@@ -92,7 +92,7 @@ fn code(error: &anyhow::Error) -> u8 {
     match error.downcast_ref::<StartError>() {
         Some(StartError::Listen { .. }) => 3,
         Some(StartError::Store(_)) => 4,
-        Some(StartError::Key(_)) => 2,
+        Some(StartError::Key(_) | StartError::Certificate(_) | StartError::Blueprint(_)) => 2,
         Some(_) | None => 1,
     }
 }

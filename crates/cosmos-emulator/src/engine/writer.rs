@@ -234,7 +234,10 @@ impl<'a> Writer<'a> {
         let old_unique = old_document.as_ref().map_or_else(Vec::new, |old| self.unique_keys(epk, old));
         let new_unique = self.unique_keys(epk, &document);
         for unique in old_unique {
-            self.set(unique, None);
+            // Another item of the same commit may have got it already.
+            if self.get(&unique)?.as_deref() == Some(id.as_bytes()) {
+                self.set(unique, None);
+            }
         }
         for unique in new_unique {
             self.set(unique, Some(Bytes::copy_from_slice(id.as_bytes())));

@@ -246,6 +246,11 @@ impl Regions {
         self.doors.borrow().iter().filter_map(|door| Some(Arc::clone(&door.socket()?.gate))).collect()
     }
 
+    /// What the connections of one region listen to.
+    pub(crate) fn gate_of(&self, region: &str) -> Option<Arc<Gate>> {
+        Some(Arc::clone(&self.named(region).ok()?.socket()?.gate))
+    }
+
     fn endpoint(&self, door: &Door) -> Option<String> {
         let scheme = self.sockets.get()?.scheme;
         door.socket().map(|socket| url(socket.address, scheme))

@@ -10,6 +10,7 @@ mod limits;
 mod management;
 mod persistence;
 mod query;
+mod regions;
 mod resources;
 mod storage;
 mod throughput;

@@ -15,6 +15,12 @@ use crate::storage::{Batch, Change, Storage, StorageError};
 
 /// The regions a store remembers, or those of a new account.
 pub(crate) fn load(storage: &dyn Storage, options: &EngineOptions) -> Result<Topology, StorageError> {
+    if options.write_mode == WriteMode::Multiple && options.consistency == Consistency::Strong {
+        return Err(StorageError(
+            "an account with several write regions cannot be strong: choose another consistency, or one write region"
+                .to_owned(),
+        ));
+    }
     let Some(bytes) = storage.get(&key::topology())? else {
         let first = options.regions.first().cloned().unwrap_or_else(|| "Local".to_owned());
         return Ok(Topology::new(&[first], options.write_mode));
@@ -222,7 +228,7 @@ impl Engine {
     }
 
     /// Makes a topology the valid one; when this returns nobody acts on the old one. The caller holds the catalog.
-    fn set_topology(&self, topology: Topology) -> Result<(), Failure> {
+    pub(crate) fn set_topology(&self, topology: Topology) -> Result<(), Failure> {
         self.store_topology(&topology, Vec::new())?;
         self.topology.store(Arc::new(topology));
         for container in self.every_container() {

@@ -7,6 +7,8 @@ mod feed;
 mod items;
 mod model;
 mod query;
+mod script;
+mod regions;
 mod split;
 mod users;
 
