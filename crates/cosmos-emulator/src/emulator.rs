@@ -155,6 +155,11 @@ impl Emulator {
         storage::snapshot::save(self.account.engine.storage().as_ref(), folder).map(drop)
     }
 
+    /// Why no more writes are taken: the data folder failed, or its disk is full. Reads go on.
+    pub fn failure(&self) -> Option<StorageError> {
+        self.account.engine.storage().failure()
+    }
+
     /// The master key, base64.
     pub fn key(&self) -> &str {
         &self.config.key
