@@ -22,6 +22,7 @@ impl Engine {
     /// # Errors
     /// 500 when the store fails.
     pub fn sweep(&self, work_max: usize) -> Result<usize, Failure> {
+        self.forget_replicated()?;
         let containers: Vec<_> = self.catalog().all_containers().map(Arc::clone).collect();
         let mut removed = 0;
         let region = self.topology().hub;
