@@ -31,7 +31,7 @@ pub(crate) struct Args {
         long,
         global = true,
         env = "CDB_LOG",
-        default_value = "warn,duroxide=error",
+        default_value = DEFAULT_LOG,
         value_name = "FILTER"
     )]
     pub(crate) log: String,
@@ -39,6 +39,9 @@ pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Command,
 }
+
+/// The store's own words are left out: what matters of them is said in ours.
+const DEFAULT_LOG: &str = "warn,duroxide=error,fjall=off";
 
 /// One command.
 #[derive(Debug, Subcommand)]

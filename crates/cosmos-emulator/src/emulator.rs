@@ -155,6 +155,11 @@ impl Emulator {
         storage::snapshot::save(self.account.engine.storage().as_ref(), folder).map(drop)
     }
 
+    /// Why no more writes are taken: the data folder failed, or its disk is full. Reads go on.
+    pub fn failure(&self) -> Option<StorageError> {
+        self.account.engine.storage().failure()
+    }
+
     /// The master key, base64.
     pub fn key(&self) -> &str {
         &self.config.key
@@ -246,8 +251,7 @@ impl Serving {
             tls: emulator.tls.as_ref().map(TlsIdentity::server),
             lanes: lanes.clone(),
         };
-        let address = SocketAddr::new(config.bind, config.port);
-        account.regions.listen(sockets).map_err(|error| StartError::Listen { address, error })?;
+        account.regions.listen(sockets).map_err(|(address, error)| StartError::Listen { address, error })?;
         // Last of what can fail: a runtime must not be dropped where the caller runs one.
         let runtime = lanes::runtime().map_err(StartError::Thread)?;
         let limits = Limits { connection_age_max: None, ..config.limits.clone() };

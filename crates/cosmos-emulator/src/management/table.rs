@@ -1,5 +1,6 @@
 //! Everything the management API offers.
 
+use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::answer::{Answer, Outcome};
@@ -70,8 +71,11 @@ pub(super) const ENDPOINTS: &[Endpoint] = endpoints! {
         "copies the data as it is now into a new folder, which `cdb emulator --data` or `--restore` opens";
 };
 
-fn health(_: &Context, _: &Request<'_>) -> Outcome {
-    Answer::ok(&json!({"status": "ok"}))
+fn health(context: &Context, _: &Request<'_>) -> Outcome {
+    match context.account.engine.storage().failure() {
+        None => Answer::ok(&json!({"status": "ok"})),
+        Some(failure) => Err(Answer::problem(StatusCode::SERVICE_UNAVAILABLE, &failure.to_string())),
+    }
 }
 
 fn index(_: &Context, _: &Request<'_>) -> Outcome {

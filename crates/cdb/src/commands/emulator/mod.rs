@@ -21,22 +21,38 @@ use crate::exit::Problem;
 
 /// Threads that serve requests unless told otherwise: more do not help one developer's machine.
 const THREADS_MAX: usize = 4;
+/// How soon a failed data folder is noticed.
+const LOOK_AFTER_FOLDER: Duration = Duration::from_millis(500);
 
 /// Starts the emulator, says where it is, and waits for the end.
 pub(crate) fn run(args: &EmulatorArgs) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         // Listening for signals before anyone can know that we are here, so that none is missed.
         let mut signals = Signals::new().context("cannot listen for signals")?;
         let emulator = Emulator::start(config(args)?)?;
         export(&emulator, &args.tls)?;
         announce(&emulator).context("cannot write the ready line")?;
-        signals.wait().await;
+        tokio::select! {
+            () = signals.wait() => {}
+            () = tell_failure(&emulator) => signals.wait().await,
+        }
         // The reader of our messages may be gone by now.
         let _ = writeln!(io::stderr(), "stopping");
         emulator.shutdown().await;
         Ok(())
     })
+}
+
+/// Says once that no more writes are taken. Reads go on, so the server does.
+async fn tell_failure(emulator: &Emulator) {
+    loop {
+        if let Some(failure) = emulator.failure() {
+            let _ = writeln!(io::stderr(), "cdb: {failure} Until then only reads are served.");
+            return;
+        }
+        tokio::time::sleep(LOOK_AFTER_FOLDER).await;
+    }
 }
 
 fn config(args: &EmulatorArgs) -> anyhow::Result<Config> {

@@ -6,6 +6,7 @@ use cosmos_wire::epk::EpkRange;
 use cosmos_wire::partition_key::Definition;
 use serde_json::{Value, json};
 
+use super::body;
 use super::offer::Offer;
 use super::{Database, Numbers};
 use crate::engine::container::{Container, Identity, IndexState, Shape};
@@ -137,6 +138,7 @@ pub(crate) fn load_container(
         let shape = Shape {
             etag: body["_etag"].as_str()?.to_owned(),
             default_ttl: body["defaultTtl"].as_i64().and_then(|ttl| i32::try_from(ttl).ok()),
+            retention: body::retention(body.get("changeFeedPolicy")).ok()?,
             policy,
             tracked: tracked(&record["tracked"])?,
             index: if record["building"] == true { IndexState::Building } else { IndexState::Ready },

@@ -224,7 +224,7 @@ impl Engine {
         }
         drop(locks);
         drop(control);
-        Ok(())
+        Ok(self.forget_replicated()?)
     }
 
     /// Makes a topology the valid one; when this returns nobody acts on the old one. The caller holds the catalog.
