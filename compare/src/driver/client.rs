@@ -65,7 +65,7 @@ pub const ITEMS: u64 = 20;
 /// HTTP/2 connections a client may open to an endpoint: enough for 256 requests at 16 each.
 pub const CONNECTIONS_MAX: usize = 16;
 /// The account's region, as the emulator calls it.
-pub const REGION: &str = "East US";
+pub const REGION: &str = "Local";
 /// The query of [`Operation::Query`].
 pub const QUERY: &str = "SELECT * FROM c WHERE c.status = @status";
 

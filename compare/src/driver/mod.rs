@@ -11,6 +11,7 @@ mod cores;
 mod floor;
 mod official;
 mod ours;
+mod proxy;
 mod server;
 mod speed;
 
