@@ -1,37 +1,42 @@
 //! Measures our emulator, driver and provider side by side with their peers, in one run on one machine.
 //!
-//! Machines are noisy: what counts are ratios between rows of one run.
+//! Machines are noisy: what counts are ratios between columns of one run.
 
-use std::path::PathBuf;
-
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 
 mod driver;
 mod emulator;
 mod load;
+mod plot;
 mod process;
 mod provider;
+mod publish;
 mod report;
 
-/// Measures ours against the peers and prints a table; the same figures go to a JSON file.
+use publish::Destination;
+
+/// Measures ours against the peers and prints tables; JSON, Markdown and charts go to target/compare.
 #[derive(Parser)]
 #[command(name = "compare", version)]
 struct Args {
     #[command(subcommand)]
     what: What,
-    /// Where the figures go as JSON (default: target/compare/<what>.json).
+    /// Put JSON and Markdown into compare/results, charts into docs/figures and the tables into README.md.
     #[arg(long, global = true)]
-    json: Option<PathBuf>,
-    /// Seconds that each cell of the table is measured for.
-    #[arg(long, global = true, default_value_t = 2.0)]
-    seconds: f64,
+    write_readme: bool,
+    /// Smaller sizes and shorter cells: minutes become seconds, and the figures rough.
+    #[arg(long, global = true)]
+    quick: bool,
+    /// Seconds that each cell is measured for, where time decides [default: 2, quick: 0.3].
+    #[arg(long, global = true)]
+    seconds: Option<f64>,
 }
 
 #[derive(Subcommand, Clone)]
 enum What {
     /// Point operations, queries, batches, startup and memory; with @vercel/cosmosdb-server from npm.
     Emulator,
-    /// Requests, RUs and time per orchestration; with duroxide-cdb 0.1.10 and SQLite.
+    /// Requests, RUs, bytes and time per orchestration; with duroxide-cdb 0.1.10, SQLite and PostgreSQL.
     Provider,
     /// Rates, latencies, allocations and two bad days of a client; with azure_data_cosmos and bare hyper.
     Driver,
@@ -42,6 +47,29 @@ enum What {
         #[arg(long, value_delimiter = ',')]
         cores: Vec<usize>,
     },
+    /// Make tables, charts and the README again from compare/results, without measuring.
+    Render {
+        /// Which report.
+        report: Stored,
+    },
+}
+
+/// Reports that can be made again.
+#[derive(Clone, Copy, ValueEnum)]
+enum Stored {
+    Emulator,
+    Provider,
+    Driver,
+}
+
+impl Stored {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Emulator => "emulator",
+            Self::Provider => "provider",
+            Self::Driver => "driver",
+        }
+    }
 }
 
 /// Counts allocations, for the driver's comparison.
@@ -53,15 +81,19 @@ async fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     // duroxide's runtime would otherwise log to standard output, where the tables go.
     tracing_subscriber::fmt().with_max_level(tracing::Level::ERROR).with_writer(std::io::stderr).init();
+    let into_repository = args.write_readme || matches!(args.what, What::Render { .. });
+    let seconds = args.seconds.unwrap_or(if args.quick { 0.3 } else { 2.0 });
     let (name, report) = match args.what {
-        What::Emulator => ("emulator", emulator::run(args.seconds).await?),
-        What::Provider => ("provider", provider::run().await?),
-        What::Driver => ("driver", driver::run(args.seconds).await?),
+        What::Emulator => ("emulator", emulator::run(seconds).await?),
+        What::Provider => ("provider", provider::run(args.quick).await?),
+        What::Driver => ("driver", driver::run(seconds).await?),
         What::Serve { cores } => return driver::serve(&cores),
+        What::Render { report } => (report.name(), publish::stored(report.name())?),
     };
     print!("{}", report.to_markdown());
-    let path = args.json.unwrap_or_else(|| process::target_folder().join(format!("compare/{name}.json")));
-    report.save(&path)?;
-    eprintln!("figures: {}", path.display());
+    let destination = if into_repository { Destination::Repository } else { Destination::Target };
+    for path in publish::publish(name, &report, destination)? {
+        eprintln!("wrote {}", path.display());
+    }
     Ok(())
 }

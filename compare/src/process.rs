@@ -119,6 +119,7 @@ pub async fn install_vercel() -> anyhow::Result<PathBuf> {
     Ok(folder)
 }
 
-fn free_port() -> anyhow::Result<u16> {
+/// A port that nobody listens on now.
+pub fn free_port() -> anyhow::Result<u16> {
     Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

@@ -51,5 +51,6 @@ async fn measure(seconds: f64, cores: Cores) -> anyhow::Result<Report> {
     }
     drop(server);
     tables.extend(bad_days::measure(&cores.server).await?);
-    Ok(Report { tables })
+    let summary = tables.iter().filter(|table| table.chart.is_some()).cloned().collect();
+    Ok(Report::new(tables, summary))
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use stats_alloc::Region;
 
 use super::client::{Client, Operation, Protocol};
-use crate::report::{Cell, Table};
+use crate::report::{Better, Cell, Table};
 
 /// Operations in flight.
 const IN_FLIGHT: [usize; 4] = [1, 16, 64, 256];
@@ -19,14 +19,11 @@ const COUNTED: u64 = 400;
 /// All tables of one protocol.
 pub async fn measure(clients: &[Client], protocol: Protocol, seconds: f64) -> anyhow::Result<Vec<Table>> {
     let titled = |what: &str, first: &'static str| {
-        let columns = std::iter::once(first).chain(clients.iter().map(Client::name));
-        Table {
-            title: format!("{what} ({})", protocol.name()),
-            columns: columns.map(str::to_owned).collect(),
-            rows: Vec::new(),
-        }
+        let title = format!("{what} ({})", protocol.name());
+        Table::new(&title, first, clients.iter().map(Client::name), Better::Mixed)
     };
-    let mut rates = titled("Operations per second", "in flight");
+    let chart = format!("driver-rates-{}", protocol.name().to_lowercase().replace(['/', '.', ' '], ""));
+    let mut rates = titled("Operations per second", "in flight").with_chart(&chart);
     rates.columns.push("ours / official".to_owned());
     let mut latency = titled("Latency", "milliseconds");
     let mut processor = titled("Processor time of the client per operation", "microseconds");

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::load::{Call, Connection, Measured, Protocol, run as measure};
 use crate::process::{Server, build_cdb, install_vercel};
-use crate::report::{Cell, Report, Table};
+use crate::report::{Better, Cell, Report, Table};
 
 /// In-flight requests of the throughput cells.
 const IN_FLIGHT: [usize; 2] = [1, 16];
@@ -60,15 +60,20 @@ pub async fn run(seconds: f64) -> anyhow::Result<Report> {
             protocol: Protocol::Http2,
         },
     ];
-    let table = |title: &str, first: &str| {
-        let columns = std::iter::once(first).chain(contenders.iter().map(|contender| contender.name));
-        Table { title: title.into(), columns: columns.map(str::to_owned).collect(), rows: Vec::new() }
+    let table = |title: &str, first: &str, better: Better| {
+        Table::new(title, first, contenders.iter().map(|contender| contender.name), better)
     };
-    let mut rates = table("Throughput (0.8 KB documents)", "operations per second");
-    let mut latency = table("Latency", "milliseconds");
-    let mut growth =
-        table("The same query while the container grows (p50, ms)", "documents in the container");
-    let mut cost = table("Startup and memory", "figure");
+    let mut rates =
+        table("Operations per second (0.8 KB documents)", "operations per second", Better::Higher)
+            .with_chart("emulator-rates");
+    let mut latency = table("Latency", "milliseconds", Better::Lower);
+    let mut growth = table(
+        "The same query while the container grows (p50, ms)",
+        "documents in the container",
+        Better::Lower,
+    )
+    .with_chart("emulator-growth");
+    let mut cost = table("Startup and memory", "figure", Better::Lower).with_chart("emulator-cost");
 
     cost.push("start to ready, ms", contenders.iter().map(|c| Ok(millis(c.server.startup))))?;
     cost.push("memory when idle, MB", contenders.iter().map(|c| c.server.resident_mb()))?;
@@ -88,8 +93,18 @@ pub async fn run(seconds: f64) -> anyhow::Result<Report> {
         growth.add_column(query_growth(contender, span).await.with_context(|| contender.name.to_owned())?);
     }
     cost.push("memory after the run, MB", contenders.iter().map(|c| c.server.resident_mb()))?;
+    let summary =
+        vec![summary(&rates, Better::Higher), summary(&growth, Better::Lower), summary(&cost, Better::Lower)];
     rates.add_ratios();
-    Ok(Report { tables: vec![rates, latency, growth, cost] })
+    Ok(Report::new(vec![rates, latency, growth, cost], summary))
+}
+
+/// The table without its title, as the README shows it.
+fn summary(table: &Table, better: Better) -> Table {
+    let mut short = Table { title: String::new(), chart: None, better, ..table.clone() };
+    // One request at a time measures the client as much as the server.
+    short.rows.retain(|(label, _)| !label.ends_with(", 1 in flight"));
+    short
 }
 
 impl Table {
@@ -119,7 +134,7 @@ impl Table {
             let Some(Cell::Figure(first)) = cells.first().cloned() else { continue };
             let ratios = cells.iter().map(|cell| match cell {
                 Cell::Figure(figure) => Cell::Text(format!("×{:.1}", figure / first)),
-                Cell::Text(text) => Cell::Text(text.clone()),
+                Cell::Several(_) | Cell::Text(_) => cell.clone(),
             });
             let ratios = ratios.collect();
             self.rows.push((label, cells));

@@ -1,11 +1,14 @@
 //! The orchestrations that are measured.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use duroxide::runtime::registry::ActivityRegistry;
 use duroxide::{ActivityContext, OrchestrationContext, OrchestrationRegistry};
 
 /// One row of the tables.
+#[derive(Debug)]
 pub struct Scenario {
     /// Label.
     pub name: &'static str,
@@ -15,24 +18,50 @@ pub struct Scenario {
     pub input: &'static str,
 }
 
-/// In table order; the first is one activity.
-pub const SCENARIOS: &[Scenario] = &[
-    Scenario { name: "hello", orchestration: "chain", input: "1" },
+/// One activity.
+pub const HELLO: Scenario = Scenario { name: "hello", orchestration: "chain", input: "1" };
+/// A timer that does not fire while we look.
+pub const WAIT: Scenario = Scenario { name: "wait", orchestration: "wait", input: "" };
+/// In table order.
+pub static SCENARIOS: &[Scenario] = &[
+    HELLO,
     Scenario { name: "chain of 5", orchestration: "chain", input: "5" },
     Scenario { name: "fan-out 20", orchestration: "fan", input: "20" },
     Scenario { name: "fan-out 150", orchestration: "fan", input: "150" },
     Scenario { name: "3 sub-orchestrations", orchestration: "parent", input: "3" },
 ];
 
+/// How far workflows are, counted in their code: asking the provider would cost requests.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Orchestrations that have reached their timer.
+    pub waiting: AtomicUsize,
+    /// Activities that have run.
+    pub done: AtomicUsize,
+}
+
+impl Counters {
+    /// Counts from zero again.
+    pub fn reset(&self) {
+        self.waiting.store(0, Ordering::Relaxed);
+        self.done.store(1, Ordering::Relaxed);
+    }
+}
+
 /// One activity that returns at once.
-pub fn activities() -> ActivityRegistry {
+pub fn activities(counters: &Arc<Counters>) -> ActivityRegistry {
+    let counters = counters.clone();
     ActivityRegistry::builder()
-        .register("echo", |_: ActivityContext, input: String| async move { Ok::<_, String>(input) })
+        .register("echo", move |_: ActivityContext, input: String| {
+            counters.done.fetch_add(1, Ordering::Relaxed);
+            async move { Ok::<_, String>(input) }
+        })
         .build()
 }
 
 /// The orchestrations of [`SCENARIOS`], and one that waits.
-pub fn orchestrations() -> OrchestrationRegistry {
+pub fn orchestrations(counters: &Arc<Counters>) -> OrchestrationRegistry {
+    let counters = counters.clone();
     OrchestrationRegistry::builder()
         .register("chain", |context: OrchestrationContext, steps: String| async move {
             for step in 0..steps.parse().unwrap_or(1) {
@@ -52,9 +81,13 @@ pub fn orchestrations() -> OrchestrationRegistry {
             let done = context.join(children).await.into_iter().collect::<Result<Vec<_>, String>>()?;
             Ok::<_, String>(done.len().to_string())
         })
-        .register("wait", |context: OrchestrationContext, input: String| async move {
-            context.schedule_timer(Duration::from_secs(3600)).await;
-            Ok::<_, String>(input)
+        .register("wait", move |context: OrchestrationContext, input: String| {
+            // A first turn is not replayed while the timer has not fired.
+            counters.waiting.fetch_add(1, Ordering::Relaxed);
+            async move {
+                context.schedule_timer(Duration::from_secs(3600)).await;
+                Ok::<_, String>(input)
+            }
         })
         .build()
 }

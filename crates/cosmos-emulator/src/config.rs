@@ -2,6 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 use crate::server::Limits;
 
@@ -27,10 +30,16 @@ pub struct Config {
     /// Whether requests must be signed.
     pub auth: Auth,
     /// What the account document calls the account. By default `localhost`, which keeps the JavaScript SDK on the
-    /// endpoint it was given.
+    /// endpoint it was given; an account of several regions is `emulator` then, because that SDK would not look for
+    /// them otherwise.
     pub account_id: String,
-    /// Name of the region.
-    pub region: String,
+    /// Names of the regions, the write region first. A folder remembers its regions; names it has never had are
+    /// added. Where `port` is given, the others listen ten ports apart.
+    pub regions: Vec<String>,
+    /// Which regions take writes.
+    pub write_mode: WriteMode,
+    /// How long writes take from region to region; the last rule that fits two regions counts, none means at once.
+    pub replication_delays: Vec<ReplicationDelay>,
     /// Consistency the account promises.
     pub consistency: Consistency,
     /// Physical partitions of each new container; none takes one for each 10 000 RU/s of its throughput.
@@ -65,7 +74,9 @@ impl Default for Config {
             read_only_key: None,
             auth: Auth::Required,
             account_id: "localhost".to_owned(),
-            region: "Local".to_owned(),
+            regions: vec!["Local".to_owned()],
+            write_mode: WriteMode::Single,
+            replication_delays: Vec::new(),
             consistency: Consistency::Session,
             partitions: None,
             throttling: false,
@@ -91,6 +102,34 @@ impl Config {
     #[must_use]
     pub fn with_partitions(mut self, partitions: u32) -> Self {
         self.partitions = Some(partitions);
+        self
+    }
+
+    /// Gives the account these regions, the write region first.
+    #[must_use]
+    pub fn with_regions(mut self, regions: &[&str]) -> Self {
+        self.regions = regions.iter().map(|region| (*region).to_owned()).collect();
+        self
+    }
+
+    /// Lets one or all regions take writes.
+    #[must_use]
+    pub fn with_write_mode(mut self, write_mode: WriteMode) -> Self {
+        self.write_mode = write_mode;
+        self
+    }
+
+    /// Promises another consistency.
+    #[must_use]
+    pub fn with_consistency(mut self, consistency: Consistency) -> Self {
+        self.consistency = consistency;
+        self
+    }
+
+    /// Makes writes take time from region to region.
+    #[must_use]
+    pub fn with_replication_delay(mut self, delay: ReplicationDelay) -> Self {
+        self.replication_delays.push(delay);
         self
     }
 
@@ -134,6 +173,53 @@ impl Config {
     pub fn with_auth(mut self, auth: Auth) -> Self {
         self.auth = auth;
         self
+    }
+}
+
+/// Which regions take writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum WriteMode {
+    /// One, the write region; the others answer 403/3.
+    #[default]
+    Single,
+    /// All; the last writer wins where they disagree.
+    Multiple,
+}
+
+/// How long writes take from one region to another, by the emulator's clock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplicationDelay {
+    /// Where writes come from; none means everywhere.
+    pub from: Option<String>,
+    /// Where they go; none means everywhere.
+    pub to: Option<String>,
+    /// How long they take.
+    pub delay: Duration,
+}
+
+impl ReplicationDelay {
+    /// Between all regions.
+    pub fn everywhere(delay: Duration) -> Self {
+        Self { from: None, to: None, delay }
+    }
+
+    /// From everywhere to one region.
+    pub fn to(region: impl Into<String>, delay: Duration) -> Self {
+        Self { from: None, to: Some(region.into()), delay }
+    }
+
+    /// From one region to another.
+    pub fn between(from: impl Into<String>, to: impl Into<String>, delay: Duration) -> Self {
+        Self { from: Some(from.into()), to: Some(to.into()), delay }
+    }
+
+    /// Whether it is about these two.
+    pub(crate) fn fits(&self, from: &str, to: &str) -> bool {
+        let fits = |rule: &Option<String>, name: &str| {
+            rule.as_ref().is_none_or(|rule| rule.eq_ignore_ascii_case(name))
+        };
+        fits(&self.from, from) && fits(&self.to, to)
     }
 }
 
@@ -199,8 +285,11 @@ pub struct Entra {
     pub audiences: Vec<String>,
 }
 
-/// Consistency the account promises. One region keeps them all; the level is advertised, and stronger requests are
-/// refused as the service refuses them.
+/// Consistency the account promises; stronger requests are refused as the service refuses them.
+///
+/// With several regions, strong means that a write is in every region that is online before it is acknowledged;
+/// bounded staleness, that a region is never behind by more than the service's bound (100 000 commits or 300 seconds)
+/// unless it is cut off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Consistency {
     /// Weakest.

@@ -11,15 +11,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use crate::clock::Clock;
 use crate::config::{Config, Fsync, Store};
 use crate::engine::{Engine, EngineOptions};
 use crate::fault::Faults;
 use crate::flusher::Flusher;
-use crate::http::{Account, Place};
+use crate::http::{Account, Entrance, Place};
 use crate::ledger::Ledger;
 use crate::management::Management;
+use crate::regions::{Door, Regions, Sockets, url};
 use crate::server::{self, Gate, Limits, Reset};
 use crate::storage::{self, StorageError};
 use crate::tls::{TlsError, TlsIdentity};
@@ -53,10 +55,9 @@ impl Emulator {
     /// # Errors
     /// When the port is taken, the folder cannot be used, or a key is not base64.
     pub fn start_with_clock(config: Config, clock: Clock) -> Result<Self, StartError> {
-        let listener = bind(&config, config.port)?;
         let management = config.management_port.map(|port| bind(&config, port)).transpose()?;
         let mut emulator = Self::open_with_clock(config, clock)?;
-        emulator.serving = Some(Serving::start(&emulator, listener, management)?);
+        emulator.serving = Some(Serving::start(&emulator, management)?);
         Ok(emulator)
     }
 
@@ -90,18 +91,23 @@ impl Emulator {
         let flusher = Flusher::new(storage.clone()).map_err(StartError::Thread)?;
         let options = EngineOptions {
             partitions: config.partitions,
+            regions: config.regions.clone(),
+            write_mode: config.write_mode,
+            consistency: config.consistency,
+            replication_delays: config.replication_delays.clone(),
             throttling: config.throttling,
             serverless: config.serverless,
-            ..EngineOptions::default()
         };
         let engine = Engine::open(storage, clock.clone(), options).map_err(StartError::Store)?;
         let account = Account::new(&config, engine, clock, flusher).map_err(StartError::Key)?;
         Ok(Self { serving: None, account: Arc::new(account), config, tls })
     }
 
-    /// Where the account is, for example `http://127.0.0.1:8081/`; empty when no socket is served.
+    /// Where the account is, for example `http://127.0.0.1:8081/`; empty when no socket is served. With several
+    /// regions this is the first one's endpoint; see [`Regions::endpoint_of`].
     pub fn endpoint(&self) -> String {
-        self.serving.as_ref().map(|serving| url(serving.address, self.scheme())).unwrap_or_default()
+        let socket = self.account.regions.first_door();
+        socket.socket().map(|socket| url(socket.address, self.scheme())).unwrap_or_default()
     }
 
     /// Where the management API is, if it is served.
@@ -117,22 +123,18 @@ impl Emulator {
     /// Tells every open connection to leave: GOAWAY on HTTP/2, `connection: close` on HTTP/1.1. Requests in flight are
     /// answered. Says how many were told.
     pub fn goaway(&self) -> u64 {
-        self.serving.as_ref().map_or(0, |serving| serving.gate.goaway())
+        self.account.regions.gates().iter().map(|gate| gate.goaway()).sum()
     }
 
     /// Drops every open connection in mid-request.
     pub fn cut_connections(&self) {
-        if let Some(serving) = &self.serving {
-            serving.gate.cut();
-        }
+        self.account.regions.gates().iter().for_each(|gate| gate.cut());
     }
 
     /// How old connections may become before they are told to leave, those that are open included; none lets them
     /// live.
     pub fn limit_connection_age(&self, age_max: Option<Duration>) {
-        if let Some(serving) = &self.serving {
-            serving.gate.limit_age(age_max);
-        }
+        self.account.regions.gates().iter().for_each(|gate| gate.limit_age(age_max));
     }
 
     fn scheme(&self) -> &'static str {
@@ -158,12 +160,18 @@ impl Emulator {
         &self.config
     }
 
-    /// Answers one request without a socket.
+    /// Answers one request without a socket, as the first region does.
     ///
     /// # Errors
     /// [`Reset`] where a fault rule closes the connection instead of answering.
     pub async fn handle(&self, request: Request<Bytes>) -> Result<Response<Bytes>, Reset> {
-        self.account.answer(server::received(request), Place::Here).await
+        let door = self.account.regions.first_door();
+        self.account.answer(&door, server::received(request), Place::Here).await
+    }
+
+    /// The regions of the account.
+    pub fn regions(&self) -> &Regions {
+        &self.account.regions
     }
 
     /// The clock of the account; put it forward to see things expire.
@@ -202,9 +210,7 @@ impl Emulator {
 /// The thread that serves sockets, and how to stop it.
 #[derive(Debug)]
 struct Serving {
-    address: SocketAddr,
     management: Option<SocketAddr>,
-    gate: Arc<Gate>,
     stop: watch::Sender<Stop>,
     thread: Option<thread::JoinHandle<()>>,
 }
@@ -220,35 +226,33 @@ enum Stop {
 }
 
 impl Serving {
-    fn start(
-        emulator: &Emulator,
-        listener: TcpListener,
-        management: Option<TcpListener>,
-    ) -> Result<Self, StartError> {
-        let address = listener.local_addr().map_err(StartError::Thread)?;
+    fn start(emulator: &Emulator, management: Option<TcpListener>) -> Result<Self, StartError> {
         let management_address =
             management.as_ref().map(TcpListener::local_addr).transpose().map_err(StartError::Thread)?;
-        let runtime = runtime(emulator.config.threads).map_err(StartError::Thread)?;
+        let config = &emulator.config;
+        let runtime = runtime(config.threads).map_err(StartError::Thread)?;
         let (stop, stopped) = watch::channel(Stop::No);
-        let limits = emulator.config.limits.clone();
         let account = emulator.account.clone();
-        let gate = Arc::new(Gate::new(limits.clone(), emulator.tls.as_ref().map(TlsIdentity::server)));
-        let manager = Management::new(
-            account.clone(),
-            gate.clone(),
-            url(address, emulator.scheme()),
-            emulator.certificate().map(str::to_owned),
-        );
-        let served = gate.clone();
+        let sockets = Sockets {
+            bind: config.bind,
+            port: config.port,
+            scheme: emulator.scheme(),
+            limits: config.limits.clone(),
+            tls: emulator.tls.as_ref().map(TlsIdentity::server),
+        };
+        let address = SocketAddr::new(config.bind, config.port);
+        account.regions.listen(sockets).map_err(|error| StartError::Listen { address, error })?;
+        let limits = Limits { connection_age_max: None, ..config.limits.clone() };
+        let manager =
+            Management::new(account.clone(), emulator.endpoint(), emulator.certificate().map(str::to_owned));
         let serving = async move {
-            let account = serve(listener, account, served, stopped.clone());
+            let doors = serve_doors(account, stopped.clone());
             let management = async {
                 if let Some(listener) = management {
-                    let limits = Limits { connection_age_max: None, ..limits };
                     serve(listener, manager, Arc::new(Gate::new(limits, None)), stopped).await;
                 }
             };
-            tokio::join!(account, management);
+            tokio::join!(doors, management);
         };
         let thread = thread::Builder::new()
             .name("cosmos-emulator".to_owned())
@@ -257,7 +261,44 @@ impl Serving {
                 runtime.shutdown_timeout(LAST_CALLS);
             })
             .map_err(StartError::Thread)?;
-        Ok(Self { address, management: management_address, gate, stop, thread: Some(thread) })
+        Ok(Self { management: management_address, stop, thread: Some(thread) })
+    }
+}
+
+/// Serves the door of every region, also of those that join later, until told to stop.
+async fn serve_doors(account: Arc<Account>, stopped: watch::Receiver<Stop>) {
+    let mut doors = account.regions.watch_doors();
+    let mut serving = JoinSet::new();
+    let mut stop = stopped.clone();
+    let mut served = 0;
+    loop {
+        let new: Vec<_> = doors.borrow_and_update().iter().skip(served).map(Arc::clone).collect();
+        served += new.len();
+        for door in new {
+            serving.spawn(serve_door(account.clone(), door, stopped.clone()));
+        }
+        // A closed channel means that the emulator is gone: stop then, too.
+        tokio::select! {
+            _ = stop.wait_for(|stop| *stop != Stop::No) => break,
+            _ = doors.changed() => {}
+        }
+    }
+    while serving.join_next().await.is_some() {}
+}
+
+async fn serve_door(account: Arc<Account>, door: Arc<Door>, mut stopped: watch::Receiver<Stop>) {
+    let mut at_once = stopped.clone();
+    let stop = async move {
+        let _ = stopped.wait_for(|stop| *stop != Stop::No).await;
+    };
+    let entrance = Arc::new(Entrance { account, door: door.clone() });
+    tokio::select! {
+        ended = door.serve(entrance, stop) => {
+            if let Err(error) = ended {
+                tracing::error!(%error, region = door.name, "the region can no longer be served");
+            }
+        }
+        _ = at_once.wait_for(|stop| *stop == Stop::AtOnce) => {}
     }
 }
 
@@ -319,16 +360,6 @@ fn bind(config: &Config, port: u16) -> Result<TcpListener, StartError> {
     let listener = TcpListener::bind(address).map_err(refused)?;
     listener.set_nonblocking(true).map_err(refused)?;
     Ok(listener)
-}
-
-/// A URL to reach a bound address; one bound to every interface is reached through loopback.
-fn url(address: SocketAddr, scheme: &str) -> String {
-    let ip = match address.ip() {
-        ip if !ip.is_unspecified() => ip,
-        std::net::IpAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
-        std::net::IpAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
-    };
-    format!("{scheme}://{}/", SocketAddr::new(ip, address.port()))
 }
 
 /// Why an emulator did not start.

@@ -31,13 +31,14 @@ mod ledger;
 mod management;
 mod operation;
 mod partitions;
+mod regions;
 mod server;
 pub mod sql;
 pub mod storage;
 mod tls;
 
 pub use clock::{Clock, ManualClock};
-pub use config::{Auth, Config, Consistency, Entra, Fsync, Gateway, Store, Tls};
+pub use config::{Auth, Config, Consistency, Entra, Fsync, Gateway, ReplicationDelay, Store, Tls, WriteMode};
 pub use emulator::{Emulator, StartError};
 pub use engine::{
     NewPartition, PartitionOperation, PartitionReport, Phase, Progression, Reshaping, SplitMode,
@@ -46,5 +47,6 @@ pub use failure::{Failure, Origin};
 pub use fault::{FaultGuard, FaultRule, FaultState, Faults, Verdict};
 pub use ledger::{Ledger, LedgerLine, LedgerSnapshot, RequestRecord, Totals};
 pub use operation::Operation;
+pub use regions::{Failover, Offline, RegionError, RegionState, Regions, ReplicationLag};
 pub use server::{Limits, Reset};
 pub use tls::TlsError;

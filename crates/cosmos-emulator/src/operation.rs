@@ -240,6 +240,11 @@ impl Operation {
         }
     }
 
+    /// Whether it reads items and changes none.
+    pub(crate) fn reads_items(self) -> bool {
+        matches!(self, Self::ReadItem | Self::Query | Self::ReadFeed | Self::ChangeFeed)
+    }
+
     /// Whether the answer may take long enough that it should not run on a thread that serves sockets.
     pub(crate) fn is_heavy(self) -> bool {
         matches!(

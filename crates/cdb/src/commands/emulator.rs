@@ -67,7 +67,7 @@ fn announce(emulator: &Emulator) -> io::Result<()> {
     let mut ready = json!({
         "event": "ready",
         "accountEndpoint": endpoint,
-        "regions": [{"name": emulator.config().region, "gatewayEndpoint": endpoint}],
+        "regions": emulator.regions().list().into_iter().map(|region| json!({"name": region.name, "gatewayEndpoint": region.endpoint})).collect::<Vec<_>>(),
     });
     if let Some(management) = emulator.management_endpoint() {
         ready["managementEndpoint"] = management.into();

@@ -1,8 +1,12 @@
 //! The account document.
 
+use cosmos_wire::header;
+use http::{HeaderName, HeaderValue};
 use serde_json::{Value, json};
 
 use super::Reply;
+use crate::config::WriteMode;
+use crate::engine::RegionId;
 use crate::failure::Failure;
 use crate::http::{Account, Call, origin};
 
@@ -12,25 +16,39 @@ const QUERY_ENGINE: &str = r#"{"allowNewKeywords":true,"maxJoinsPerSqlQuery":10,
 /// `GET /`.
 pub(crate) fn read(account: &Account, call: &Call) -> Result<Reply, Failure> {
     let origin = origin(&call.parts).ok_or_else(|| Failure::bad_request("Invalid Host header."))?;
-    Ok(Reply { charge: 0.0, ..Reply::json(200, &document(account, &origin)) })
+    Ok(Reply { charge: 0.0, ..Reply::json(200, &document(account, Some(call.region), &origin)) })
 }
 
-/// The account as it is reached through `origin`, an address without a trailing slash.
-pub(crate) fn document(account: &Account, origin: &str) -> Value {
-    let here = json!([{"name": account.region, "databaseAccountEndpoint": format!("{origin}/")}]);
+/// The account as it is reached through `origin`, an address without a trailing slash, which is that of `region`.
+pub(crate) fn document(account: &Account, region: Option<RegionId>, origin: &str) -> Value {
+    let topology = account.engine.topology();
+    let region = region.unwrap_or_else(|| account.regions.first_door().id);
+    let location = |id: RegionId, name: &str| {
+        let endpoint = if id == region { format!("{origin}/") } else { elsewhere(account, id, origin) };
+        json!({"name": name, "databaseAccountEndpoint": endpoint})
+    };
+    // The write region comes first; clients without preferences begin there.
+    let mut live: Vec<_> = topology.live().collect();
+    live.sort_by_key(|region| region.id != topology.hub);
+    let readable: Vec<_> = live.iter().map(|region| location(region.id, &region.name)).collect();
+    let writable: Vec<_> = match topology.mode {
+        WriteMode::Single => readable.iter().take(1).cloned().collect(),
+        WriteMode::Multiple => readable.clone(),
+    };
+    let id = account.id();
     json!({
         "_self": "",
-        "id": account.id,
-        "_rid": account.id,
+        "id": id,
+        "_rid": id,
         "media": "//media/",
         "addresses": "//addresses/",
         "_dbs": "//dbs/",
-        "writableLocations": here,
-        "readableLocations": here,
-        "enableMultipleWriteLocations": false,
+        "writableLocations": writable,
+        "readableLocations": readable,
+        "enableMultipleWriteLocations": topology.mode == WriteMode::Multiple,
         "continuousBackupEnabled": false,
         "enableNRegionSynchronousCommit": false,
-        "enablePerPartitionFailoverBehavior": false,
+        "enablePerPartitionFailoverBehavior": account.regions.has_per_partition_failover(),
         "disableCrossRegionalHedging": false,
         "userReplicationPolicy": {"asyncReplication": false, "minReplicaSetSize": 1, "maxReplicasetSize": 4},
         "userConsistencyPolicy": {"defaultConsistencyLevel": account.consistency.name()},
@@ -38,4 +56,33 @@ pub(crate) fn document(account: &Account, origin: &str) -> Value {
         "readPolicy": {"primaryReadCoefficient": 1, "secondaryReadCoefficient": 1},
         "queryEngineConfiguration": QUERY_ENGINE,
     })
+}
+
+/// The endpoint of another region: the host the client used, and that region's port.
+fn elsewhere(account: &Account, region: RegionId, origin: &str) -> String {
+    let door = account.regions.door(region);
+    let Some(port) = door.as_ref().and_then(|door| door.socket()).map(|socket| socket.address.port()) else {
+        return format!("{origin}/");
+    };
+    let (scheme, authority) = origin.split_once("://").unwrap_or(("http", origin));
+    // What follows the last colon is a port, unless it is the end of an IPv6 address.
+    let host = match authority.rsplit_once(':') {
+        Some((host, port)) if !port.contains(']') => host,
+        _ => authority,
+    };
+    format!("{scheme}://{host}:{port}/")
+}
+
+/// The answer of a region that left the account, whatever was asked.
+pub(crate) fn removed(account: &Account) -> Reply {
+    let id = account.id();
+    let body = json!({
+        "code": "Forbidden",
+        "message": format!("Database Account {id} does not exist"),
+        "writableLocations": [],
+        "readableLocations": [],
+        "id": id,
+    });
+    let sub_status = (HeaderName::from_static(header::SUBSTATUS), HeaderValue::from_static("1008"));
+    Reply { extra: vec![sub_status], ..Reply::json(403, &body) }
 }

@@ -15,7 +15,7 @@ pub(crate) fn read(account: &Account, call: &Call) -> Result<Reply, Failure> {
     let page = account.engine.read_feed(
         &container,
         ReadFeedRequest {
-            scope: scope(&asked)?,
+            scope: scope(&asked, &container)?,
             page_size: page_size(&asked)?,
             continuation: text(&asked, header::CONTINUATION),
             session_token: session_token(account, &asked),
@@ -45,7 +45,7 @@ pub(crate) fn changes(account: &Account, call: &Call) -> Result<Reply, Failure> 
     let page = account.engine.change_feed(
         &container,
         FeedRequest {
-            scope: scope(&asked)?,
+            scope: scope(&asked, &container)?,
             start: start(&asked)?,
             page_size: page_size(&asked)?,
             session_token: session_token(account, &asked),

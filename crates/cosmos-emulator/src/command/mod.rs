@@ -24,7 +24,7 @@ use http::{HeaderName, HeaderValue};
 use serde_json::Value;
 
 use crate::config::Consistency;
-use crate::engine::{Container, PageSize, Scope, Standing};
+use crate::engine::{Container, PageSize, Scope, Standing, range_gone};
 use crate::failure::Failure;
 use crate::http::headers::Asked;
 use crate::http::route::{ContainerPath, Target};
@@ -143,7 +143,7 @@ pub(crate) fn run(account: &Account, call: &Call) -> Result<Reply, Failure> {
 /// The container a call is about.
 fn container(account: &Account, call: &Call) -> Result<Arc<Container>, Failure> {
     let path = container_path(call)?;
-    let container = account.engine.container(&path.database, &path.container)?;
+    let container = account.engine.container_in(call.region, &path.database, &path.container)?;
     if let Some(intended) = call.asked().text(header::INTENDED_COLLECTION_RID)
         && intended != container.rid()
     {
@@ -195,18 +195,21 @@ fn page_size(asked: &Asked<'_>) -> Result<PageSize, Failure> {
 }
 
 /// Which part of a container a request looks at.
-fn scope(asked: &Asked<'_>) -> Result<Scope, Failure> {
+fn scope(asked: &Asked<'_>, container: &Container) -> Result<Scope, Failure> {
+    // SDKs may write `{container rid},{range}`.
+    let range = asked.text(header::PARTITION_KEY_RANGE_ID);
+    let range = range.map(|range| range.rsplit(',').next().unwrap_or(range).trim().to_owned());
     if let Some((min, max)) = asked.epk_range()? {
+        // The keys may still be served, but by other partitions than the client thinks.
+        if range.is_some_and(|range| !container.has_range(&range)) {
+            return Err(range_gone());
+        }
         return Ok(Scope::EpkRange(min.to_owned(), max.to_owned()));
     }
     if let Some(key) = partition_key(asked)? {
         return Ok(Scope::PartitionKey(key));
     }
-    Ok(match asked.text(header::PARTITION_KEY_RANGE_ID) {
-        // SDKs may write `{container rid},{range}`.
-        Some(range) => Scope::Range(range.rsplit(',').next().unwrap_or(range).trim().to_owned()),
-        None => Scope::All,
-    })
+    Ok(range.map_or(Scope::All, Scope::Range))
 }
 
 /// A body as JSON text: Cosmos binary is turned into it.

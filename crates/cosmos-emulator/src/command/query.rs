@@ -1,7 +1,9 @@
 //! SQL over items.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use cosmos_wire::epk::EpkRange;
 use cosmos_wire::header;
 use cosmos_wire::number::Style;
 use http::{HeaderName, HeaderValue};
@@ -32,7 +34,7 @@ pub(crate) fn run(account: &Account, call: &Call) -> Result<Reply, Failure> {
     let asked = call.asked();
     let container = container(account, call)?;
     let question = question(call)?;
-    let scope = match scope(&asked)? {
+    let scope = match scope(&asked, &container)? {
         Scope::All if account.gateway == Gateway::AsService => gate(&asked, &container, &question)?,
         named => named,
     };
@@ -87,38 +89,67 @@ fn gate(asked: &Asked<'_>, container: &Container, question: &Question) -> Result
     }
 }
 
-/// Where a query over all partitions stands between two pages.
+/// Keys that a query over all partitions has begun to read, between two pages.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Place {
-    /// Id of the partition.
-    range: u32,
+    /// The first key, in hex.
+    min: String,
+    /// The first key beyond, in hex.
+    max: String,
     /// The engine's own continuation there; none at its start.
     #[serde(skip_serializing_if = "Option::is_none")]
     token: Option<String>,
 }
 
-/// A page holds the rows of one partition, and none where that partition has none, as with the service.
+impl Place {
+    fn range(&self) -> Result<EpkRange, Failure> {
+        let bound = |hex: &str| hex.parse().map_err(|_| invalid_continuation());
+        Ok(EpkRange::new(bound(&self.min)?, bound(&self.max)?))
+    }
+
+    fn of(range: &EpkRange, token: Option<String>) -> Self {
+        Self { min: range.min.to_hex(), max: range.max.to_hex(), token }
+    }
+}
+
+fn invalid_continuation() -> Failure {
+    Failure::bad_request("Invalid Continuation Token")
+}
+
+/// A page holds the rows of one partition, and none where that partition has none, as with the service. Places are
+/// ranges of keys, so that they outlive the partitions they were made in.
 fn range_by_range(
     account: &Account,
     container: &Container,
     request: QueryRequest,
 ) -> Result<QueryPage, Failure> {
-    let invalid = || Failure::bad_request("Invalid Continuation Token");
-    let mut ranges = container.range_ids().into_iter();
-    let place = match &request.continuation {
-        Some(token) => serde_json::from_str(token).map_err(|_| invalid())?,
-        None => Place { range: ranges.clone().next().ok_or_else(invalid)?, token: None },
+    let ranges = container.ranges();
+    let mut places: VecDeque<Place> = match &request.continuation {
+        Some(token) => serde_json::from_str(token).map_err(|_| invalid_continuation())?,
+        None => ranges.first().map(|range| Place::of(range, None)).into_iter().collect(),
     };
-    ranges.by_ref().find(|range| *range == place.range).ok_or_else(invalid)?;
-    let scope = Scope::Range(place.range.to_string());
+    let place = places.pop_front().ok_or_else(invalid_continuation)?;
+    let mut range = place.range()?;
+    // A partition that was split goes on in each of its children behind the same row.
+    if let Some(held) = ranges.iter().find(|held| held.contains(&range.min) && held.max < range.max) {
+        places.push_front(Place::of(&EpkRange::new(held.max.clone(), range.max), place.token.clone()));
+        range.max = held.max.clone();
+    }
+    let scope = Scope::EpkRange(range.min.to_hex(), range.max.to_hex());
     let page =
         account.engine.query(container, QueryRequest { scope, continuation: place.token, ..request })?;
-    let next = match page.continuation {
-        Some(token) => Some(Place { range: place.range, token: Some(token) }),
-        None => ranges.next().map(|range| Place { range, token: None }),
+    if let Some(token) = page.continuation {
+        places.push_front(Place::of(&range, Some(token)));
+    } else if places.is_empty()
+        && let Some(next) = ranges.iter().find(|next| next.contains(&range.max))
+    {
+        places.push_back(Place::of(&EpkRange::new(range.max, next.max.clone()), None));
+    }
+    let continuation = match places.is_empty() {
+        true => None,
+        false => Some(serde_json::to_string(&places).map_err(|_| invalid_continuation())?),
     };
-    let continuation = next.map(|next| serde_json::to_string(&next).map_err(|_| invalid())).transpose()?;
     Ok(QueryPage { continuation, ..page })
 }
 

@@ -46,8 +46,9 @@ impl Engine {
         let key = request.partition_key.as_ref().ok_or_else(too_few_components)?;
         let epk =
             container.epk(key).map_err(|failure| Failure { message: WRONG_KEY.to_owned(), ..failure })?;
-        let shape = container.shape();
+        let shape = self.current_shape(container)?;
         let partition = Arc::clone(shape.partition_of(container.region, &epk));
+        self.catch_up(container, &partition)?;
         let topology = self.topology();
         partition.check_session(&topology, request.session_token.as_deref())?;
         let turn = self

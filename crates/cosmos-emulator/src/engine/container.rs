@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
-use cosmos_wire::epk::Epk;
+use cosmos_wire::epk::{Epk, EpkRange};
 use cosmos_wire::partition_key::{Coverage, Definition, PartitionKey};
 use cosmos_wire::rid::Rid;
 use serde_json::Value;
@@ -14,6 +14,7 @@ use super::index::policy::Policy;
 use super::key::{self, EpkKey};
 use super::partition::Partition;
 use super::region::RegionId;
+use super::split::Moving;
 use crate::Failure;
 use crate::sql::source::{Path, Step};
 use crate::storage::Change;
@@ -61,6 +62,8 @@ pub(crate) struct Shape {
     pub(crate) elsewhere: Vec<(RegionId, Vec<Arc<Partition>>)>,
     /// Moves with every change of `partitions`.
     pub(crate) partitions_version: u64,
+    /// A split or a merge in progress.
+    pub(crate) moving: Option<Moving>,
 }
 
 /// Whether queries may use the index.
@@ -153,6 +156,16 @@ impl Container {
         self.shape().partitions.iter().map(|partition| partition.id()).collect()
     }
 
+    /// The keys of the physical partitions, in order.
+    pub(crate) fn ranges(&self) -> Vec<EpkRange> {
+        self.shape().partitions.iter().map(|partition| partition.range.clone()).collect()
+    }
+
+    /// Whether there is a physical partition with this id.
+    pub(crate) fn has_range(&self, id: &str) -> bool {
+        self.shape().partitions.iter().any(|partition| partition.id().to_string() == id)
+    }
+
     /// Id of the physical partition that holds a whole partition key.
     ///
     /// # Errors
@@ -178,7 +191,8 @@ impl Container {
     pub(crate) fn purges(&self) -> Vec<Change> {
         let shape = self.shape();
         let replicas = shape.replicas().map(|(region, _)| region.replica_of(self.number));
-        replicas.map(|replica| Change::Put(key::purge(replica), bytes::Bytes::new())).collect()
+        let log = (!shape.elsewhere.is_empty()).then(|| RegionId::shared_log_of(self.number));
+        replicas.chain(log).map(|replica| Change::Put(key::purge(replica), bytes::Bytes::new())).collect()
     }
 
     /// Refuses work on a container that is gone.

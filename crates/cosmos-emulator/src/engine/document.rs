@@ -211,6 +211,15 @@ pub(crate) fn stored_bytes(
     Bytes::from(out)
 }
 
+/// The same value of the store with another LSN.
+pub(crate) fn with_lsn(bytes: &Bytes, lsn: u64) -> Bytes {
+    let mut out = bytes.to_vec();
+    if let Some(place) = out.get_mut(1..9) {
+        place.copy_from_slice(&lsn.to_be_bytes());
+    }
+    Bytes::from(out)
+}
+
 /// `"00000001-0000-0100-0000-6ac9ff4d0000"`: a number that moves with every write, the region, and `_ts`.
 pub(crate) fn etag_text(number: u32, timestamp: u64) -> String {
     format!("\"{number:08x}-0000-0100-0000-{:08x}0000\"", timestamp & 0xffff_ffff)

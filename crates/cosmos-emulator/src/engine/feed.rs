@@ -3,16 +3,19 @@
 use std::ops::Bound;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 
 use super::container::{Container, Shape};
 use super::document::Stored;
 use super::index::choice::{self, Choice, KeyScope};
+use super::index::cursor::split_position;
 use super::index::source::invalid_continuation;
 use super::key;
 use super::partition::Partition;
 use super::request::{DocumentPage, FeedPage, FeedRequest, FeedStart, ReadFeedRequest, storage_failed};
-use super::scope::{Part, parts, range_gone};
+use super::scope::{self, Part, Piece, decode_pieces, encode_pieces, parts, range_gone};
 use super::throughput::settle_all;
 use super::{Engine, quota};
 use crate::Failure;
@@ -32,40 +35,41 @@ impl Engine {
         container: &Container,
         request: ReadFeedRequest,
     ) -> Result<DocumentPage, Failure> {
-        let ReadFeedRequest { scope, page_size, continuation, session_token } = request;
-        container.check_exists()?;
-        let shape = container.shape();
-        let parts = parts(container, &shape, &scope)?;
+        let ReadFeedRequest { scope: asked, page_size, continuation, session_token } = request;
+        let shape = self.current_shape(container)?;
+        let parts = parts(container, &shape, &asked)?;
         let turns = self.admit_all(container, &shape, &parts)?;
-        let mut after = continuation.as_deref().map(decode_token).transpose()?;
-        let begin = match &after {
-            None => 0,
-            Some((id, _)) => {
-                parts.iter().position(|p| p.partition.id() == *id).ok_or_else(invalid_continuation)?
-            }
-        };
+        let pieces = continuation.as_deref().map(decode_token).transpose()?.unwrap_or_default();
+        let left = scope::left(&parts, &pieces);
+        let topology = self.topology();
         let reader = self.reader(container, &shape);
         let mut page = Filling { rows_max: page_size.rows_max(), ..Filling::default() };
         let mut continuation = None;
-        let mut answered = &parts[begin];
-        let topology = self.topology();
-        for part in &parts[begin..] {
+        let mut answered = &parts[0].partition;
+        for (at, (part, after)) in left.iter().enumerate() {
+            self.catch_up(container, &part.partition)?;
             part.partition.check_session(&topology, session_token.as_deref())?;
-            answered = part;
-            let last = after.take().map(|(_, entry)| entry);
-            let (base, mut entries) = self.creation_order(&shape, part, last.as_deref());
-            let mut last_entry = last;
-            continuation = loop {
-                let Some(row) = entries.next() else { break None };
+            answered = &part.partition;
+            let mut entries = self.all_items(&shape, part, after.as_deref())?;
+            let mut last = after.clone();
+            let is_full = loop {
+                let Some(row) = entries.scan.next() else { break false };
                 let (entry, place) = row.map_err(|error| storage_failed(&error))?;
+                if !is_in(&part.scope, &place) {
+                    continue;
+                }
                 let Some(stored) = reader.load(&entry, &place)? else { continue };
                 if !page.take(stored.body.len()) {
-                    break Some(encode_token(part.partition.id(), &last_entry.unwrap_or_default()));
+                    break true;
                 }
                 page.documents.push(stored.body);
-                last_entry = Some(entry.get(base..).unwrap_or_default().to_vec());
+                last = Some(entries.position(&entry));
             };
-            if continuation.is_some() {
+            if is_full {
+                let current = (&part.range, last.as_deref().unwrap_or_default());
+                let begun =
+                    left[at + 1..].iter().map_while(|(part, after)| Some((&part.range, after.as_deref()?)));
+                continuation = Some(encode_token(&encode_pieces(std::iter::once(current).chain(begun))));
                 break;
             }
         }
@@ -75,7 +79,7 @@ impl Engine {
             charge,
             documents: page.documents,
             continuation,
-            standing: answered.partition.standing(&topology, 0),
+            standing: answered.standing(&topology, 0),
         })
     }
 
@@ -85,13 +89,13 @@ impl Engine {
     /// 400 for a foreign etag, 410/1002 for a range that is gone or covers several partitions.
     pub fn change_feed(&self, container: &Container, request: FeedRequest) -> Result<FeedPage, Failure> {
         let FeedRequest { scope, start, page_size, session_token } = request;
-        container.check_exists()?;
-        let shape = container.shape();
+        let shape = self.current_shape(container)?;
         let parts = parts(container, &shape, &scope)?;
         let [part] = parts.as_slice() else { return Err(range_gone()) };
         let partition = &*part.partition;
         let topology = self.topology();
         let turns = self.admit_all(container, &shape, &parts)?;
+        self.catch_up(container, partition)?;
         partition.check_session(&topology, session_token.as_deref())?;
         // Taken before the scan: whatever it misses has a larger LSN.
         let reached = partition.lsn();
@@ -135,14 +139,38 @@ impl Engine {
         })
     }
 
-    fn creation_order<'a>(&'a self, shape: &Shape, part: &Part, after: Option<&[u8]>) -> (usize, Scan<'a>) {
-        let access = Access::default();
-        let plan = choice::plan(Choice::Scan, &access, &shape.policy, part.partition.segment, &part.scope)
-            .expect("a scan fits every access");
+    fn all_items<'a>(
+        &'a self,
+        shape: &Shape,
+        part: &Part,
+        after: Option<&[u8]>,
+    ) -> Result<Items<'a>, Failure> {
+        let (choice, entry) = match after.filter(|after| !after.is_empty()) {
+            None => (Choice::scan_of(&part.scope), None),
+            Some(after) => split_position(after)
+                .map(|(choice, entry)| (choice, Some(entry)))
+                .ok_or_else(invalid_continuation)?,
+        };
+        let scope = match (choice, &part.scope) {
+            (Choice::ScanKeys, KeyScope::Partition) => {
+                KeyScope::Range(part.partition.lower(), part.partition.upper())
+            }
+            (_, scope) => scope.clone(),
+        };
+        let plan = choice::plan(choice, &Access::default(), &shape.policy, part.partition.segment, &scope)
+            .ok_or_else(invalid_continuation)?;
         let (lower, upper) = &plan.intervals[0];
-        let resumed = after.map(|entry| [plan.base.as_slice(), entry].concat());
-        let from = resumed.as_deref().map_or(Bound::Included(lower.as_slice()), Bound::Excluded);
-        (plan.base.len(), self.storage().scan(from, Bound::Excluded(upper), Order::Forward))
+        let resumed = entry.map(|entry| [plan.base.as_slice(), &entry].concat());
+        let resumed = resumed.filter(|entry| entry >= lower);
+        let scan = match &resumed {
+            // A place outside comes from a partition that had more keys than this one.
+            Some(entry) if entry >= upper => Box::new(std::iter::empty()),
+            Some(entry) => {
+                self.storage().scan(Bound::Excluded(entry), Bound::Excluded(upper), Order::Forward)
+            }
+            None => self.storage().scan(Bound::Included(lower), Bound::Excluded(upper), Order::Forward),
+        };
+        Ok(Items { choice, base: plan.base.len(), scan })
     }
 
     fn changes_behind<'a>(&'a self, partition: &Partition, lsn: u64) -> Scan<'a> {
@@ -181,6 +209,20 @@ fn is_in(scope: &KeyScope, place: &[u8]) -> bool {
     }
 }
 
+/// All items of a part, in one order or another.
+struct Items<'a> {
+    choice: Choice,
+    base: usize,
+    scan: Scan<'a>,
+}
+
+impl Items<'_> {
+    /// Behind an entry.
+    fn position(&self, entry: &[u8]) -> Vec<u8> {
+        [&self.choice.to_bytes()[..], entry.get(self.base..).unwrap_or_default()].concat()
+    }
+}
+
 /// A page being filled.
 #[derive(Default)]
 struct Filling {
@@ -206,19 +248,11 @@ fn with_lsn(stored: &Stored) -> Bytes {
     Bytes::from([body, format!(",\"_lsn\":{}}}", stored.lsn).as_bytes()].concat())
 }
 
-fn encode_token(range: u32, entry: &[u8]) -> String {
-    let hex: String = entry.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{range}.{hex}")
+fn encode_token(pieces: &[u8]) -> String {
+    URL_SAFE_NO_PAD.encode(pieces)
 }
 
-fn decode_token(text: &str) -> Result<(u32, Vec<u8>), Failure> {
-    let parse = || {
-        let (range, hex) = text.split_once('.')?;
-        let (pairs, rest) = hex.as_bytes().as_chunks::<2>();
-        let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-        let entry =
-            pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect::<Option<_>>()?;
-        rest.is_empty().then_some((range.parse().ok()?, entry))
-    };
-    parse().ok_or_else(invalid_continuation)
+fn decode_token(text: &str) -> Result<Vec<Piece>, Failure> {
+    let bytes = URL_SAFE_NO_PAD.decode(text.trim()).map_err(|_| invalid_continuation())?;
+    decode_pieces(&bytes).ok_or_else(invalid_continuation)
 }

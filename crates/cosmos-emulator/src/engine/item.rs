@@ -69,10 +69,9 @@ impl Engine {
     /// # Errors
     /// As the service refuses: 400, 404, 409, 412, 413 with their sub-statuses.
     pub fn item(&self, container: &Container, request: ItemRequest) -> Result<ItemReply, Failure> {
-        container.check_exists()?;
+        let shape = self.current_shape(container)?;
         let key = request.partition_key.as_ref().ok_or_else(too_few_components)?;
         let epk = container.epk(key)?;
-        let shape = container.shape();
         let partition = Arc::clone(shape.partition_of(container.region, &epk));
         let epk = epk_key(&epk);
         let turn = self
@@ -92,6 +91,7 @@ impl Engine {
     ) -> Result<ItemReply, Failure> {
         let key = request.partition_key.as_ref().ok_or_else(too_few_components)?;
         let prepared = prepare(container, key, request.op)?;
+        self.catch_up(container, partition)?;
         let topology = self.topology();
         let refused = |failure: Failure| from_partition(failure, container, partition.standing(&topology, 0));
         let (done, lsn, ticket) = if let Prepared::Read { id } = &prepared {

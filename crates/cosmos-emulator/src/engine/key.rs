@@ -17,12 +17,15 @@ const PARTITION: u8 = 0x04;
 const PURGE: u8 = 0x05;
 const USER: u8 = 0x06;
 const TOPOLOGY: u8 = 0x07;
+const OPERATION: u8 = 0x08;
+const RETIRED: u8 = 0x09;
 const ITEM: u8 = 0x10;
 const BY_VALUE: u8 = 0x11;
 const BY_PARTITION: u8 = 0x12;
 const CHANGE: u8 = 0x13;
 const EXPIRY: u8 = 0x14;
 const UNIQUE: u8 = 0x15;
+const VERSION: u8 = 0x16;
 const LOG: u8 = 0x20;
 const REACH: u8 = 0x21;
 const RANK: u8 = 0x22;
@@ -47,6 +50,19 @@ impl EpkKey {
         encode::push_escaped(&mut out, epk);
         encode::push_end(&mut out);
         Self(out)
+    }
+
+    /// The bytes of the effective partition key itself.
+    pub(crate) fn unescaped(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.0.len());
+        let mut bytes = self.0.iter().copied();
+        while let Some(byte) = bytes.next() {
+            if byte == 0 && bytes.next() != Some(0xff) {
+                break;
+            }
+            out.push(byte);
+        }
+        out
     }
 
     /// The bytes that stand in keys.
@@ -130,9 +146,76 @@ pub(crate) fn purged_container(key: &[u8]) -> Option<u32> {
 
 /// Prefixes of everything a container keeps besides its record.
 pub(crate) fn container_data(number: u32) -> impl Iterator<Item = Vec<u8>> {
-    [PARTITION, ITEM, BY_VALUE, BY_PARTITION, CHANGE, EXPIRY, UNIQUE, LOG, REACH, RANK]
+    [PARTITION, ITEM, BY_VALUE, BY_PARTITION, CHANGE, EXPIRY, UNIQUE, VERSION, LOG, REACH, RANK]
         .into_iter()
         .map(move |tag| [&[tag][..], &number.to_be_bytes()].concat())
+}
+
+/// A split or a merge.
+pub(crate) fn operation(id: u64) -> Bytes {
+    join(OPERATION, &[&id.to_be_bytes()])
+}
+
+/// All splits and merges.
+pub(crate) fn operations() -> Vec<u8> {
+    vec![OPERATION]
+}
+
+/// Says that what a physical partition kept is still to be removed, because others took its place.
+pub(crate) fn retired(segment: Segment) -> Bytes {
+    join(RETIRED, &[&segment.container.to_be_bytes(), &segment.range.to_be_bytes()])
+}
+
+/// All physical partitions whose data is still to be removed.
+pub(crate) fn retirees() -> Vec<u8> {
+    vec![RETIRED]
+}
+
+/// The partition in a key of [`retirees`].
+pub(crate) fn retired_segment(key: &[u8]) -> Option<Segment> {
+    let number = |bytes: &[u8]| bytes.try_into().ok().map(u32::from_be_bytes);
+    Some(Segment { container: number(key.get(1..5)?)?, range: number(key.get(5..9)?)? })
+}
+
+/// Prefixes of the orders that belong to one physical partition, by how their values name the item.
+pub(crate) fn segment_orders(segment: Segment) -> impl Iterator<Item = Vec<u8>> {
+    [BY_VALUE, CHANGE, EXPIRY, VERSION]
+        .into_iter()
+        .map(move |tag| [&[tag][..], &segment.container.to_be_bytes(), &segment.range.to_be_bytes()].concat())
+}
+
+/// Everything else that belongs to one physical partition.
+pub(crate) fn segment_state(segment: Segment) -> impl Iterator<Item = Vec<u8>> {
+    [PARTITION, LOG, REACH]
+        .into_iter()
+        .map(move |tag| [&[tag][..], &segment.container.to_be_bytes(), &segment.range.to_be_bytes()].concat())
+}
+
+/// Whether an entry of [`segment_orders`] is a version; the values of all others are places.
+pub(crate) fn is_version(key: &[u8]) -> bool {
+    key.first() == Some(&VERSION)
+}
+
+/// The same entry of [`segment_orders`] in another physical partition.
+pub(crate) fn moved(key: &[u8], range: u32) -> Bytes {
+    let mut out = key.to_vec();
+    if let Some(place) = out.get_mut(5..9) {
+        place.copy_from_slice(&range.to_be_bytes());
+    }
+    Bytes::from(out)
+}
+
+/// Prefixes of what the replicas of a container have in common.
+pub(crate) fn replica_data(number: u32) -> impl Iterator<Item = Vec<u8>> {
+    [ITEM, BY_VALUE, BY_PARTITION, CHANGE, EXPIRY, UNIQUE, VERSION, RANK]
+        .into_iter()
+        .map(move |tag| [&[tag][..], &number.to_be_bytes()].concat())
+}
+
+/// The same key in another replica.
+pub(crate) fn in_replica(key: &[u8], number: u32) -> Bytes {
+    let (tag, rest) = (key.get(..1).unwrap_or_default(), key.get(5..).unwrap_or_default());
+    Bytes::from([tag, &number.to_be_bytes(), rest].concat())
 }
 
 /// Prefixes of what is built from a container's items and can be built again.
@@ -338,6 +421,7 @@ mod tests {
         let epk = EpkKey::new(&[3, 0, 7, 0]);
         let place = place(&epk, "an id");
         assert_eq!(item_at(9, &place), item(9, &epk, "an id"));
+        assert_eq!(epk.unescaped(), [3, 0, 7, 0]);
         assert_eq!(split_place(&place), Some((epk, "an id")));
     }
 

@@ -12,6 +12,7 @@ mod catalog;
 mod container;
 mod document;
 mod feed;
+mod history;
 mod index;
 mod item;
 mod json;
@@ -38,20 +39,22 @@ pub(crate) use catalog::offer::increment_percent;
 pub use catalog::user::Put;
 pub use container::Container;
 pub use patch::{OPERATIONS_MAX as PATCH_OPERATIONS_MAX, Operation as PatchOperation, Patch, Pointer};
-pub use region::{RegionId, WriteMode};
+pub use region::{Failover, RegionError, RegionId, ReplicationLag};
 pub use request::{
     BatchMode, BatchOperation, BatchReply, BatchRequest, BatchResult, Conditions, DocumentPage, FeedPage,
     FeedRequest, FeedStart, ItemOp, ItemReply, ItemRequest, OfferMigration, PageSize, QueryPage,
     QueryRequest, RangesReply, ReadFeedRequest, ResourceFeed, ResourceReply, Scope, Standing, Throughput,
 };
+pub(crate) use scope::range_gone;
 pub use split::{NewPartition, PartitionOperation, Phase, Progression, Reshaping, SplitMode};
 pub use throughput::PartitionReport;
 
 use self::catalog::{Catalog, Numbers};
 use self::container::IndexState;
-use self::region::Topology;
+use self::region::{Links, Topology};
 use crate::Failure;
 use crate::clock::Clock;
+use crate::config::{Consistency, ReplicationDelay, WriteMode};
 use crate::storage::{Batch, Storage, StorageError, Ticket};
 
 /// How an engine behaves; the default is an account as Azure makes it.
@@ -67,6 +70,10 @@ pub struct EngineOptions {
     pub regions: Vec<String>,
     /// Which regions take writes.
     pub write_mode: WriteMode,
+    /// What the account promises to readers.
+    pub consistency: Consistency,
+    /// How long writes take from region to region.
+    pub replication_delays: Vec<ReplicationDelay>,
 }
 
 impl Default for EngineOptions {
@@ -77,6 +84,8 @@ impl Default for EngineOptions {
             serverless: false,
             regions: vec!["Local".to_owned()],
             write_mode: WriteMode::Single,
+            consistency: Consistency::Session,
+            replication_delays: Vec::new(),
         }
     }
 }
@@ -88,8 +97,11 @@ pub struct Engine {
     options: EngineOptions,
     catalog: RwLock<Catalog>,
     topology: ArcSwap<Topology>,
+    links: ArcSwap<Links>,
     /// Held by whoever changes the catalog or the shape of a container.
     control: Mutex<Numbers>,
+    /// Splits and merges.
+    operations: Mutex<split::Operations>,
     /// What containers that share their database's throughput may consume, by database and server.
     shared: Mutex<BTreeMap<(u32, u32), Arc<Mutex<throughput::Bucket>>>>,
 }
@@ -106,16 +118,22 @@ impl Engine {
     ) -> Result<Self, StorageError> {
         let numbers = Numbers::load(&*storage)?;
         let topology = region::load(&*storage, &options)?;
+        let operations = split::Operations::load(&*storage)?;
         let catalog = Catalog::load(&*storage, &topology)?;
+        let links = ArcSwap::from_pointee(Links::new(options.replication_delays.clone()));
         let engine = Self {
             storage,
             clock,
             options,
             catalog: RwLock::new(catalog),
             topology: ArcSwap::from_pointee(topology),
+            links,
             control: Mutex::new(numbers),
+            operations: Mutex::new(operations),
             shared: Mutex::default(),
         };
+        engine.settle_regions().map_err(|error| StorageError(error.to_string()))?;
+        engine.resume_operations()?;
         let containers: Vec<_> = engine.catalog().all_containers().map(Arc::clone).collect();
         for container in containers {
             let shape = container.shape();

@@ -1,6 +1,6 @@
 //! A physical partition: a range of effective partition keys with one writer at a time and its own LSN.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -8,10 +8,11 @@ use cosmos_wire::epk::EpkRange;
 use cosmos_wire::session_token::{Progress, SessionToken, Vector};
 
 use super::key::{self, Segment};
-use super::region::{Reach, RegionId, Topology, WriteMode};
+use super::region::{Reach, RegionId, Topology};
 use super::request::Standing;
 use super::throughput::Meter;
 use crate::Failure;
+use crate::config::WriteMode;
 
 /// One physical partition of one container.
 #[derive(Debug)]
@@ -20,8 +21,10 @@ pub(crate) struct Partition {
     pub(crate) segment: Segment,
     /// Which keys it holds.
     pub(crate) range: EpkRange,
-    /// The ranges it was split from, oldest first.
-    pub(crate) parents: Vec<String>,
+    /// Where it comes from.
+    pub(crate) lineage: Lineage,
+    /// Whether it serves; see [`Gate`].
+    gate: AtomicU8,
     /// What it consumed.
     pub(crate) meter: Meter,
     writer: Mutex<Counters>,
@@ -29,6 +32,30 @@ pub(crate) struct Partition {
     reach: Mutex<Reach>,
     /// The LSN readers may rely on.
     lsn: AtomicU64,
+}
+
+/// Where a partition comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Lineage {
+    /// The ranges it was made from by splits and merges, oldest first.
+    pub(crate) parents: Vec<String>,
+    /// The version of the container's ranges in which it appeared.
+    pub(crate) born: u64,
+    /// How many merges there are among its ancestors: added to the version of its session tokens.
+    pub(crate) merges: i64,
+    /// Session tokens count from here, because a merge lets them begin again.
+    pub(crate) base: u64,
+}
+
+/// Whether a partition serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Gate {
+    /// It does.
+    Open = 0,
+    /// It is being split or merged; it will serve no more.
+    Swapping = 1,
+    /// Others have taken its place.
+    Retired = 2,
 }
 
 /// What each commit of a partition moves on; kept in the store with every commit.
@@ -88,11 +115,12 @@ const ETAG_REGION_SHIFT: u32 = 24;
 
 impl Partition {
     /// A partition that stands where its counters say.
-    pub(crate) fn new(segment: Segment, range: EpkRange, parents: Vec<String>, counters: Counters) -> Self {
+    pub(crate) fn new(segment: Segment, range: EpkRange, lineage: Lineage, counters: Counters) -> Self {
         Self {
             segment,
             range,
-            parents,
+            lineage,
+            gate: AtomicU8::new(Gate::Open as u8),
             meter: Meter::default(),
             writer: Mutex::new(counters),
             reach: Mutex::default(),
@@ -108,6 +136,25 @@ impl Partition {
     /// Makes the caller the only writer.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Counters> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens or closes it for requests.
+    pub(crate) fn set_gate(&self, gate: Gate) {
+        self.gate.store(gate as u8, Ordering::SeqCst);
+    }
+
+    /// Whether other partitions have taken its place.
+    pub(crate) fn is_retired(&self) -> bool {
+        self.gate.load(Ordering::SeqCst) == Gate::Retired as u8
+    }
+
+    /// Refuses a request to a partition that is being replaced by others.
+    pub(crate) fn check_gate(&self) -> Result<(), Failure> {
+        if self.gate.load(Ordering::SeqCst) == Gate::Open as u8 {
+            return Ok(());
+        }
+        Err(Failure::new(410, "The partition key range is completing a split or a merge; retry later.")
+            .with_sub_status(1007))
     }
 
     /// Tells readers how far the partition is.
@@ -135,19 +182,19 @@ impl Partition {
         self.reach.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How far it has followed a region; of its own log that is all.
+    /// LSN of the last write of a region that is here. Where several write, each counts its own.
     pub(crate) fn reached(&self, topology: &Topology, region: RegionId) -> u64 {
-        if region == self.region() || topology.mode == WriteMode::Single {
-            return self.lsn();
+        match topology.mode {
+            WriteMode::Single => self.lsn(),
+            WriteMode::Multiple => self.reach().get(&region).copied().unwrap_or(0),
         }
-        self.reach().get(&region).copied().unwrap_or(0)
     }
 
     /// Where it stands, if it just saw this LSN.
     pub(crate) fn standing(&self, topology: &Topology, seen: u64) -> Standing {
         let lsn = self.lsn().max(seen);
         let session_token = if topology.version == 0 {
-            format!("{}:-1#{lsn}", self.id())
+            format!("{}:{}#{}", self.id(), self.lineage.merges - 1, lsn - self.lineage.base)
         } else {
             format!("{}:{}", self.id(), Progress::Vector(self.progress(topology, lsn)))
         };
@@ -156,10 +203,9 @@ impl Partition {
 
     /// What a session that was here has seen. Regions that take no writes of their own stand at -1.
     fn progress(&self, topology: &Topology, lsn: u64) -> Vector {
-        let signed = |lsn: u64| i64::try_from(lsn).unwrap_or(i64::MAX);
-        let of = |region: RegionId| {
-            if region == self.region() { lsn } else { self.reached(topology, region) }
-        };
+        let Lineage { merges, base, .. } = self.lineage;
+        let signed = |lsn: u64| i64::try_from(lsn.saturating_sub(base)).unwrap_or(i64::MAX);
+        let of = |region: RegionId| self.reached(topology, region);
         let satellites = topology.live().filter(|region| region.id != topology.hub);
         let (global_lsn, regions) = match topology.mode {
             WriteMode::Single => (lsn, satellites.map(|region| (region.id.in_token(), -1)).collect()),
@@ -168,7 +214,7 @@ impl Partition {
                 (of(topology.hub), regions.collect())
             }
         };
-        Vector { version: topology.version, global_lsn: signed(global_lsn), regions }
+        Vector { version: topology.version + merges, global_lsn: signed(global_lsn), regions }
     }
 
     /// Refuses a session that has seen more than this partition holds.
@@ -177,8 +223,11 @@ impl Partition {
         let token: SessionToken = token.parse().map_err(|_| {
             Failure::bad_request(format!("The session token '{token}' provided in the request is not valid."))
         })?;
-        let Some(wanted) = token.progress(&self.id().to_string()) else { return Ok(()) };
-        if self.has_seen(topology, wanted) {
+        let own_id = self.id().to_string();
+        let ancestors = self.lineage.parents.iter().map(String::as_str);
+        let mut wanted =
+            std::iter::once(own_id.as_str()).chain(ancestors).filter_map(|id| token.progress(id));
+        if wanted.all(|wanted| self.has_seen(topology, wanted)) {
             return Ok(());
         }
         Err(Failure::new(404, "The read session is not available for the input session token.")
@@ -189,11 +238,12 @@ impl Partition {
     fn has_seen(&self, topology: &Topology, wanted: &Progress) -> bool {
         let own = self.progress(topology, self.lsn());
         if topology.version == 0 {
-            return wanted.lsn() <= own.global_lsn;
+            return wanted.version() < self.lineage.merges - 1 || wanted.lsn() <= own.global_lsn;
         }
+        let comparable_from = topology.comparable_from + self.lineage.merges;
         match wanted {
             Progress::Vector(wanted) if wanted.version > own.version => false,
-            Progress::Vector(wanted) if wanted.version < topology.comparable_from => true,
+            Progress::Vector(wanted) if wanted.version < comparable_from => true,
             Progress::Vector(wanted) => {
                 // A region that left is followed no further.
                 let reached = |region: &u64| own.regions.get(region).copied().unwrap_or(i64::MAX);
@@ -229,13 +279,37 @@ mod tests {
     #[test]
     fn a_session_ahead_of_the_partition_is_refused_with_1002() {
         let segment = Segment { container: 1, range: 0 };
-        let partition =
-            Partition::new(segment, EpkRange::full(), Vec::new(), Counters { lsn: 5, rid: 0, etag: 0 });
+        let partition = Partition::new(
+            segment,
+            EpkRange::full(),
+            Lineage::default(),
+            Counters { lsn: 5, rid: 0, etag: 0 },
+        );
         let alone = Topology::new(&["Local".to_owned()], WriteMode::Single);
         assert_eq!(partition.check_session(&alone, Some("0:-1#5")), Ok(()));
         assert_eq!(partition.check_session(&alone, Some("1:-1#9")), Ok(()));
         let refused = partition.check_session(&alone, Some("1:-1#2,0:-1#6")).expect_err("ahead");
         assert_eq!((refused.status, refused.sub_status), (404, 1002));
         assert_eq!(partition.check_session(&alone, Some("nonsense")).expect_err("no token").status, 400);
+    }
+
+    #[test]
+    fn sessions_of_ancestors_are_honoured_and_a_merge_counts_anew() {
+        let alone = Topology::new(&["Local".to_owned()], WriteMode::Single);
+        let partition = |merges, base| {
+            let lineage = Lineage { parents: vec!["0".into(), "1".into()], born: 2, merges, base };
+            let counters = Counters { lsn: 31, rid: 0, etag: 0 };
+            Partition::new(Segment { container: 1, range: 2 }, EpkRange::full(), lineage, counters)
+        };
+        let split = partition(0, 0);
+        assert_eq!(split.standing(&alone, 0).session_token, "2:-1#31");
+        assert_eq!(split.check_session(&alone, Some("0:-1#30")), Ok(()));
+        assert!(split.check_session(&alone, Some("0:-1#32")).is_err());
+        let merged = partition(1, 30);
+        assert_eq!(merged.standing(&alone, 0).session_token, "2:0#1");
+        assert_eq!(merged.check_session(&alone, Some("0:-1#900,1:-1#700,2:0#1")), Ok(()));
+        assert!(merged.check_session(&alone, Some("2:0#2")).is_err());
+        merged.set_gate(Gate::Swapping);
+        assert_eq!(merged.check_gate().map_err(|failure| failure.sub_status), Err(1007));
     }
 }

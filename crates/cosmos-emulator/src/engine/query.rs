@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 
+use cosmos_wire::epk::EpkRange;
 use serde_json::{Value, json};
 
 use super::Engine;
@@ -22,18 +23,19 @@ impl Engine {
     /// 400 for SQL, parameters, orders or tokens the service refuses; 404/1002 and 410/1002 as for reads.
     pub fn query(&self, container: &Container, request: QueryRequest) -> Result<QueryPage, Failure> {
         let QueryRequest { text, parameters, scope, page_size, continuation, session_token } = request;
-        container.check_exists()?;
+        let shape = self.current_shape(container)?;
         let prepared = Prepared::new(&sql::parse(&text)?, &parameters)?;
-        let shape = container.shape();
         let parts = parts(container, &shape, &scope)?;
         let topology = self.topology();
         let turns = self.admit_all(container, &shape, &parts)?;
         for part in &parts {
+            self.catch_up(container, &part.partition)?;
             part.partition.check_session(&topology, session_token.as_deref())?;
         }
-        let token = continuation.as_deref().map(unwrap_token).transpose()?;
+        let (token, origin) = continuation.as_deref().map(unwrap_token).transpose()?.unzip();
         let reader = self.reader(container, &shape);
-        let source = ChainSource { parts: self.sources(container, &parts, &reader), shape };
+        let source =
+            ChainSource { parts: self.sources(container, &parts, &reader), shape, origin: origin.flatten() };
         let limits = PageLimits { items_max: page_size.rows_max(), ..PageLimits::default() };
         let page = prepared.page(&source, &limits, token.as_deref(), self.clock().now())?;
         let (documents, document_bytes) = reader.visited.get();
@@ -76,13 +78,7 @@ impl Engine {
     ) -> Vec<PartitionSource<'a>> {
         parts
             .iter()
-            .map(|part| PartitionSource {
-                engine: self,
-                container,
-                partition: &part.partition,
-                scope: part.scope.clone(),
-                reader,
-            })
+            .map(|part| PartitionSource { engine: self, container, part: part.clone(), reader })
             .collect()
     }
 }
@@ -99,7 +95,11 @@ fn wrap_token(token: &str, parts: &[Part], scope: &Scope) -> String {
     json!({"token": token, "range": {"min": min, "max": max}}).to_string()
 }
 
-fn unwrap_token(text: &str) -> Result<String, Failure> {
+/// The engine's own token, and the keys it was made for.
+fn unwrap_token(text: &str) -> Result<(String, Option<EpkRange>), Failure> {
     let value: Value = serde_json::from_str(text).map_err(|_| invalid_continuation())?;
-    value["token"].as_str().map(str::to_owned).ok_or_else(invalid_continuation)
+    let token = value["token"].as_str().ok_or_else(invalid_continuation)?;
+    let bound = |name: &str| value["range"][name].as_str().and_then(|hex| hex.parse().ok());
+    let range = bound("min").zip(bound("max")).map(|(min, max)| EpkRange::new(min, max));
+    Ok((token.to_owned(), range))
 }

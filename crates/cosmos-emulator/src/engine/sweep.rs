@@ -1,4 +1,5 @@
-//! Removing what nobody can see any more: expired items, and the data of deleted containers.
+//! Removing what nobody can see any more: expired items, and the data of deleted containers and of partitions that
+//! others replaced.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -38,7 +39,8 @@ impl Engine {
                 removed += self.sweep_partition(&container, partition, work_max - removed)?;
             }
         }
-        Ok(removed + self.purge(work_max - removed)?)
+        removed += self.sweep_retired(work_max - removed)?;
+        Ok(removed + self.purge(work_max.saturating_sub(removed))?)
     }
 
     fn sweep_partition(

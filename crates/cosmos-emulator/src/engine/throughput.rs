@@ -206,6 +206,7 @@ impl Engine {
         shape: &Shape,
         partition: &'a Partition,
     ) -> Result<Turn<'a>, Failure> {
+        partition.check_gate()?;
         if !self.options().throttling {
             return Ok(Turn { engine: self, partition, limit: None, found_full: true });
         }
@@ -258,7 +259,7 @@ impl Engine {
                     id: partition.id(),
                     min_inclusive: partition.range.min.to_hex(),
                     max_exclusive: partition.range.max.to_hex(),
-                    parents: partition.parents.clone(),
+                    parents: partition.lineage.parents.clone(),
                     lsn: partition.lsn(),
                     requests: meter.requests.load(Ordering::Relaxed),
                     throttled: meter.throttled.load(Ordering::Relaxed),

@@ -15,19 +15,24 @@ use super::index::policy::Mode;
 use super::index::terms::{self, Side, Terms};
 use super::key::{self, EpkKey, Segment};
 use super::partition::{Counters, Partition};
+use super::region::{self, Reach, Topology};
 use super::{Engine, request};
 use crate::Failure;
 use crate::storage::{Batch, Change, Ticket};
 
 /// Changes on their way into one partition.
 pub(crate) struct Writer<'a> {
-    engine: &'a Engine,
+    pub(super) engine: &'a Engine,
     pub(crate) container: &'a Container,
     pub(crate) shape: Arc<Shape>,
     pub(crate) partition: &'a Partition,
     held: MutexGuard<'a, Counters>,
-    next: Counters,
-    changes: Vec<Change>,
+    pub(super) next: Counters,
+    pub(super) changes: Vec<Change>,
+    /// Where it is not alone: the regions that follow it.
+    topology: Option<Arc<Topology>>,
+    /// How far a replica will have followed others.
+    pub(super) reach: Option<Reach>,
     /// Items and unique keys as they will be, for later steps of a batch.
     pending: HashMap<Bytes, Option<Bytes>>,
     /// Seconds since 1970.
@@ -58,24 +63,50 @@ impl<'a> Writer<'a> {
     ) -> Result<Self, Failure> {
         let held = partition.lock();
         container.check_exists()?;
+        partition.check_gate()?;
         let topology = engine.topology();
-        if !topology.is_single() {
+        let topology = if topology.is_single() {
+            None
+        } else {
             topology.check_write(container.region)?;
-        }
+            Some(Arc::clone(&topology))
+        };
         let next = Counters { lsn: held.lsn + 1, ..*held };
+        Ok(Self { topology, next, ..Self::over(engine, container, partition, held) })
+    }
+
+    /// Begins to bring writes of other regions into a replica, which count where they were made.
+    pub(super) fn begin_copy(
+        engine: &'a Engine,
+        container: &'a Container,
+        partition: &'a Partition,
+    ) -> Result<Self, Failure> {
+        let held = partition.lock();
+        container.check_exists()?;
+        Ok(Self::over(engine, container, partition, held))
+    }
+
+    fn over(
+        engine: &'a Engine,
+        container: &'a Container,
+        partition: &'a Partition,
+        held: MutexGuard<'a, Counters>,
+    ) -> Self {
         let time = engine.clock().now();
-        Ok(Self {
+        Self {
             engine,
             container,
             shape: container.shape(),
             partition,
-            next,
+            next: *held,
             held,
             changes: Vec::new(),
+            topology: None,
+            reach: None,
             pending: HashMap::new(),
             now: engine.clock().now_seconds(),
             time,
-        })
+        }
     }
 
     /// Makes the changes visible. Without changes nothing happens and the LSN stays.
@@ -84,10 +115,21 @@ impl<'a> Writer<'a> {
             return Ok(None);
         }
         self.changes.push(Change::Put(key::partition(self.partition.segment), self.next.to_bytes()));
-        let ticket = self.engine.commit(Batch { changes: self.changes })?;
-        *self.held = self.next;
-        self.partition.publish(self.next.lsn);
+        if let Some(topology) = self.topology.take() {
+            return region::commit(self, &topology).map(Some);
+        }
+        let ticket = self.engine.commit(Batch { changes: std::mem::take(&mut self.changes) })?;
+        self.publish();
         Ok(Some(ticket))
+    }
+
+    /// Tells readers and the next writer of what was committed.
+    pub(super) fn publish(mut self) {
+        *self.held = self.next;
+        if let Some(reach) = self.reach.take() {
+            *self.partition.reach() = reach;
+        }
+        self.partition.publish(self.next.lsn);
     }
 
     /// An item that exists now, earlier steps of this batch included.
@@ -172,6 +214,50 @@ impl<'a> Writer<'a> {
         }
         self.set(item_key, Some(bytes));
         Ok(Written { stored, indexed_properties: new_terms.indexed_properties })
+    }
+
+    /// Stores an item as another replica has it, over the one that was found.
+    pub(super) fn put_stored(
+        &mut self,
+        epk: &EpkKey,
+        place: &Bytes,
+        old: Option<&Stored>,
+        (bytes, stored): (&Bytes, &Stored),
+    ) -> Result<(), Failure> {
+        let Some((_, id)) = key::split_place(place) else { return Ok(()) };
+        let segment = self.partition.segment;
+        let document = if self.needs_old_document() { stored.value()? } else { Value::Null };
+        let old_document = match old {
+            Some(old) if self.needs_old_document() => Some(old.value()?),
+            Some(_) | None => None,
+        };
+        let old_unique = old_document.as_ref().map_or_else(Vec::new, |old| self.unique_keys(epk, old));
+        let new_unique = self.unique_keys(epk, &document);
+        for unique in old_unique {
+            self.set(unique, None);
+        }
+        for unique in new_unique {
+            self.set(unique, Some(Bytes::copy_from_slice(id.as_bytes())));
+        }
+        let new_terms = self.terms(&document, stored);
+        let old_terms = match (old, &old_document) {
+            (Some(old), Some(document)) => self.terms(document, old),
+            _ => Terms::default(),
+        };
+        if old.is_none() {
+            self.put_entry(epk, place, PathId::CREATION, &[], stored.rid);
+        }
+        self.put_difference(epk, place, stored.rid, &old_terms, &new_terms);
+        if let Some(old) = old {
+            self.delete(key::change(segment, old.lsn, old.rid));
+            self.delete_expiry(old);
+        }
+        self.changes.push(Change::Put(key::change(segment, stored.lsn, stored.rid), place.clone()));
+        if let Some(deadline) = stored.deadline(self.shape.default_ttl) {
+            self.changes.push(Change::Put(key::expiry(segment, deadline, stored.rid), place.clone()));
+        }
+        self.set(key::item_at(self.container.replica, place).into(), Some(bytes.clone()));
+        Ok(())
     }
 
     /// Removes an item that was found; returns how many indexed properties it had.
@@ -274,7 +360,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    fn unique_keys(&self, epk: &EpkKey, document: &Value) -> Vec<Bytes> {
+    pub(super) fn unique_keys(&self, epk: &EpkKey, document: &Value) -> Vec<Bytes> {
         self.shape
             .unique_keys
             .iter()
@@ -292,14 +378,14 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn get(&self, key: &Bytes) -> Result<Option<Bytes>, Failure> {
+    pub(super) fn get(&self, key: &Bytes) -> Result<Option<Bytes>, Failure> {
         match self.pending.get(key) {
             Some(pending) => Ok(pending.clone()),
             None => self.engine.storage().get(key).map_err(|error| request::storage_failed(&error)),
         }
     }
 
-    fn set(&mut self, key: Bytes, value: Option<Bytes>) {
+    pub(super) fn set(&mut self, key: Bytes, value: Option<Bytes>) {
         self.changes.push(match &value {
             Some(value) => Change::Put(key.clone(), value.clone()),
             None => Change::Delete(key.clone()),
@@ -307,7 +393,7 @@ impl<'a> Writer<'a> {
         self.pending.insert(key, value);
     }
 
-    fn delete(&mut self, key: Bytes) {
+    pub(super) fn delete(&mut self, key: Bytes) {
         self.changes.push(Change::Delete(key));
     }
 }

@@ -8,42 +8,44 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use cosmos_wire::header;
-use http::Response;
 use http::request::Parts;
+use http::{HeaderValue, Response};
 
 use super::headers::Asked;
 use super::render::{Renderer, Stamp};
 use super::{Call, auth, origin, route};
 use crate::clock::Clock;
 use crate::command::{self, Reply};
-use crate::config::{Config, Gateway};
-use crate::engine::Engine;
+use crate::config::{Config, Consistency, Gateway};
+use crate::engine::{Engine, RegionId};
 use crate::failure::Failure;
 use crate::fault::{Faults, Strike, Subject, Verdict};
 use crate::flusher::Flusher;
 use crate::ledger::{Entry, Ledger};
+use crate::regions::{Door, DoorState, Offline, Regions};
 use crate::server::{BodyError, Handler, Received, Reset};
 
 /// One account: the engine and everything that stands between it and a client.
 pub(crate) struct Account {
-    pub(crate) engine: Engine,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) regions: Regions,
     pub(crate) clock: Clock,
     pub(crate) ledger: Ledger,
     pub(crate) faults: Faults,
-    pub(crate) id: String,
-    pub(crate) region: String,
-    pub(crate) consistency: crate::config::Consistency,
+    id: String,
+    pub(crate) consistency: Consistency,
     pub(crate) gateway: Gateway,
     guard: auth::Guard,
     flusher: Flusher,
     renderer: Renderer,
     activity: ActivityIds,
-    broom: Broom,
+    broom: Rhythm,
+    courier: Rhythm,
 }
 
 impl fmt::Debug for Account {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Account").field("id", &self.id).field("region", &self.region).finish_non_exhaustive()
+        f.debug_struct("Account").field("id", &self.id).finish_non_exhaustive()
     }
 }
 
@@ -63,7 +65,9 @@ impl Account {
         clock: Clock,
         flusher: Flusher,
     ) -> Result<Self, cosmos_wire::signature::InvalidKey> {
+        let engine = Arc::new(engine);
         Ok(Self {
+            regions: Regions::new(engine.clone()),
             guard: auth::Guard::new(config)?,
             renderer: Renderer::new(&cosmos_wire::date::format(clock.now())),
             engine,
@@ -72,11 +76,11 @@ impl Account {
             ledger: Ledger::default(),
             faults: Faults::default(),
             id: config.account_id.clone(),
-            region: config.region.clone(),
             consistency: config.consistency,
             gateway: config.gateway,
             activity: ActivityIds::new(),
-            broom: Broom::default(),
+            broom: Rhythm::default(),
+            courier: Rhythm::default(),
         })
     }
 
@@ -85,9 +89,16 @@ impl Account {
         self.guard.sign(grant)
     }
 
-    /// Answers one request, or resets its connection where a fault rule says so.
+    /// What the account document calls the account. SDKs that know `localhost` as an emulator of one region must not
+    /// meet it in an account of several.
+    pub(crate) fn id(&self) -> &str {
+        if self.id == LOCALHOST && !self.engine.topology().is_single() { SEVERAL_REGIONS } else { &self.id }
+    }
+
+    /// Answers one request at a region's door, or resets its connection where a fault rule says so.
     pub(crate) async fn answer(
         self: &Arc<Self>,
+        door: &Door,
         request: Received,
         place: Place,
     ) -> Result<Response<Bytes>, Reset> {
@@ -98,20 +109,39 @@ impl Account {
             None => self.activity.next(),
         };
         let location = origin(&parts).map(|origin| format!("{origin}{}", parts.uri.path()));
-        let outcome = match self.admit(parts, body) {
-            Err(BodyOrFailure::Gone) => return Err(Reset),
-            Err(BodyOrFailure::Refused(failure)) => Err(failure),
-            Ok(call) => self.serve(call, place).await?,
+        if door.offline() == Some(Offline::Hang) {
+            door.unhung().await;
+        }
+        let outcome = match door.state() {
+            DoorState::Open => match self.admit(door.id, parts, body) {
+                Err(BodyOrFailure::Gone) => return Err(Reset),
+                Err(BodyOrFailure::Refused(failure)) => Err(failure),
+                Ok(call) => self.serve(call, &door.name, place).await?,
+            },
+            DoorState::Offline(Offline::Refuse) => return Err(Reset),
+            DoorState::Offline(Offline::Unavailable | Offline::Hang) => Err(unavailable()),
+            DoorState::Removed => Ok(command::account::removed(self)),
         };
         let stamp = Stamp { activity_id: &activity_id, elapsed: started.elapsed(), location };
-        Ok(match outcome {
+        let mut response = match outcome {
             Ok(reply) => self.renderer.reply(reply, &stamp),
             Err(failure) => self.renderer.failure(&failure, &stamp),
-        })
+        };
+        let topology = self.engine.topology();
+        if !topology.is_single() {
+            let satellites = HeaderValue::from(topology.live().count().saturating_sub(1));
+            response.headers_mut().insert(header::NUMBER_OF_READ_REGIONS, satellites);
+        }
+        Ok(response)
     }
 
     /// Parses a request and checks who sent it.
-    fn admit(&self, parts: Parts, body: Result<Bytes, BodyError>) -> Result<Call, BodyOrFailure> {
+    fn admit(
+        &self,
+        region: RegionId,
+        parts: Parts,
+        body: Result<Bytes, BodyError>,
+    ) -> Result<Call, BodyOrFailure> {
         let route = route::route(parts.uri.path())?;
         let asked = Asked::new(&parts.headers);
         let operation = route::operation(&parts.method, &route.target, &asked)?;
@@ -126,13 +156,19 @@ impl Account {
             Err(BodyError::Truncated) => return Err(BodyOrFailure::Gone),
         };
         self.check_consistency(&asked)?;
-        Ok(Call { operation, route, parts, body })
+        if operation.is_write() {
+            let topology = self.engine.topology();
+            if !topology.is_single() {
+                topology.check_write(region)?;
+            }
+        }
+        Ok(Call { region, operation, route, parts, body })
     }
 
     /// A read may ask for less than the account promises, not for more.
     fn check_consistency(&self, asked: &Asked<'_>) -> Result<(), Failure> {
         let Some(text) = asked.text(header::CONSISTENCY_LEVEL) else { return Ok(()) };
-        let Some(level) = crate::config::Consistency::parse(text) else {
+        let Some(level) = Consistency::parse(text) else {
             return Err(Failure::bad_request(format!(
                 "Value '{text}' specified for the header 'x-ms-consistency-level' is invalid."
             )));
@@ -149,12 +185,17 @@ impl Account {
     }
 
     /// Serves an admitted request, under the fault rules.
-    async fn serve(self: &Arc<Self>, call: Call, place: Place) -> Result<Result<Reply, Failure>, Reset> {
+    async fn serve(
+        self: &Arc<Self>,
+        call: Call,
+        region: &str,
+        place: Place,
+    ) -> Result<Result<Reply, Failure>, Reset> {
         let strike = self.faults.judge(&Subject {
             operation: call.operation,
             container: call.route.container.as_deref(),
             partition_key: call.asked().utf8(header::PARTITION_KEY),
-            region: &self.region,
+            region,
         });
         let after = match strike {
             None => After::Answer,
@@ -171,12 +212,14 @@ impl Account {
             },
         };
         let (call, outcome) = self.run(call, place).await?;
-        if place == Place::Aside && self.broom.is_due(self.clock.now_millis()) {
-            let account = self.clone();
-            tokio::task::spawn_blocking(move || account.sweep());
+        if place == Place::Aside {
+            self.tidy();
         }
         let outcome = match outcome {
-            Ok(reply) => self.settle(reply).await,
+            Ok(mut reply) => {
+                reply.charge *= self.effort(&call);
+                self.settle(reply).await
+            }
             Err(failure) => Err(failure),
         };
         match after {
@@ -189,6 +232,15 @@ impl Account {
                 Err(Reset)
             }
         }
+    }
+
+    /// How many replicas a request reads: two, where it asks for more than its session.
+    fn effort(&self, call: &Call) -> f64 {
+        if self.consistency < Consistency::BoundedStaleness || !call.operation.reads_items() {
+            return 1.0;
+        }
+        let asked = call.asked().text(header::CONSISTENCY_LEVEL).and_then(Consistency::parse);
+        if asked.unwrap_or(self.consistency) >= Consistency::BoundedStaleness { 2.0 } else { 1.0 }
     }
 
     /// What a fault does before the engine acts.
@@ -242,6 +294,28 @@ impl Account {
         })
     }
 
+    /// Begins the work that rides on requests, where it is due.
+    fn tidy(self: &Arc<Self>) {
+        let now = self.clock.now_millis();
+        if self.broom.is_due(now, SWEEP_EVERY_MILLIS) {
+            let account = self.clone();
+            tokio::task::spawn_blocking(move || account.sweep());
+        }
+        if !self.engine.topology().is_single() && self.courier.is_due(now, REPLICATE_EVERY_MILLIS) {
+            let account = self.clone();
+            tokio::task::spawn_blocking(move || account.replicate());
+        }
+    }
+
+    /// Brings regions up to date that nobody asks, so that their backlog does not grow.
+    fn replicate(&self) {
+        match catch_unwind(AssertUnwindSafe(|| self.engine.replicate())) {
+            Ok(Ok(())) => {}
+            Ok(Err(failure)) => tracing::warn!(message = failure.message, "cannot replicate"),
+            Err(_) => tracing::error!("replication made the server panic; this is a bug"),
+        }
+    }
+
     /// Removes what has expired and what deleted containers left behind.
     fn sweep(&self) {
         match catch_unwind(AssertUnwindSafe(|| self.engine.sweep(SWEEP_MAX))) {
@@ -290,9 +364,15 @@ impl Account {
     }
 }
 
-impl Handler for Arc<Account> {
+/// An account as one region's clients reach it.
+pub(crate) struct Entrance {
+    pub(crate) account: Arc<Account>,
+    pub(crate) door: Arc<Door>,
+}
+
+impl Handler for Entrance {
     async fn handle(&self, request: Received) -> Result<Response<Bytes>, Reset> {
-        self.answer(request, Place::Aside).await
+        self.account.answer(&self.door, request, Place::Aside).await
     }
 }
 
@@ -355,6 +435,15 @@ fn is_date(text: &str) -> bool {
     text.len() == 10 && text.bytes().enumerate().all(shape)
 }
 
+/// What an account is called unless its owner says otherwise, with one region and with several.
+const LOCALHOST: &str = "localhost";
+const SEVERAL_REGIONS: &str = "emulator";
+
+/// The answer of a region that is offline.
+fn unavailable() -> Failure {
+    Failure::new(503, "The service is currently unavailable. Retry the request, or use another region.")
+}
+
 fn broken() -> Failure {
     Failure::new(500, "The server failed on this request; its log says where. Please report it.")
 }
@@ -363,18 +452,20 @@ fn broken() -> Failure {
 const SWEEP_MAX: usize = 10_000;
 /// Time between sweeps. They ride on requests, so an idle server sleeps.
 const SWEEP_EVERY_MILLIS: u64 = 30_000;
+/// Time between rounds of replication; they ride on requests, too.
+const REPLICATE_EVERY_MILLIS: u64 = 500;
 
-/// When the last sweep was.
+/// When something was done last.
 #[derive(Debug, Default)]
-struct Broom {
+struct Rhythm {
     last_millis: AtomicU64,
 }
 
-impl Broom {
-    /// True for one caller each time a sweep is due.
-    fn is_due(&self, now_millis: u64) -> bool {
+impl Rhythm {
+    /// True for one caller each time it is due.
+    fn is_due(&self, now_millis: u64, every_millis: u64) -> bool {
         let last = self.last_millis.load(Ordering::Relaxed);
-        now_millis.saturating_sub(last) >= SWEEP_EVERY_MILLIS
+        now_millis.saturating_sub(last) >= every_millis
             && self
                 .last_millis
                 .compare_exchange(last, now_millis, Ordering::Relaxed, Ordering::Relaxed)

@@ -16,14 +16,17 @@ pub(crate) mod route;
 use bytes::Bytes;
 use http::request::Parts;
 
-pub(crate) use self::account::{Account, Place};
+pub(crate) use self::account::{Account, Entrance, Place};
 use self::headers::Asked;
 use self::route::Route;
+use crate::engine::RegionId;
 use crate::operation::Operation;
 
 /// One request on its way to its command.
 #[derive(Debug)]
 pub(crate) struct Call {
+    /// The region that was asked.
+    pub(crate) region: RegionId,
     pub(crate) operation: Operation,
     pub(crate) route: Route,
     pub(crate) parts: Parts,

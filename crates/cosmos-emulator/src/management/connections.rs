@@ -12,7 +12,7 @@ use super::route::Request;
 use crate::command;
 
 pub(super) fn account(context: &Context, _: &Request<'_>) -> Outcome {
-    Answer::ok(&command::account::document(&context.account, context.endpoint.trim_end_matches('/')))
+    Answer::ok(&command::account::document(&context.account, None, context.endpoint.trim_end_matches('/')))
 }
 
 pub(super) fn certificate(context: &Context, _: &Request<'_>) -> Outcome {
@@ -31,7 +31,8 @@ struct Goaway {}
 
 pub(super) fn goaway(context: &Context, request: &Request<'_>) -> Outcome {
     let Goaway {} = request.body()?;
-    Answer::ok(&json!({"connections": context.gate.goaway()}))
+    let told: u64 = context.gates().iter().map(|gate| gate.goaway()).sum();
+    Answer::ok(&json!({"connections": told}))
 }
 
 #[derive(Deserialize)]
@@ -44,7 +45,8 @@ struct Age {
 const AGE_SECONDS: std::ops::RangeInclusive<f64> = 0.001..=1e9;
 
 pub(super) fn age(context: &Context, _: &Request<'_>) -> Outcome {
-    Answer::ok(&json!({"seconds": context.gate.age_max().map(|age| age.as_secs_f64())}))
+    let age_max = context.gates().first().and_then(|gate| gate.age_max());
+    Answer::ok(&json!({"seconds": age_max.map(|age| age.as_secs_f64())}))
 }
 
 pub(super) fn limit_age(context: &Context, request: &Request<'_>) -> Outcome {
@@ -52,6 +54,6 @@ pub(super) fn limit_age(context: &Context, request: &Request<'_>) -> Outcome {
     if seconds.is_some_and(|seconds| !AGE_SECONDS.contains(&seconds)) {
         return Err(request.bad_body("seconds must be a number from 0.001 to 1e9, or null for any age"));
     }
-    context.gate.limit_age(seconds.map(Duration::from_secs_f64));
+    context.gates().iter().for_each(|gate| gate.limit_age(seconds.map(Duration::from_secs_f64)));
     age(context, request)
 }

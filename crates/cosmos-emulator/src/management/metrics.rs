@@ -1,26 +1,41 @@
 //! Counters in the text format of Prometheus.
 
 use std::fmt::Write as _;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Context;
 use super::answer::{Answer, Outcome};
 use super::route::Request;
 use crate::ledger::{LedgerSnapshot, Totals};
+use crate::server::Traffic;
 
 pub(super) fn read(context: &Context, _: &Request<'_>) -> Outcome {
     let mut out = String::with_capacity(4096);
-    let traffic = &context.gate.traffic;
-    let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-    single(&mut out, "connections_open", "gauge", "Connections open now.", count(&traffic.connections_open));
+    let gates = context.gates();
+    let count = |counter: fn(&Traffic) -> &AtomicU64| {
+        gates.iter().map(|gate| counter(&gate.traffic).load(Ordering::Relaxed)).sum::<u64>()
+    };
+    single(
+        &mut out,
+        "connections_open",
+        "gauge",
+        "Connections open now.",
+        count(|traffic| &traffic.connections_open),
+    );
     single(
         &mut out,
         "connections_total",
         "counter",
         "Connections accepted.",
-        count(&traffic.connections_total),
+        count(|traffic| &traffic.connections_total),
     );
-    single(&mut out, "goaways_total", "counter", "Connections told to leave.", count(&traffic.goaways_total));
+    single(
+        &mut out,
+        "goaways_total",
+        "counter",
+        "Connections told to leave.",
+        count(|traffic| &traffic.goaways_total),
+    );
     let snapshot = context.account.ledger.snapshot();
     for (name, help, value) in SERIES {
         series(&mut out, &snapshot, name, help, *value);

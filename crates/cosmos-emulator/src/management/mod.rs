@@ -32,20 +32,21 @@ pub(crate) struct Management(Arc<Context>);
 #[derive(Debug)]
 pub(crate) struct Context {
     account: Arc<Account>,
-    gate: Arc<Gate>,
     endpoint: String,
     /// PEM of what clients have to trust.
     certificate: Option<String>,
 }
 
+impl Context {
+    /// What the connections of all regions listen to.
+    fn gates(&self) -> Vec<Arc<Gate>> {
+        self.account.regions.gates()
+    }
+}
+
 impl Management {
-    pub(crate) fn new(
-        account: Arc<Account>,
-        gate: Arc<Gate>,
-        endpoint: String,
-        certificate: Option<String>,
-    ) -> Self {
-        Self(Arc::new(Context { account, gate, endpoint, certificate }))
+    pub(crate) fn new(account: Arc<Account>, endpoint: String, certificate: Option<String>) -> Self {
+        Self(Arc::new(Context { account, endpoint, certificate }))
     }
 }
 

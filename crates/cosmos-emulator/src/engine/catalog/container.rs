@@ -11,7 +11,7 @@ use super::{check_match, owner_not_found, record, taken};
 use crate::Failure;
 use crate::engine::container::{Container, Identity, IndexState, Shape};
 use crate::engine::key::Segment;
-use crate::engine::partition::{Counters, Partition};
+use crate::engine::partition::{Counters, Lineage, Partition};
 use crate::engine::region::RegionId;
 use crate::engine::request::{RangesReply, ResourceFeed, ResourceReply, Throughput};
 use crate::engine::{Engine, key, quota};
@@ -67,7 +67,12 @@ impl Engine {
                 .zip(0..)
                 .map(|(range, id)| {
                     let segment = Segment { container: region.replica_of(numbers.container), range: id };
-                    Arc::new(Partition::new(segment, range, Vec::new(), Counters::of_replica(segment)))
+                    Arc::new(Partition::new(
+                        segment,
+                        range,
+                        Lineage::default(),
+                        Counters::of_replica(segment),
+                    ))
                 })
                 .collect()
         };
@@ -90,6 +95,7 @@ impl Engine {
             partitions,
             elsewhere,
             partitions_version: 1,
+            moving: None,
         };
         let changes = vec![
             Change::Put(key::meta(), numbers.to_record().into()),
@@ -236,17 +242,20 @@ impl Engine {
     /// # Errors
     /// 404 when the container is gone.
     pub fn ranges(&self, container: &Container, if_none_match: Option<&str>) -> Result<RangesReply, Failure> {
-        container.check_exists()?;
-        let shape = container.shape();
+        let shape = self.current_shape(container)?;
         let etag = shape.partitions_etag();
         if if_none_match.is_some_and(|seen| crate::engine::document::etag_matches(seen, &etag)) {
             return Ok(RangesReply { status: 304, ranges: Vec::new(), etag, charge: quota::METADATA });
         }
+        // Whoever knows an earlier state gets what is new since; the parents of that tell what is gone.
+        let seen = if_none_match.and_then(|etag| etag.trim().trim_matches('"').parse::<u64>().ok());
+        let seen = seen.filter(|seen| *seen < shape.partitions_version).unwrap_or(0);
         let fraction = 1.0 / shape.partitions.len() as f64;
         let fraction = crate::engine::json::normal_number(fraction).map_or(Value::Null, Value::Number);
         let ranges = shape
             .partitions_in(container.region)
             .iter()
+            .filter(|partition| seen == 0 || partition.lineage.born > seen)
             .map(|partition| {
                 let rid = container.rid.partition_key_range(u64::from(partition.id()) + 2).to_string();
                 let container_link = shape.body["_self"].as_str().unwrap_or_default();
@@ -259,8 +268,8 @@ impl Engine {
                     "ridPrefix": partition.id(),
                     "_self": format!("{container_link}pkranges/{rid}/"),
                     "throughputFraction": fraction,
-                    "status": "online",
-                    "parents": partition.parents,
+                    "status": if partition.check_gate().is_ok() { "online" } else { "splitting" },
+                    "parents": partition.lineage.parents,
                     "ownedArchivalPKRangeIds": [],
                     "_ts": shape.body["_ts"],
                     "lsn": partition.lsn(),

@@ -88,6 +88,7 @@ impl Engine {
         let now = self.clock().now_seconds();
         let new = Offer { throughput, etag: numbers.next_etag(now), timestamp: now, ..old };
         let mut changes = vec![Change::Put(key::meta(), numbers.to_record().into())];
+        let mut grown = None;
         let ticket = match owner {
             Owner::Database(number) => {
                 let mut catalog = self.catalog_mut();
@@ -109,10 +110,14 @@ impl Engine {
                 changes.push(Change::Put(key::container(container.number), record.into()));
                 let ticket = self.commit(Batch { changes })?;
                 container.set_shape(shape);
+                grown = Some(container);
                 ticket
             }
         };
         *control = numbers;
+        if let Some(container) = grown {
+            self.grow(&control, &container, throughput)?;
+        }
         Ok(reply(&new, Some(ticket)))
     }
 }

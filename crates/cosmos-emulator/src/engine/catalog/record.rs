@@ -12,7 +12,7 @@ use crate::engine::container::{Container, Identity, IndexState, Shape};
 use crate::engine::index::path::Pattern;
 use crate::engine::index::policy;
 use crate::engine::key::{self, Segment};
-use crate::engine::partition::{Counters, Partition};
+use crate::engine::partition::{Counters, Lineage, Partition};
 use crate::engine::region::{self, RegionId, Topology};
 use crate::sql::source::{Path, Step};
 use crate::storage::{Storage, StorageError};
@@ -84,7 +84,8 @@ pub(crate) fn container_record(database: u32, shape: &Shape) -> Vec<u8> {
         .iter()
         .map(|partition| {
             json!({"id": partition.id(), "min": partition.range.min.to_hex(), "max": partition.range.max.to_hex(),
-                   "parents": partition.parents})
+                   "parents": partition.lineage.parents, "born": partition.lineage.born,
+                   "merges": partition.lineage.merges, "base": partition.lineage.base})
         })
         .collect();
     let tracked: Vec<_> = shape.tracked.iter().map(|path| names(path)).collect();
@@ -144,6 +145,7 @@ pub(crate) fn load_container(
             partitions,
             elsewhere,
             partitions_version: record["version"].as_u64()?,
+            moving: None,
             body,
         };
         Some(Container::new(identity, shape))
@@ -168,13 +170,19 @@ fn load_partitions(
                 range[field].as_str().and_then(|hex| hex.parse().ok()).ok_or_else(|| broken("a range"))
             };
             let parents = range["parents"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            let lineage = Lineage {
+                parents: parents.map(str::to_owned).collect(),
+                born: range["born"].as_u64().unwrap_or(0),
+                merges: range["merges"].as_i64().unwrap_or(0),
+                base: range["base"].as_u64().unwrap_or(0),
+            };
             let segment = Segment { container: replica, range: id };
             let counters = storage
                 .get(&key::partition(segment))?
                 .map_or_else(|| Some(Counters::of_replica(segment)), |bytes| Counters::from_bytes(&bytes))
                 .ok_or_else(|| broken("a partition"))?;
             let range = EpkRange::new(bound("min")?, bound("max")?);
-            let partition = Partition::new(segment, range, parents.map(str::to_owned).collect(), counters);
+            let partition = Partition::new(segment, range, lineage, counters);
             *partition.reach() = region::load_reach(storage, segment)?;
             Ok(Arc::new(partition))
         })

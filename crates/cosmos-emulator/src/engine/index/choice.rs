@@ -26,6 +26,8 @@ pub(crate) enum KeyScope {
 pub(crate) enum Choice {
     /// All documents, in order of creation.
     Scan,
+    /// All documents of a range of keys, in order of keys.
+    ScanKeys,
     /// Those with the values of one predicate.
     Equality(u8),
     /// Those in the range of one predicate.
@@ -37,10 +39,19 @@ pub(crate) enum Choice {
 }
 
 impl Choice {
+    /// How all documents of a scope are read.
+    pub(crate) fn scan_of(scope: &KeyScope) -> Self {
+        match scope {
+            KeyScope::Partition | KeyScope::Key(_) => Self::Scan,
+            KeyScope::Range(..) => Self::ScanKeys,
+        }
+    }
+
     /// As it stands in positions.
     pub(crate) fn to_bytes(self) -> [u8; 2] {
         match self {
             Self::Scan => [0, 0],
+            Self::ScanKeys => [0, 1],
             Self::Equality(at) => [1, at],
             Self::Range(at) => [2, at],
             Self::Ordered => [3, 0],
@@ -52,6 +63,7 @@ impl Choice {
     pub(crate) fn from_bytes(bytes: [u8; 2]) -> Option<Self> {
         Some(match bytes {
             [0, 0] => Self::Scan,
+            [0, 1] => Self::ScanKeys,
             [1, at] => Self::Equality(at),
             [2, at] => Self::Range(at),
             [3, 0] => Self::Ordered,
@@ -91,7 +103,17 @@ pub(crate) fn plan(
     let backwards = access.order.first().is_some_and(|(_, direction)| *direction == Direction::Descending);
     let order = if backwards { Order::Reverse } else { Order::Forward };
     match choice {
-        Choice::Scan => Some(scan_plan(segment, scope, order, access.order.is_empty())),
+        Choice::Scan => {
+            let base = base(segment, scope, PathId::CREATION);
+            let interval = (base.clone(), key::beyond(base.clone()));
+            Some(scan_plan(base, interval, order, access.order.is_empty(), keep(scope)))
+        }
+        Choice::ScanKeys => {
+            let KeyScope::Range(low, high) = scope else { return None };
+            let base = key::by_partition(segment.container, PathId::CREATION.get());
+            let interval = (with(&base, low), with(&base, high));
+            Some(scan_plan(base, interval, order, access.order.is_empty(), None))
+        }
         Choice::Equality(at) | Choice::Range(at) => {
             let predicate = access.predicates.get(usize::from(at))?;
             let path = predicate_path(predicate);
@@ -146,20 +168,14 @@ pub(crate) fn plan(
     }
 }
 
-fn scan_plan(segment: Segment, scope: &KeyScope, order: Order, is_ordered: bool) -> Plan {
-    let path = PathId::CREATION;
-    let (base, interval) = match scope {
-        KeyScope::Partition | KeyScope::Key(_) => {
-            let base = base(segment, scope, path);
-            (base.clone(), (base.clone(), key::beyond(base)))
-        }
-        KeyScope::Range(low, high) => {
-            let base = key::by_partition(segment.container, path.get());
-            let interval = (with(&base, low), with(&base, high));
-            (base, interval)
-        }
-    };
-    Plan { intervals: vec![interval], order, is_ordered, base, spread: None, sorted_by: None, keep: None }
+fn scan_plan(
+    base: Vec<u8>,
+    interval: (Vec<u8>, Vec<u8>),
+    order: Order,
+    is_ordered: bool,
+    keep: Option<(Vec<u8>, Vec<u8>)>,
+) -> Plan {
+    Plan { intervals: vec![interval], order, is_ordered, base, spread: None, sorted_by: None, keep }
 }
 
 /// What all entries of a path begin with, as far as the scope can say it.

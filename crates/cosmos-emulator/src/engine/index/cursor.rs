@@ -66,15 +66,20 @@ pub(crate) struct Cursor<'a> {
 impl<'a> Cursor<'a> {
     /// A cursor, behind the entry `resume` if given.
     pub(crate) fn new(reader: &'a Reader<'a>, choice: Choice, plan: Plan, resume: Option<Vec<u8>>) -> Self {
-        let resume = resume.map(|rest| [plan.base.as_slice(), &rest].concat());
-        let at = match &resume {
-            None => 0,
-            Some(entry) => plan
-                .intervals
-                .iter()
-                .position(|(lower, upper)| lower <= entry && entry < upper)
-                .unwrap_or(plan.intervals.len()),
-        };
+        let mut resume = resume.map(|rest| [plan.base.as_slice(), &rest].concat());
+        let mut at = 0;
+        if let Some(entry) = &resume {
+            let is_left = |(lower, upper): &(Vec<u8>, Vec<u8>)| match plan.order {
+                Order::Forward => entry < upper,
+                Order::Reverse => lower <= entry,
+            };
+            at = plan.intervals.iter().position(is_left).unwrap_or(plan.intervals.len());
+            // A place outside comes from a partition that had more keys than this one.
+            let is_inside = |(lower, upper): &(Vec<u8>, Vec<u8>)| lower <= entry && entry < upper;
+            if !plan.intervals.get(at).is_some_and(is_inside) {
+                resume = None;
+            }
+        }
         Self { reader, choice, plan, at, scan: None, ahead: None, sorted: VecDeque::new(), resume }
     }
 

@@ -3,6 +3,8 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use cosmos_wire::epk::EpkRange;
+
 use super::choice::{self, Choice, KeyScope};
 use super::cursor::{Cursor, Reader, split_position};
 use super::policy::Mode;
@@ -10,42 +12,42 @@ use super::terms::is_system_property;
 use crate::Failure;
 use crate::engine::Engine;
 use crate::engine::container::{Container, IndexState, Shape};
-use crate::engine::partition::Partition;
 use crate::engine::request::storage_failed;
+use crate::engine::scope::{self, Part, Piece};
 use crate::sql::source::{Access, Direction, Path, Position, Predicate, Rows, Source, Step};
 use crate::storage::Order;
 
 /// Documents of one physical partition that a request may see.
+#[derive(Clone)]
 pub(crate) struct PartitionSource<'a> {
     pub(crate) engine: &'a Engine,
     pub(crate) container: &'a Container,
-    pub(crate) partition: &'a Partition,
-    pub(crate) scope: KeyScope,
+    pub(crate) part: Part,
     pub(crate) reader: &'a Reader<'a>,
 }
 
 /// A way with at most this many entries is taken without looking further.
 const FEW: usize = 256;
 
-impl PartitionSource<'_> {
+impl<'s> PartitionSource<'s> {
     fn choose(&self, access: &Access) -> Result<Choice, Failure> {
         let shape = self.container.shape();
         if shape.policy.mode == Mode::None || shape.index == IndexState::Building {
-            return Ok(Choice::Scan);
+            return Ok(self.scan());
         }
         if access.predicates.is_empty() && access.order.is_empty() {
-            return Ok(Choice::Scan);
+            return Ok(self.scan());
         }
         if let ([predicate], []) = (access.predicates.as_slice(), access.order.as_slice())
-            && !matches!(self.scope, KeyScope::Range(..))
+            && !matches!(self.part.scope, KeyScope::Range(..))
         {
             // Nothing to weigh against each other.
             let path = choice::predicate_path(predicate);
             let usable = !path.is_empty() && shape.policy.includes(path);
-            return Ok(if usable { Choice::Equality(0) } else { Choice::Scan });
+            return Ok(if usable { Choice::Equality(0) } else { self.scan() });
         }
-        if matches!(self.scope, KeyScope::Range(..)) && self.count(Choice::Scan, access, &shape)? <= FEW {
-            return Ok(Choice::Scan);
+        if matches!(self.part.scope, KeyScope::Range(..)) && self.count(self.scan(), access, &shape)? <= FEW {
+            return Ok(self.scan());
         }
         let equality = self.fewest(access, &shape, |predicate| matches!(predicate, Predicate::In { .. }))?;
         // What narrows the sort path narrows the ordered way just as well.
@@ -72,8 +74,12 @@ impl PartitionSource<'_> {
         Ok(match (equality, range) {
             (Some((at, _)), _) => Choice::Equality(at),
             (None, Some((at, _))) => Choice::Range(at),
-            (None, None) => Choice::Scan,
+            (None, None) => self.scan(),
         })
+    }
+
+    fn scan(&self) -> Choice {
+        Choice::scan_of(&self.part.scope)
     }
 
     /// The indexed predicate of a kind with the fewest entries.
@@ -113,18 +119,48 @@ impl PartitionSource<'_> {
                 if !needs_all || is_always_there(path) || shape.tracked.contains(path) {
                     return Ok(Some(Choice::Ordered));
                 }
-                if self.count(Choice::Scan, access, shape)? <= FEW {
+                if self.count(self.scan(), access, shape)? <= FEW {
                     return Ok(None);
                 }
-                Ok(self.engine.track(self.container, path)?.then_some(Choice::Ordered))
+                let tracked = self.engine.track(self.container, path)?;
+                // The index of a partition that was split meanwhile learns nothing more.
+                Ok((tracked && !self.part.partition.is_retired()).then_some(Choice::Ordered))
             }
             order => Ok(shape.policy.composite_for(order).map(|_| Choice::Composite)),
         }
     }
 
+    /// Opens a cursor, behind `resume` if given.
+    fn cursor(&self, access: &Access, resume: Option<&[u8]>) -> Result<Cursor<'s>, Failure> {
+        let (choice, entry) = match resume {
+            None => (self.choose(access)?, None),
+            Some(position) => {
+                let (choice, entry) = split_position(position).ok_or_else(invalid_continuation)?;
+                (choice, Some(entry))
+            }
+        };
+        let partition = &self.part.partition;
+        let (opened, _) = self.reader.opened.get();
+        self.reader.opened.set((opened + 1, Some(partition.id())));
+        let shape = self.container.shape();
+        let whole;
+        let scope = match (choice, &self.part.scope) {
+            // What was a part of a partition may be one by itself now.
+            (Choice::ScanKeys, KeyScope::Partition) => {
+                whole = KeyScope::Range(partition.lower(), partition.upper());
+                &whole
+            }
+            (_, scope) => scope,
+        };
+        let plan = choice::plan(choice, access, &shape.policy, partition.segment, scope)
+            .ok_or_else(invalid_continuation)?;
+        Ok(Cursor::new(self.reader, choice, plan, entry))
+    }
+
     /// How many entries a choice would read, up to just beyond [`FEW`].
     fn count(&self, choice: Choice, access: &Access, shape: &Shape) -> Result<usize, Failure> {
-        let Some(plan) = choice::plan(choice, access, &shape.policy, self.partition.segment, &self.scope)
+        let Some(plan) =
+            choice::plan(choice, access, &shape.policy, self.part.partition.segment, &self.part.scope)
         else {
             return Ok(usize::MAX);
         };
@@ -141,28 +177,6 @@ impl PartitionSource<'_> {
             }
         }
         Ok(count)
-    }
-}
-
-impl Source for PartitionSource<'_> {
-    fn open<'a>(&'a self, access: &Access, resume: Option<&Position>) -> Result<Box<dyn Rows + 'a>, Failure> {
-        let (choice, entry) = match resume {
-            None => (self.choose(access)?, None),
-            Some(position) => {
-                let (choice, entry) = split_position(position).ok_or_else(invalid_continuation)?;
-                (choice, Some(entry))
-            }
-        };
-        let (opened, _) = self.reader.opened.get();
-        self.reader.opened.set((opened + 1, Some(self.partition.id())));
-        let shape = self.container.shape();
-        let plan = choice::plan(choice, access, &shape.policy, self.partition.segment, &self.scope)
-            .ok_or_else(invalid_continuation)?;
-        Ok(Box::new(Cursor::new(self.reader, choice, plan, entry)))
-    }
-
-    fn check_order(&self, order: &[(Path, Direction)]) -> Result<(), Failure> {
-        check_order(&self.container.shape(), order)
     }
 }
 
@@ -196,36 +210,44 @@ pub(crate) fn invalid_continuation() -> Failure {
 }
 
 /// Several partitions after one another, as one source. An order over all of them is left to the sort.
-pub(crate) struct ChainSource<'a> {
-    pub(crate) parts: Vec<PartitionSource<'a>>,
+pub(crate) struct ChainSource<'s> {
+    pub(crate) parts: Vec<PartitionSource<'s>>,
     pub(crate) shape: Arc<Shape>,
+    /// The keys that the continuation of this request was made for.
+    pub(crate) origin: Option<EpkRange>,
+}
+
+impl<'s> ChainSource<'s> {
+    /// What is left behind a position.
+    fn left(&self, resume: &[u8]) -> Result<Vec<Link<'s>>, Failure> {
+        let pieces = if resume.first() == Some(&scope::PIECES) {
+            scope::decode_pieces(resume).ok_or_else(invalid_continuation)?
+        } else {
+            let range = self.origin.clone().unwrap_or_else(EpkRange::full);
+            vec![Piece { range, after: resume.to_vec() }]
+        };
+        let parts: Vec<_> = self.parts.iter().map(|source| source.part.clone()).collect();
+        let left = scope::left(&parts, &pieces).into_iter().filter_map(|(part, after)| {
+            let source =
+                self.parts.iter().find(|source| Arc::ptr_eq(&source.part.partition, &part.partition))?;
+            Some(Link { source: PartitionSource { part, ..source.clone() }, after })
+        });
+        Ok(left.collect())
+    }
 }
 
 impl Source for ChainSource<'_> {
     fn open<'a>(&'a self, access: &Access, resume: Option<&Position>) -> Result<Box<dyn Rows + 'a>, Failure> {
-        if let [only] = self.parts.as_slice() {
-            return only.open(access, resume);
+        let links = match resume {
+            None => self.parts.iter().map(|source| Link { source: source.clone(), after: None }).collect(),
+            Some(position) => self.left(position)?,
+        };
+        if let ([_], [only]) = (self.parts.as_slice(), links.as_slice()) {
+            return Ok(Box::new(only.source.cursor(access, only.after.as_deref())?));
         }
         let is_ordered = access.order.is_empty();
         let access = Access { predicates: access.predicates.clone(), order: Vec::new() };
-        let (at, inner) = match resume {
-            None => (0, None),
-            Some(position) => {
-                let (id, inner) = position.split_first_chunk::<4>().ok_or_else(invalid_continuation)?;
-                let id = u32::from_be_bytes(*id);
-                let at = self
-                    .parts
-                    .iter()
-                    .position(|part| part.partition.id() == id)
-                    .ok_or_else(invalid_continuation)?;
-                (at, Some(inner.to_vec()))
-            }
-        };
-        let mut chain = Chain { parts: &self.parts, access, at, rows: None, is_ordered };
-        if let (Some(part), Some(inner)) = (self.parts.get(at), inner) {
-            chain.rows = Some(part.open(&chain.access, Some(&inner))?);
-        }
-        Ok(Box::new(chain))
+        Ok(Box::new(Chain { links, access, at: 0, rows: None, is_ordered }))
     }
 
     fn check_order(&self, order: &[(Path, Direction)]) -> Result<(), Failure> {
@@ -233,12 +255,28 @@ impl Source for ChainSource<'_> {
     }
 }
 
-struct Chain<'a> {
-    parts: &'a [PartitionSource<'a>],
+/// One source of a chain, and behind what it goes on.
+struct Link<'s> {
+    source: PartitionSource<'s>,
+    after: Option<Vec<u8>>,
+}
+
+struct Chain<'s> {
+    links: Vec<Link<'s>>,
     access: Access,
     at: usize,
-    rows: Option<Box<dyn Rows + 'a>>,
+    rows: Option<Cursor<'s>>,
     is_ordered: bool,
+}
+
+impl Chain<'_> {
+    /// A place in the current source, and those of the sources behind it that were begun.
+    fn position(&self, inner: &[u8]) -> Position {
+        let current = self.links.get(self.at).map(|link| (&link.source.part.range, inner));
+        let begun = self.links.iter().skip(self.at + 1);
+        let begun = begun.map_while(|link| Some((&link.source.part.range, link.after.as_deref()?)));
+        scope::encode_pieces(current.into_iter().chain(begun))
+    }
 }
 
 impl Rows for Chain<'_> {
@@ -248,14 +286,13 @@ impl Rows for Chain<'_> {
 
     fn next(&mut self) -> Result<Option<crate::sql::source::Row>, Failure> {
         loop {
-            let Some(part) = self.parts.get(self.at) else { return Ok(None) };
+            let Some(link) = self.links.get(self.at) else { return Ok(None) };
             let rows = match &mut self.rows {
                 Some(rows) => rows,
-                None => self.rows.insert(part.open(&self.access, None)?),
+                None => self.rows.insert(link.source.cursor(&self.access, link.after.as_deref())?),
             };
             if let Some(mut row) = rows.next()? {
-                let id = part.partition.id().to_be_bytes();
-                row.position = [&id[..], &row.position].concat();
+                row.position = self.position(&row.position);
                 return Ok(Some(row));
             }
             self.rows = None;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::Failure;
+use crate::config::WriteMode;
 
 /// A region's number in its account; never given twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
@@ -14,6 +15,10 @@ pub struct RegionId(u8);
 impl RegionId {
     /// The region an account began with.
     pub const FIRST: Self = Self(0);
+    /// Stands for all regions where they share a log; no region's number.
+    const SHARED: Self = Self(u8::MAX);
+    /// No region's number is higher.
+    pub(crate) const LAST: Self = Self(u8::MAX - 1);
 
     /// The number under which this region keeps the data of a container. The first region uses the container's own.
     pub(crate) fn replica_of(self, container: u32) -> u32 {
@@ -30,6 +35,11 @@ impl RegionId {
         u64::from(self.0) + 1
     }
 
+    /// The number under which a container keeps the log that all regions share.
+    pub(crate) fn shared_log_of(container: u32) -> u32 {
+        Self::SHARED.replica_of(container)
+    }
+
     /// As keys and resource ids carry it.
     pub(crate) fn byte(self) -> u8 {
         self.0
@@ -41,7 +51,7 @@ impl RegionId {
     }
 
     fn next(self) -> Option<Self> {
-        self.0.checked_add(1).map(Self)
+        (self < Self::LAST).then(|| Self(self.0 + 1))
     }
 }
 
@@ -50,17 +60,6 @@ const REPLICA_SHIFT: u32 = 24;
 
 /// The largest number of a container in an account of several regions.
 pub(crate) const CONTAINER_NUMBER_MAX: u32 = (1 << REPLICA_SHIFT) - 1;
-
-/// Which regions take writes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum WriteMode {
-    /// One, the write region; the others answer 403/3.
-    #[default]
-    Single,
-    /// All; the last writer wins where they disagree.
-    Multiple,
-}
 
 /// One region, as the account remembers it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -157,7 +156,7 @@ impl Topology {
     pub(crate) fn check_write(&self, region: RegionId) -> Result<(), Failure> {
         let allowed = match self.mode {
             WriteMode::Single => self.moving.is_none() && region == self.hub,
-            WriteMode::Multiple => true,
+            WriteMode::Multiple => self.region(region).is_some_and(|region| !region.is_removed),
         };
         if allowed { Ok(()) } else { Err(write_forbidden()) }
     }
@@ -165,7 +164,7 @@ impl Topology {
     /// Whose log carries the writes of a region: one log in a single-write account, wherever the hub is.
     pub(crate) fn stream_of(&self, region: RegionId) -> RegionId {
         match self.mode {
-            WriteMode::Single => RegionId::FIRST,
+            WriteMode::Single => RegionId::SHARED,
             WriteMode::Multiple => region,
         }
     }

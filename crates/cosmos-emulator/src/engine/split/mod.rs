@@ -8,9 +8,16 @@
 //! one commit makes the new layout the valid one. The operation is a record of the store, so a process that is killed
 //! goes on with it, and what a half-done copy left behind is removed first.
 
+mod cut;
+mod layout;
+mod progress;
+mod record;
+
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+
+pub(crate) use record::{Moving, Operations};
 
 /// Where a physical partition is cut.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +43,7 @@ pub enum Progression {
 }
 
 /// How far an operation is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Phase {
     /// The old partitions serve.
     Preparing,
@@ -47,7 +54,7 @@ pub enum Phase {
 }
 
 /// What an operation does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Reshaping {
     /// One partition becomes several.
@@ -57,7 +64,7 @@ pub enum Reshaping {
 }
 
 /// A split or a merge, as it can be watched.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PartitionOperation {
     /// To ask for it again.
@@ -78,7 +85,7 @@ pub struct PartitionOperation {
 }
 
 /// A partition that an operation makes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NewPartition {
     /// Id of its partition-key range.
@@ -87,57 +94,4 @@ pub struct NewPartition {
     pub min_inclusive: String,
     /// First effective partition key beyond, in hex.
     pub max_exclusive: String,
-}
-
-impl super::Engine {
-    /// Splits a physical partition.
-    ///
-    /// # Errors
-    /// 501 for now.
-    pub fn split(
-        &self,
-        _: &super::Container,
-        _: u32,
-        _: &SplitMode,
-        _: Progression,
-    ) -> Result<PartitionOperation, crate::Failure> {
-        Err(crate::Failure::new(501, "Splits are on their way."))
-    }
-
-    /// Merges two neighbouring physical partitions.
-    ///
-    /// # Errors
-    /// 501 for now.
-    pub fn merge(
-        &self,
-        _: &super::Container,
-        _: [u32; 2],
-        _: Progression,
-    ) -> Result<PartitionOperation, crate::Failure> {
-        Err(crate::Failure::new(501, "Merges are on their way."))
-    }
-
-    /// An operation.
-    ///
-    /// # Errors
-    /// 404.
-    pub fn operation(&self, _: u64) -> Result<PartitionOperation, crate::Failure> {
-        Err(crate::Failure::new(404, "No operation has this id."))
-    }
-
-    /// All operations.
-    ///
-    /// # Errors
-    /// None today.
-    pub fn operations(&self) -> Result<Vec<PartitionOperation>, crate::Failure> {
-        Ok(Vec::new())
-    }
-
-    /// Moves an operation on.
-    ///
-    /// # Errors
-    /// 404.
-    pub fn advance(&self, id: u64) -> Result<PartitionOperation, crate::Failure> {
-        self.operation(id)
-    }
 }

@@ -7,6 +7,7 @@ mod feed;
 mod items;
 mod model;
 mod query;
+mod split;
 mod users;
 
 use std::sync::Arc;

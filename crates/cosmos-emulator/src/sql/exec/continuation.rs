@@ -6,6 +6,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::super::source::Position;
 use super::group::Accumulator;
@@ -25,6 +26,15 @@ pub(crate) enum Place {
         tuples: u64,
         /// Result rows skipped by OFFSET.
         skipped: u64,
+        /// Result rows handed out.
+        taken: u64,
+    },
+    /// Behind a row of a sort, wherever the documents are by then.
+    Sorted {
+        /// Its sort keys: one value each, none where the value is undefined.
+        keys: Vec<Vec<Value>>,
+        /// The number of its document, and of its tuple there.
+        sequence: (u64, u64),
         /// Result rows handed out.
         taken: u64,
     },

@@ -25,7 +25,7 @@ use self::continuation::{Place, checksum};
 use self::distinct::Distinct;
 use self::group::Groups;
 use self::join::{Visit, each_tuple};
-use self::order::Sorter;
+use self::order::{Entry, Sorter};
 use self::project::project;
 use self::window::Window;
 use super::access::{access_of, order_of};
@@ -274,15 +274,44 @@ impl Run<'_> {
     fn sort(&mut self, rows: &mut dyn Rows, place: Option<&Place>) -> Result<Option<Place>, Failure> {
         let query = &self.prepared.query;
         let wanted = if query.distinct.is_some() { usize::MAX } else { self.wanted(place) };
-        let mut sorter = Sorter::new(query, wanted);
+        let mut sorter = Sorter::new(query, wanted, place);
         self.each_match(rows, &mut |env| sorter.add(env).map(ControlFlow::Continue))?;
-        let mut results = sorter.into_rows();
+        let entries = sorter.into_entries();
+        if query.distinct.is_none()
+            && Window::of(query).offset == 0
+            && !matches!(place, Some(Place::Replay { .. }))
+        {
+            return Ok(self.hand_out_sorted(entries, place));
+        }
+        let mut results: Vec<_> = entries.into_iter().map(|entry| entry.row).collect();
         if query.distinct.is_some() {
             let mut distinct = Distinct::default();
             results.retain(|row| distinct.insert(row));
         }
         let results = Window::of(query).cut(results, usize::MAX);
         Ok(self.hand_out(results, place))
+    }
+
+    /// Puts sorted rows on the page; the next one begins behind the last of them, wherever the documents are by then.
+    fn hand_out_sorted(&mut self, entries: Vec<Entry>, place: Option<&Place>) -> Option<Place> {
+        let before = match place {
+            Some(Place::Sorted { taken, .. }) => *taken,
+            _ => 0,
+        };
+        let limit = Window::of(&self.prepared.query).limit.map_or(u64::MAX, |limit| limit as u64);
+        let (mut taken, mut next) = (before, None);
+        for mut entry in entries {
+            if taken >= limit {
+                return None;
+            }
+            let row = std::mem::take(&mut entry.row);
+            if self.page.offer(row, self.limits).is_err() {
+                return Some(next.unwrap_or(Place::Replay { taken }));
+            }
+            taken += 1;
+            next = entry.place(taken);
+        }
+        None
     }
 
     /// How many rows from the start this page can need at most, and one to know whether there are more.
@@ -369,7 +398,7 @@ impl Progress {
 fn taken(place: Option<&Place>) -> usize {
     match place {
         Some(Place::Replay { taken }) => usize::try_from(*taken).unwrap_or(usize::MAX),
-        Some(Place::Stream { .. } | Place::Aggregate { .. }) | None => 0,
+        Some(Place::Stream { .. } | Place::Aggregate { .. } | Place::Sorted { .. }) | None => 0,
     }
 }
 

@@ -9,7 +9,8 @@ use serde_json::Value;
 use super::super::ast::{OrderKey, Query};
 use super::super::eval::{Env, eval};
 use super::super::source::Direction;
-use super::super::value::compare;
+use super::super::value::{compare, json_bytes};
+use super::continuation::Place;
 use super::project::project;
 use crate::Failure;
 
@@ -20,20 +21,45 @@ pub(crate) struct Sorter<'q> {
     /// The largest on top, so that it falls out first.
     heap: BinaryHeap<Entry>,
     rows_max: usize,
-    tuples: u64,
+    /// Rows up to here were handed out before.
+    after: Option<Entry>,
+    /// The number of the document, and how many of its tuples came.
+    tuples: (u64, u64),
 }
 
-struct Entry {
+/// One row in its place.
+pub(crate) struct Entry {
     keys: Vec<(Option<Value>, Direction)>,
     /// The number of the document, and of the tuple among all.
     sequence: (u64, u64),
-    row: Value,
+    pub(crate) row: Value,
 }
 
+impl Entry {
+    /// As a continuation keeps it; nothing if that would be too long.
+    pub(crate) fn place(&self, taken: u64) -> Option<Place> {
+        let keys: Vec<Vec<Value>> = self.keys.iter().map(|(key, _)| key.iter().cloned().collect()).collect();
+        let is_short = keys.iter().flatten().map(json_bytes).sum::<usize>() <= KEY_BYTES_MAX;
+        is_short.then_some(Place::Sorted { keys, sequence: self.sequence, taken })
+    }
+}
+
+/// Longer sort keys make no continuation.
+const KEY_BYTES_MAX: usize = 2_048;
+
 impl<'q> Sorter<'q> {
-    /// Keeps the first `rows_max` rows.
-    pub(crate) fn new(query: &'q Query, rows_max: usize) -> Self {
-        Self { query, heap: BinaryHeap::new(), rows_max, tuples: 0 }
+    /// Keeps the first `rows_max` rows, behind a place of a sort if one is given.
+    pub(crate) fn new(query: &'q Query, rows_max: usize, place: Option<&Place>) -> Self {
+        let after = match place {
+            Some(Place::Sorted { keys, sequence, .. }) => {
+                let directions =
+                    query.order_by.iter().map(|key| key.direction.unwrap_or(Direction::Ascending));
+                let keys = keys.iter().map(|key| key.first().cloned()).zip(directions).collect();
+                Some(Entry { keys, sequence: *sequence, row: Value::Null })
+            }
+            _ => None,
+        };
+        Self { query, heap: BinaryHeap::new(), rows_max, after, tuples: (0, 0) }
     }
 
     /// Takes what is bound as one row, if it yields one and is among the first so far.
@@ -41,9 +67,13 @@ impl<'q> Sorter<'q> {
         if self.rows_max == 0 {
             return Ok(());
         }
-        self.tuples += 1;
+        let document = env.context.row();
+        self.tuples = (document, if self.tuples.0 == document { self.tuples.1 + 1 } else { 1 });
         let keys = keys_of(&self.query.order_by, env)?;
-        let mut entry = Entry { keys, sequence: (env.context.row(), self.tuples), row: Value::Null };
+        let mut entry = Entry { keys, sequence: self.tuples, row: Value::Null };
+        if self.after.as_ref().is_some_and(|after| entry <= *after) {
+            return Ok(());
+        }
         if self.heap.len() >= self.rows_max && self.heap.peek().is_some_and(|last| entry > *last) {
             return Ok(());
         }
@@ -58,8 +88,8 @@ impl<'q> Sorter<'q> {
     }
 
     /// The rows in order.
-    pub(crate) fn into_rows(self) -> Vec<Value> {
-        self.heap.into_sorted_vec().into_iter().map(|entry| entry.row).collect()
+    pub(crate) fn into_entries(self) -> Vec<Entry> {
+        self.heap.into_sorted_vec()
     }
 }
 

@@ -25,9 +25,9 @@ pub(crate) fn run(query: &Query, env: Env<'_>, rows_max: Option<usize>) -> Resul
     } else if query.order_by.is_empty() {
         return collect(query, env, &window, wanted);
     } else {
-        let mut sorter = Sorter::new(query, if query.distinct.is_some() { usize::MAX } else { wanted });
+        let mut sorter = Sorter::new(query, if query.distinct.is_some() { usize::MAX } else { wanted }, None);
         let _ = each_match(query, env, &mut |env| sorter.add(env).map(ControlFlow::Continue))?;
-        sorter.into_rows()
+        sorter.into_entries().into_iter().map(|entry| entry.row).collect()
     };
     if query.distinct.is_some() {
         let mut distinct = Distinct::default();

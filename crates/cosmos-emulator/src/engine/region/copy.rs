@@ -1,0 +1,137 @@
+//! Bringing what one region wrote into the replica of another.
+
+use bytes::Bytes;
+
+use super::log::{Entry, Write};
+use super::rank::Rank;
+use super::{RegionId, Topology, reach_bytes};
+use crate::Failure;
+use crate::config::WriteMode;
+use crate::engine::document::{self, Stored};
+use crate::engine::key;
+use crate::engine::request::storage_failed;
+use crate::engine::writer::Writer;
+use crate::storage::Change;
+
+impl Writer<'_> {
+    /// Applies one entry of a region's log.
+    pub(crate) fn apply(
+        &mut self,
+        topology: &Topology,
+        stream: RegionId,
+        lsn: u64,
+        entry: &Entry,
+    ) -> Result<(), Failure> {
+        match topology.mode {
+            WriteMode::Single => {
+                for write in &entry.writes {
+                    self.install(&write.place, write.item.as_ref())?;
+                }
+                self.next = entry.counters;
+            }
+            WriteMode::Multiple => {
+                self.next.lsn += 1;
+                for write in &entry.writes {
+                    self.contest(write)?;
+                }
+                self.reach.get_or_insert_with(|| self.partition.reach().clone()).insert(stream, lsn);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes down how far this replica has come.
+    pub(crate) fn note_progress(&mut self) {
+        self.changes.push(Change::Put(key::partition(self.partition.segment), self.next.to_bytes()));
+        if let Some(reach) = &self.reach {
+            self.changes.push(Change::Put(key::reach(self.partition.segment), reach_bytes(reach)));
+        }
+    }
+
+    /// The rank of what an item was last written with.
+    pub(crate) fn rank(&self, place: &[u8]) -> Result<Rank, Failure> {
+        let found = self.get(&key::rank(self.container.replica, place))?;
+        Ok(found.and_then(|bytes| Rank::from_bytes(&bytes)).unwrap_or(Rank::LOWEST))
+    }
+
+    /// Lets a write of another region win or lose against what is here.
+    fn contest(&mut self, write: &Write) -> Result<(), Failure> {
+        let Some(rank) = write.rank else {
+            // It only expired over there; here it may have been renewed.
+            return self.install_expiry(&write.place);
+        };
+        if !rank.beats(self.rank(&write.place)?) {
+            return Ok(());
+        }
+        let item = write.item.as_ref().map(|item| document::with_lsn(item, self.next.lsn));
+        if let Some(item) = &item
+            && !self.make_way(&write.place, item, rank)?
+        {
+            return Ok(());
+        }
+        self.install(&write.place, item.as_ref())?;
+        let row = key::rank(self.container.replica, &write.place);
+        self.set(row, Some(Bytes::copy_from_slice(&rank.to_bytes())));
+        Ok(())
+    }
+
+    fn install_expiry(&mut self, place: &Bytes) -> Result<(), Failure> {
+        match key::split_place(place) {
+            Some((epk, id)) => self.remove_expired(&epk, id).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Two regions may have given one value of a unique key to two items: the one of higher rank stays. Returns
+    /// whether the new one may.
+    fn make_way(&mut self, place: &Bytes, item: &Bytes, rank: Rank) -> Result<bool, Failure> {
+        if self.shape.unique_keys.is_empty() {
+            return Ok(true);
+        }
+        let (Some((epk, id)), Some(stored)) = (key::split_place(place), Stored::from_bytes(item)) else {
+            return Ok(true);
+        };
+        let mut losers = Vec::new();
+        for unique in self.unique_keys(&epk, &stored.value()?) {
+            let Some(holder) = self.get(&unique)? else { continue };
+            let holder = String::from_utf8_lossy(&holder).into_owned();
+            if holder == id {
+                continue;
+            }
+            let theirs = key::place(&epk, &holder);
+            if !rank.beats(self.rank(&theirs)?) {
+                return Ok(false);
+            }
+            losers.push(theirs);
+        }
+        losers.iter().try_for_each(|loser| self.install(loser, None))?;
+        Ok(true)
+    }
+
+    /// Makes an item what it is elsewhere.
+    pub(crate) fn install(&mut self, place: &Bytes, item: Option<&Bytes>) -> Result<(), Failure> {
+        let Some((epk, id)) = key::split_place(place) else { return Ok(()) };
+        let found = self.get(&key::item(self.container.replica, &epk, id))?;
+        let old = found.as_ref().and_then(Stored::from_bytes);
+        let new = item.and_then(|bytes| Stored::from_bytes(bytes).map(|stored| (bytes, stored)));
+        match (old, new) {
+            (None, None) => Ok(()),
+            (Some(old), None) => self.remove(&epk, id, &old).map(drop),
+            (Some(old), Some((bytes, stored))) if old.rid == stored.rid => {
+                self.put_stored(&epk, place, Some(&old), (bytes, &stored))
+            }
+            (old, Some((bytes, stored))) => {
+                if let Some(old) = old {
+                    self.remove(&epk, id, &old)?;
+                }
+                self.put_stored(&epk, place, None, (bytes, &stored))
+            }
+        }
+    }
+
+    /// What another replica has in the place of an item.
+    pub(crate) fn elsewhere(&self, replica: u32, place: &[u8]) -> Result<Option<Bytes>, Failure> {
+        let key = key::item_at(replica, place);
+        self.engine.storage().get(&key).map_err(|error| storage_failed(&error))
+    }
+}

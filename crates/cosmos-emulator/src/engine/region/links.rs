@@ -1,0 +1,74 @@
+//! What connects the regions right now; forgotten when the process ends.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{RegionError, RegionId, Topology};
+use crate::config::ReplicationDelay;
+use crate::engine::Engine;
+
+/// What connects the regions right now.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Links {
+    delays: Vec<ReplicationDelay>,
+    offline: BTreeSet<RegionId>,
+    has_per_partition_failover: bool,
+}
+
+impl Links {
+    pub(crate) fn new(delays: Vec<ReplicationDelay>) -> Self {
+        Self { delays, ..Self::default() }
+    }
+
+    /// Whether a region takes part in replication.
+    pub(crate) fn is_connected(&self, topology: &Topology, region: RegionId) -> bool {
+        let is_paused = topology.region(region).is_none_or(|region| region.is_removed || region.is_paused);
+        !is_paused && !self.offline.contains(&region)
+    }
+
+    /// How long a write takes from one region to another.
+    pub(crate) fn delay(&self, topology: &Topology, from: RegionId, to: RegionId) -> Duration {
+        let name = |id: RegionId| topology.region(id).map_or("", |region| region.name.as_str());
+        let rule = self.delays.iter().rfind(|rule| rule.fits(name(from), name(to)));
+        rule.map_or(Duration::ZERO, |rule| rule.delay)
+    }
+}
+
+impl Engine {
+    pub(crate) fn set_offline(&self, region: RegionId, is_offline: bool) -> Result<(), RegionError> {
+        // What was on its way before arrives; what comes later does not.
+        self.replicate()?;
+        self.change_links(|links| {
+            if is_offline {
+                links.offline.insert(region);
+            } else {
+                links.offline.remove(&region);
+            }
+        });
+        Ok(())
+    }
+
+    pub(crate) fn set_replication_delay(&self, delay: ReplicationDelay) {
+        self.change_links(|links| {
+            links.delays.retain(|rule| (&rule.from, &rule.to) != (&delay.from, &delay.to));
+            links.delays.push(delay);
+        });
+    }
+
+    pub(crate) fn has_per_partition_failover(&self) -> bool {
+        self.links.load().has_per_partition_failover
+    }
+
+    pub(crate) fn set_per_partition_failover(&self, is_enabled: bool) {
+        self.change_links(|links| links.has_per_partition_failover = is_enabled);
+    }
+
+    fn change_links(&self, change: impl FnOnce(&mut Links)) {
+        let control = self.control();
+        let mut links = Links::clone(&self.links.load());
+        change(&mut links);
+        self.links.store(Arc::new(links));
+        drop(control);
+    }
+}
