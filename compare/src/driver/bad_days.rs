@@ -3,44 +3,65 @@
 //! Reads arrive at a steady rate, whatever became of the ones before: a caller who waits must not hide those who
 //! would have come meanwhile. Every read counts from the moment it arrived, also one that fails in the end.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use serde_json::json;
 
-use super::client::{self, Client, Operation, Protocol, REGION};
+use super::client::{self, Client, OTHER_REGION, Operation, Protocol, REGION};
 use super::official::Official;
 use super::ours::Ours;
 use super::proxy::Proxy;
 use super::server::Server;
-use crate::report::{Cell, Table};
+use crate::report::{Better, Cell, Table};
 
 /// Reads per second.
-const RATE: f64 = 400.0;
+const RATE: f64 = 200.0;
 /// How long all is well.
 const BEFORE: Duration = Duration::from_secs(3);
 /// How long it is not.
 const BAD: Duration = Duration::from_secs(5);
+/// How long a slow region takes.
+const SLOW_MS: u64 = 1500;
 
-/// Both tables.
+/// Both days, in one table.
 pub async fn measure(cores: &[usize]) -> anyhow::Result<Vec<Table>> {
-    let mut table = Table {
-        title: "Bad days: 400 reads per second for 5 s (HTTP/2)".to_owned(),
-        columns: ["milliseconds", "azure_data_cosmos", "ours", "ours / official"].map(str::to_owned).to_vec(),
-        rows: Vec::new(),
-    };
-    eprintln!("one connection swallows everything…");
-    let server = Server::start(cores).await?;
+    let contenders = ["azure_data_cosmos", "ours", "ours / official"];
+    let mut table = Table::new(
+        "Bad days: 200 reads per second for 5 s (HTTP/2)",
+        "milliseconds",
+        contenders,
+        Better::Mixed,
+    );
+    eprintln!("a bad day: one connection swallows everything…");
+    let server = Server::start(&[REGION], cores).await?;
     client::prepare(&server.endpoint).await?;
     let mut days = Vec::new();
-    for contender in [Contender::Official, Contender::Ours] {
+    for contender in CONTENDERS {
         let proxy = Proxy::start(&server.endpoint).await?;
         let client = contender.connect(&proxy.endpoint, &[REGION]).await?;
-        days.push(day(&client, || proxy.look(), || proxy.swallow_busiest()).await?);
+        days.push(day(&client, || proxy.look(), async { proxy.swallow_busiest() }).await?);
     }
     table.add("one connection swallows everything", &days);
+    drop(server);
+
+    eprintln!("a bad day: one of two regions answers slowly…");
+    let server = Server::start(&[REGION, OTHER_REGION], cores).await?;
+    client::prepare(&server.endpoint).await?;
+    let slow = json!({ "region": REGION, "operation": "readItem", "verdict": { "kind": "delay", "delayMs": SLOW_MS } });
+    let mut days = Vec::new();
+    for contender in CONTENDERS {
+        let client = contender.connect(&server.endpoint, &[REGION, OTHER_REGION]).await?;
+        days.push(day(&client, || {}, server.add_fault(&slow)).await?);
+        server.clear_faults().await?;
+    }
+    table.add(&format!("one of two regions takes {SLOW_MS} ms"), &days);
     Ok(vec![table])
 }
+
+const CONTENDERS: [Contender; 2] = [Contender::Official, Contender::Ours];
 
 #[derive(Clone, Copy)]
 enum Contender {
@@ -54,9 +75,9 @@ impl Contender {
             Self::Official => Client::Official(Arc::new(
                 Official::connect(endpoint, Protocol::Http2, regions).await.context("official")?,
             )),
-            Self::Ours => {
-                Client::Ours(Arc::new(Ours::connect(endpoint, Protocol::Http2, regions).await.context("ours")?))
-            }
+            Self::Ours => Client::Ours(Arc::new(
+                Ours::connect(endpoint, Protocol::Http2, regions).await.context("ours")?,
+            )),
         })
     }
 }
@@ -71,12 +92,12 @@ struct Day {
 async fn day(
     client: &Client,
     look: impl Fn(),
-    go_bad: impl Fn() -> anyhow::Result<()>,
+    go_bad: impl Future<Output = anyhow::Result<()>>,
 ) -> anyhow::Result<Day> {
     steady(client, BEFORE - Duration::from_secs(1)).await;
     look();
     steady(client, Duration::from_secs(1)).await;
-    go_bad()?;
+    go_bad.await?;
     Ok(steady(client, BAD).await)
 }
 
