@@ -1,16 +1,18 @@
 //! A bare HTTP client that signs: the same for every server, so that only servers differ.
 
+use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::bail;
-use bytes::Bytes;
+use bytes::{Buf, Bytes, BytesMut};
 use cosmos_wire::signature::{Key, Signable};
 use http_body_util::{BodyExt, Full};
 use hyper::Request;
-use hyper::client::conn::{http1, http2};
+use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// How a connection speaks.
@@ -43,14 +45,14 @@ pub struct Call {
 }
 
 enum Sender {
-    Http1(http1::SendRequest<Full<Bytes>>),
+    Http1(Http1),
     Http2(http2::SendRequest<Full<Bytes>>),
 }
 
 /// One open connection, or one stream's share of it.
 pub struct Connection {
     sender: Sender,
-    host: String,
+    host: Arc<str>,
     key: Arc<Key>,
 }
 
@@ -65,24 +67,25 @@ pub struct Answer {
 impl Connection {
     /// As many handles as requests shall be in flight.
     pub async fn open_many(endpoint: &str, protocol: Protocol, count: usize) -> anyhow::Result<Vec<Self>> {
-        let host = endpoint.trim_start_matches("http://").to_owned();
+        let host: Arc<str> = endpoint.trim_start_matches("http://").into();
         let key = Arc::new(
             Key::from_base64(cosmos_wire::EMULATOR_KEY).map_err(|_| anyhow::anyhow!("the emulator's key"))?,
         );
         let mut out = Vec::with_capacity(count);
-        while out.len() < count {
-            let io = connect(&host).await?;
-            match protocol {
-                Protocol::Http1 => {
-                    let sender = handshake(io).await?;
-                    out.push(Self { sender: Sender::Http1(sender), host: host.clone(), key: key.clone() });
+        let mut push = |sender| out.push(Self { sender, host: host.clone(), key: key.clone() });
+        match protocol {
+            Protocol::Http1 => {
+                for _ in 0..count {
+                    push(Sender::Http1(Http1::open(&host).await?));
                 }
-                Protocol::Http2 => {
+            }
+            Protocol::Http2 => {
+                for first in (0..count).step_by(STREAMS_PER_CONNECTION) {
+                    let io = TokioIo::new(connect(&host).await?);
                     let (sender, connection) = http2::handshake(TokioExecutor::new(), io).await?;
                     tokio::spawn(connection);
-                    for _ in 0..STREAMS_PER_CONNECTION.min(count - out.len()) {
-                        let sender = Sender::Http2(sender.clone());
-                        out.push(Self { sender, host: host.clone(), key: key.clone() });
+                    for _ in first..count.min(first + STREAMS_PER_CONNECTION) {
+                        push(Sender::Http2(sender.clone()));
                     }
                 }
             }
@@ -94,36 +97,24 @@ impl Connection {
     pub async fn send(&mut self, call: &Call) -> anyhow::Result<Answer> {
         let date = cosmos_wire::date::format(SystemTime::now());
         let authorization = self.key.authorization(&Signable::new(call.method, call.kind, &call.link, &date));
-        let uri = match self.sender {
-            Sender::Http1(_) => call.path.clone(),
-            Sender::Http2(_) => format!("http://{}{}", self.host, call.path),
-        };
-        let mut request = Request::builder()
-            .method(call.method)
-            .uri(uri)
-            .header("host", &self.host)
-            .header("x-ms-date", &date)
-            .header("x-ms-version", "2020-07-15")
-            .header("authorization", authorization);
-        for (name, value) in &call.headers {
-            request = request.header(*name, value);
-        }
-        let request = request.body(Full::new(call.body.clone()))?;
-        let response = match &mut self.sender {
-            Sender::Http1(sender) => {
-                // Some servers close after each answer; a client then connects again.
-                if sender.ready().await.is_err() {
-                    *sender = handshake(connect(&self.host).await?).await?;
-                }
-                sender.send_request(request).await?
-            }
+        match &mut self.sender {
+            Sender::Http1(http1) => http1.send(&self.host, call, &date, &authorization).await,
             Sender::Http2(sender) => {
+                let mut request = Request::builder()
+                    .method(call.method)
+                    .uri(format!("http://{}{}", self.host, call.path))
+                    .header("x-ms-date", &date)
+                    .header("x-ms-version", "2020-07-15")
+                    .header("authorization", authorization);
+                for (name, value) in &call.headers {
+                    request = request.header(*name, value);
+                }
                 sender.ready().await?;
-                sender.send_request(request).await?
+                let response = sender.send_request(request.body(Full::new(call.body.clone()))?).await?;
+                let status = response.status().as_u16();
+                Ok(Answer { status, body: response.into_body().collect().await?.to_bytes() })
             }
-        };
-        let status = response.status().as_u16();
-        Ok(Answer { status, body: response.into_body().collect().await?.to_bytes() })
+        }
     }
 
     /// Sends, and fails unless the status is one of those expected.
@@ -142,16 +133,138 @@ impl Connection {
     }
 }
 
-async fn connect(host: &str) -> anyhow::Result<TokioIo<TcpStream>> {
+async fn connect(host: &str) -> anyhow::Result<TcpStream> {
     let stream = TcpStream::connect(host).await?;
     stream.set_nodelay(true)?;
-    Ok(TokioIo::new(stream))
+    Ok(stream)
 }
 
-async fn handshake(io: TokioIo<TcpStream>) -> anyhow::Result<http1::SendRequest<Full<Bytes>>> {
-    let (sender, connection) = http1::handshake(io).await?;
-    tokio::spawn(connection);
-    Ok(sender)
+/// A kept-alive connection without a client library: one write and, mostly, one read for each request, so that the
+/// client takes as little of the machine as it can.
+struct Http1 {
+    stream: TcpStream,
+    sent: Vec<u8>,
+    received: BytesMut,
+}
+
+impl Http1 {
+    async fn open(host: &str) -> anyhow::Result<Self> {
+        Ok(Self { stream: connect(host).await?, sent: Vec::new(), received: BytesMut::new() })
+    }
+
+    async fn send(
+        &mut self,
+        host: &str,
+        call: &Call,
+        date: &str,
+        authorization: &str,
+    ) -> anyhow::Result<Answer> {
+        self.sent.clear();
+        write!(
+            self.sent,
+            "{} {} HTTP/1.1\r\nhost: {host}\r\nx-ms-date: {date}\r\nx-ms-version: 2020-07-15\r\n\
+             authorization: {authorization}\r\ncontent-length: {}\r\n",
+            call.method,
+            call.path,
+            call.body.len()
+        )?;
+        for (name, value) in &call.headers {
+            write!(self.sent, "{name}: {value}\r\n")?;
+        }
+        self.sent.extend_from_slice(b"\r\n");
+        self.sent.extend_from_slice(&call.body);
+        self.stream.write_all(&self.sent).await?;
+        let (answer, keeps) = self.receive().await?;
+        // Some servers close after each answer; a client then connects again.
+        if !keeps {
+            *self = Self::open(host).await?;
+        }
+        Ok(answer)
+    }
+
+    /// The answer, and whether the connection stays open.
+    async fn receive(&mut self) -> anyhow::Result<(Answer, bool)> {
+        let head = loop {
+            if let Some(head) = Head::parse(&self.received)? {
+                break head;
+            }
+            self.read().await?;
+        };
+        self.received.advance(head.length);
+        let body = match head.body {
+            Length::Bytes(length) => self.take(length).await?,
+            Length::Chunks => self.chunks().await?,
+        };
+        Ok((Answer { status: head.status, body }, head.keeps))
+    }
+
+    async fn chunks(&mut self) -> anyhow::Result<Bytes> {
+        let mut body = BytesMut::new();
+        loop {
+            let line = loop {
+                match self.received.windows(2).position(|pair| pair == b"\r\n") {
+                    Some(end) => break self.received.split_to(end + 2),
+                    None => self.read().await?,
+                }
+            };
+            let length = usize::from_str_radix(std::str::from_utf8(&line)?.trim(), 16)?;
+            let chunk = self.take(length + 2).await?;
+            if length == 0 {
+                return Ok(body.freeze());
+            }
+            body.extend_from_slice(&chunk[..length]);
+        }
+    }
+
+    async fn take(&mut self, length: usize) -> anyhow::Result<Bytes> {
+        while self.received.len() < length {
+            self.read().await?;
+        }
+        Ok(self.received.split_to(length).freeze())
+    }
+
+    async fn read(&mut self) -> anyhow::Result<()> {
+        self.received.reserve(READ_BYTES);
+        if self.stream.read_buf(&mut self.received).await? == 0 {
+            bail!("the server closed the connection in the middle of an answer");
+        }
+        Ok(())
+    }
+}
+
+const READ_BYTES: usize = 16 * 1024;
+
+/// The head of an HTTP/1.1 answer.
+struct Head {
+    status: u16,
+    length: usize,
+    body: Length,
+    keeps: bool,
+}
+
+enum Length {
+    Bytes(usize),
+    Chunks,
+}
+
+impl Head {
+    fn parse(bytes: &[u8]) -> anyhow::Result<Option<Self>> {
+        let mut headers = [httparse::EMPTY_HEADER; 64];
+        let mut response = httparse::Response::new(&mut headers);
+        let httparse::Status::Complete(length) = response.parse(bytes)? else { return Ok(None) };
+        let value = |name: &str| {
+            let header = response.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name))?;
+            std::str::from_utf8(header.value).ok()
+        };
+        let chunked = value("transfer-encoding").is_some_and(|value| value.eq_ignore_ascii_case("chunked"));
+        let body = match value("content-length") {
+            Some(length) => Length::Bytes(length.trim().parse()?),
+            None if chunked => Length::Chunks,
+            None => Length::Bytes(0),
+        };
+        let keeps = !value("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
+        Ok(Some(Self { status: response.code.unwrap_or(0), length, body, keeps }))
+    }
 }
 
 /// What one cell measured.
@@ -167,7 +280,7 @@ pub struct Measured {
 
 /// Runs calls on all connections for a while. `make(n)` gives the n-th call; every answer must have a good status.
 pub async fn run(
-    connections: &mut [Connection],
+    connections: &mut Vec<Connection>,
     span: Duration,
     statuses: &'static [u16],
     make: impl Fn(u64) -> Call + Send + Sync + 'static,
@@ -176,25 +289,29 @@ pub async fn run(
     let counter = Arc::new(AtomicU64::new(0));
     let started = Instant::now();
     let until = started + span;
-    let workers: Vec<_> = connections
-        .iter_mut()
-        .map(|connection| {
+    let workers: Vec<_> = std::mem::take(connections)
+        .into_iter()
+        .map(|mut connection| {
             let (make, counter) = (make.clone(), counter.clone());
-            async move {
+            tokio::spawn(async move {
                 let mut times = Vec::new();
-                while Instant::now() < until {
-                    let call = make(counter.fetch_add(1, Ordering::Relaxed));
+                loop {
                     let sent = Instant::now();
+                    if sent >= until {
+                        return anyhow::Ok((connection, times));
+                    }
+                    let call = make(counter.fetch_add(1, Ordering::Relaxed));
                     connection.expect(&call, statuses).await?;
                     times.push(sent.elapsed());
                 }
-                anyhow::Ok(times)
-            }
+            })
         })
         .collect();
     let mut times = Vec::new();
-    for worker in futures::future::join_all(workers).await {
-        times.extend(worker?);
+    for worker in workers {
+        let (connection, part) = worker.await??;
+        connections.push(connection);
+        times.extend(part);
     }
     let elapsed = started.elapsed().as_secs_f64();
     times.sort_unstable();

@@ -26,8 +26,12 @@ struct Contender {
     protocol: Protocol,
 }
 
-/// Runs the whole comparison.
-pub async fn run(seconds: f64) -> anyhow::Result<Report> {
+/// Runs the whole comparison. The client has one thread, so that it takes at most one of the machine's cores.
+pub fn run(seconds: f64) -> anyhow::Result<Report> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(compare(seconds))
+}
+
+async fn compare(seconds: f64) -> anyhow::Result<Report> {
     let cdb = build_cdb().await?;
     let node = install_vercel().await?;
     let folder = tempfile::tempdir()?;

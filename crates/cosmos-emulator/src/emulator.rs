@@ -13,12 +13,14 @@ use http::{Request, Response};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::blueprint::BlueprintError;
 use crate::clock::Clock;
 use crate::config::{Config, Fsync, Store};
 use crate::engine::{Engine, EngineOptions};
 use crate::fault::Faults;
 use crate::flusher::Flusher;
 use crate::http::{Account, Entrance, Place};
+use crate::lanes::{self, Lanes};
 use crate::ledger::Ledger;
 use crate::management::Management;
 use crate::regions::{Door, Regions, Sockets, url};
@@ -99,6 +101,9 @@ impl Emulator {
             serverless: config.serverless,
         };
         let engine = Engine::open(storage, clock.clone(), options).map_err(StartError::Store)?;
+        if let Some(blueprint) = &config.blueprint {
+            blueprint.plant(&engine).map_err(StartError::Blueprint)?;
+        }
         let account = Account::new(&config, engine, clock, flusher).map_err(StartError::Key)?;
         Ok(Self { serving: None, account: Arc::new(account), config, tls })
     }
@@ -148,6 +153,11 @@ impl Emulator {
     /// When the folder is not empty or cannot be written.
     pub fn snapshot(&self, folder: &Path) -> Result<(), StorageError> {
         storage::snapshot::save(self.account.engine.storage().as_ref(), folder).map(drop)
+    }
+
+    /// Why no more writes are taken: the data folder failed, or its disk is full. Reads go on.
+    pub fn failure(&self) -> Option<StorageError> {
+        self.account.engine.storage().failure()
     }
 
     /// The master key, base64.
@@ -230,7 +240,7 @@ impl Serving {
         let management_address =
             management.as_ref().map(TcpListener::local_addr).transpose().map_err(StartError::Thread)?;
         let config = &emulator.config;
-        let runtime = runtime(config.threads).map_err(StartError::Thread)?;
+        let lanes = Arc::new(Lanes::start(config.threads).map_err(StartError::Thread)?);
         let (stop, stopped) = watch::channel(Stop::No);
         let account = emulator.account.clone();
         let sockets = Sockets {
@@ -239,17 +249,20 @@ impl Serving {
             scheme: emulator.scheme(),
             limits: config.limits.clone(),
             tls: emulator.tls.as_ref().map(TlsIdentity::server),
+            lanes: lanes.clone(),
         };
-        let address = SocketAddr::new(config.bind, config.port);
-        account.regions.listen(sockets).map_err(|error| StartError::Listen { address, error })?;
+        account.regions.listen(sockets).map_err(|(address, error)| StartError::Listen { address, error })?;
+        // Last of what can fail: a runtime must not be dropped where the caller runs one.
+        let runtime = lanes::runtime().map_err(StartError::Thread)?;
         let limits = Limits { connection_age_max: None, ..config.limits.clone() };
         let manager =
             Management::new(account.clone(), emulator.endpoint(), emulator.certificate().map(str::to_owned));
+        let gate = Arc::new(Gate::new(limits, None, lanes.clone()));
         let serving = async move {
             let doors = serve_doors(account, stopped.clone());
             let management = async {
                 if let Some(listener) = management {
-                    serve(listener, manager, Arc::new(Gate::new(limits, None)), stopped).await;
+                    serve(listener, manager, gate, stopped).await;
                 }
             };
             tokio::join!(doors, management);
@@ -258,7 +271,8 @@ impl Serving {
             .name("cosmos-emulator".to_owned())
             .spawn(move || {
                 runtime.block_on(serving);
-                runtime.shutdown_timeout(LAST_CALLS);
+                lanes.stop();
+                runtime.shutdown_timeout(lanes::LAST_CALLS);
             })
             .map_err(StartError::Thread)?;
         Ok(Self { management: management_address, stop, thread: Some(thread) })
@@ -302,9 +316,6 @@ async fn serve_door(account: Arc<Account>, door: Arc<Door>, mut stopped: watch::
     }
 }
 
-/// How long work on side threads may go on once the server has stopped.
-const LAST_CALLS: Duration = Duration::from_secs(5);
-
 /// Serves one listener until told to stop.
 async fn serve<H: server::Handler>(
     listener: TcpListener,
@@ -342,18 +353,6 @@ fn join(thread: thread::JoinHandle<()>) {
     let _ = thread.join();
 }
 
-fn runtime(threads: usize) -> io::Result<tokio::runtime::Runtime> {
-    let mut builder = match threads {
-        0 | 1 => tokio::runtime::Builder::new_current_thread(),
-        threads => {
-            let mut builder = tokio::runtime::Builder::new_multi_thread();
-            builder.worker_threads(threads);
-            builder
-        }
-    };
-    builder.thread_name("cosmos-worker").enable_io().enable_time().build()
-}
-
 fn bind(config: &Config, port: u16) -> Result<TcpListener, StartError> {
     let address = SocketAddr::new(config.bind, port);
     let refused = |error| StartError::Listen { address, error };
@@ -377,6 +376,8 @@ pub enum StartError {
     Store(StorageError),
     /// A key is not base64.
     Key(cosmos_wire::signature::InvalidKey),
+    /// What a blueprint describes cannot be made.
+    Blueprint(BlueprintError),
     /// The certificate cannot be used or made.
     Certificate(TlsError),
     /// The system gave us no thread or socket.
@@ -397,6 +398,7 @@ impl fmt::Display for StartError {
             Self::Listen { address, error } => write!(f, "cannot listen on {address}: {error}"),
             Self::Store(error) => error.fmt(f),
             Self::Key(error) => error.fmt(f),
+            Self::Blueprint(error) => write!(f, "the described account cannot be made: {error}"),
             Self::Certificate(error) => error.fmt(f),
             Self::Thread(error) => write!(f, "the system refused a thread or a socket: {error}"),
         }

@@ -22,6 +22,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
+use crate::lanes::Lanes;
+
 /// Streams one HTTP/2 connection may have open, as the service advertises.
 const STREAMS_MAX: u32 = 20;
 /// Read buffer of a connection, and so the longest request head.
@@ -118,14 +120,15 @@ struct Orders {
 pub(crate) struct Gate {
     limits: Limits,
     tls: Option<Arc<rustls::ServerConfig>>,
+    lanes: Arc<Lanes>,
     pub(crate) traffic: Arc<Traffic>,
     orders: watch::Sender<Orders>,
 }
 
 impl Gate {
-    pub(crate) fn new(limits: Limits, tls: Option<Arc<rustls::ServerConfig>>) -> Self {
+    pub(crate) fn new(limits: Limits, tls: Option<Arc<rustls::ServerConfig>>, lanes: Arc<Lanes>) -> Self {
         let orders = Orders { goaways: 0, cuts: 0, age_max: limits.connection_age_max, is_stopping: false };
-        Self { limits, tls, traffic: Arc::default(), orders: watch::Sender::new(orders) }
+        Self { limits, tls, lanes, traffic: Arc::default(), orders: watch::Sender::new(orders) }
     }
 
     /// Tells every open connection to leave: GOAWAY on HTTP/2, `connection: close` on HTTP/1.1. Requests in flight
@@ -182,8 +185,8 @@ pub(crate) async fn run<H: Handler>(
                 // Nagle's algorithm only delays small answers; a socket that refuses the option still works.
                 let _ = stream.set_nodelay(true);
                 let (open, orders) = (Open::new(gate.traffic.clone()), gate.orders.subscribe());
-                let (handler, gate) = (handler.clone(), gate.clone());
-                tokio::spawn(async move {
+                let (handler, gate, lanes) = (handler.clone(), gate.clone(), gate.lanes.clone());
+                lanes.serve(stream, move |stream| async move {
                     welcome(stream, handler, gate, orders).await;
                     drop((open, place));
                 });

@@ -18,8 +18,14 @@ pub(crate) async fn open(config: &CosmosDBProviderConfig) -> Result<Store, Provi
     let call =
         Call { operation: OPERATION, deadline: tokio::time::Instant::now() + config.operation_timeout };
     let explain = |fault: Fault| explain(config, &fault);
-    let store = Store::connect(&config.endpoint, &config.key, &config.database, &config.container).await;
-    let store = store.map_err(explain)?;
+    let mut backoff = Backoff::default();
+    let store = loop {
+        match Store::connect(config).await {
+            Ok(store) => break store,
+            Err(fault) if fault.is_transient() && backoff.wait(call, &fault).await => {}
+            Err(fault) => return Err(explain(fault)),
+        }
+    };
     let mut backoff = Backoff::default();
     loop {
         match prepare(&store, call, config).await {
@@ -91,6 +97,7 @@ fn indexing_policy() -> Value {
         "automatic": true,
         "includedPaths": included,
         "excludedPaths": [{ "path": "/*" }],
+        "compositeIndexes": [ORDERED.map(|path| json!({ "path": format!("/{path}"), "order": "ascending" }))],
     })
 }
 
@@ -117,13 +124,25 @@ fn improved(definition: &ContainerProperties) -> Option<ContainerProperties> {
             .as_array()
             .map(|paths| paths.iter().filter_map(|path| path["path"].as_str()).collect())
             .unwrap_or_default();
-        included.contains(&"/*")
-            || INDEXED.iter().all(|path| included.contains(&format!("/{path}/?").as_str()))
+        let all = included.contains(&"/*")
+            || INDEXED.iter().all(|path| included.contains(&format!("/{path}/?").as_str()));
+        all && serves_the_order(policy)
     };
     if !better.indexing_policy.as_ref().is_none_or(covers) {
         better.indexing_policy = Some(indexing_policy());
     }
     (better != *definition).then_some(better)
+}
+
+/// Whether a policy has the composite index that finds due work without looking at what is due later.
+fn serves_the_order(policy: &Value) -> bool {
+    let composites = policy["compositeIndexes"].as_array().map(Vec::as_slice).unwrap_or_default();
+    composites.iter().any(|composite| {
+        let paths = composite.as_array().map(Vec::as_slice).unwrap_or_default();
+        let names = paths.iter().map(|path| path["path"].as_str().unwrap_or_default());
+        let ascending = paths.iter().all(|path| path["order"] != "descending");
+        ascending && names.eq(ORDERED.iter().map(|path| format!("/{path}")))
+    })
 }
 
 /// The layout's stamp.
@@ -172,24 +191,20 @@ async fn check_format(store: &Store, call: Call) -> Result<(), Obstacle> {
 const KEY_PATH: &str = "/instanceId";
 /// Items expire only when they say so themselves.
 const ITEMS_SAY: i32 = -1;
-const INDEXED: [&str; 16] = [
+/// What queries filter by. Each costs 8/21 RU with every write of a document that has it.
+const INDEXED: [&str; 9] = [
     "type",
-    "instanceId",
-    "visibleAt",
-    "enqueuedAt",
     "seq",
-    "lockedUntil",
     "executionId",
     "eventId",
-    "turn",
+    "sinceTurn",
     "status",
-    "tag",
     "sessionId",
     "parentInstanceId",
-    "createdAt",
     "sweepAt",
-    "activityId",
 ];
+/// What is due, in order.
+const ORDERED: [&str; 2] = ["type", "visibleAt"];
 
 #[cfg(test)]
 mod tests {

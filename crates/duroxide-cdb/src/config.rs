@@ -1,9 +1,12 @@
 //! Settings of the provider.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use duroxide::providers::ProviderError;
+
+use crate::slots::LeaseProvider;
 
 /// Configuration of [`CosmosDBProvider`](crate::CosmosDBProvider).
 ///
@@ -43,6 +46,13 @@ pub struct CosmosDBProviderConfig {
     pub owner: String,
     /// Difference between this process's clock and the server's, in milliseconds. Default 0.
     pub clock_offset_ms: i64,
+    /// Who looks after which part of the key space, so that several providers need not all search all of it. Default:
+    /// this provider looks everywhere.
+    pub leases: Option<Arc<dyn LeaseProvider>>,
+    /// How long work is left to those who look after it before anybody takes it. Default 5 s.
+    pub steal_after: Duration,
+    /// How the account is reached: regions, certificates, time limits, retries. Default: the driver's own defaults.
+    pub driver: cosmos_driver::Config,
 }
 
 impl CosmosDBProviderConfig {
@@ -146,6 +156,9 @@ impl Default for CosmosDBProviderConfig {
             cache_bytes_max: 64 << 20,
             owner: String::new(),
             clock_offset_ms: 0,
+            leases: None,
+            steal_after: Duration::from_secs(5),
+            driver: cosmos_driver::Config::default(),
         }
     }
 }
@@ -168,6 +181,9 @@ impl fmt::Debug for CosmosDBProviderConfig {
             .field("cache_bytes_max", &self.cache_bytes_max)
             .field("owner", &self.owner)
             .field("clock_offset_ms", &self.clock_offset_ms)
+            .field("leases", &self.leases.is_some())
+            .field("steal_after", &self.steal_after)
+            .field("driver", &self.driver)
             .finish()
     }
 }

@@ -18,6 +18,7 @@ use crate::finder::{Pace, TurnFinder, WorkFinder};
 use crate::orchestration::lock::TurnLease;
 use crate::outbox::OutboxFaultInjector;
 use crate::session::Sessions;
+use crate::slots::{LeaseProvider, Watch};
 use crate::store::{Call, Op, Read, Store};
 
 /// The provider's inside.
@@ -36,6 +37,15 @@ pub(crate) struct Core {
     /// Pinned versions of instances that some filter turned away, with the time they were seen.
     pinned: Mutex<HashMap<String, (Option<Version>, Instant)>>,
     pub(crate) outbox_faults: Mutex<Option<OutboxFaultInjector>>,
+    leases: Option<Arc<dyn LeaseProvider>>,
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        if let Some(leases) = &self.leases {
+            leases.release(&self.settings.owner);
+        }
+    }
 }
 
 /// The settings operations need; the key is not among them.
@@ -47,6 +57,8 @@ pub(crate) struct Settings {
     pub(crate) age_threshold_ms: u64,
     pub(crate) poll_min: Duration,
     pub(crate) poll_max: Duration,
+    /// How long work is left to those who look after its slot.
+    pub(crate) steal_after_ms: u64,
 }
 
 /// A work item this process has locked.
@@ -72,6 +84,7 @@ impl Core {
                 age_threshold_ms: millis(config.reconciler_age_threshold),
                 poll_min: config.poll_interval_min,
                 poll_max: config.poll_interval_max,
+                steal_after_ms: millis(config.steal_after),
             },
             turns: TurnFinder::default(),
             turn_pace: Pace::new(config.poll_interval_min, config.poll_interval_max),
@@ -83,6 +96,7 @@ impl Core {
             sessions: Sessions::default(),
             pinned: Mutex::default(),
             outbox_faults: Mutex::default(),
+            leases: config.leases.clone(),
         }
     }
 
@@ -106,6 +120,25 @@ impl Core {
     pub(crate) fn quick_call_after(&self, operation: &'static str, failures: u32) -> Call {
         let patience = QUICK.saturating_mul(1 << failures.min(8)).min(self.settings.operation_timeout);
         Call { operation, deadline: self.clock.instant() + patience }
+    }
+
+    /// Which slots the `number`th search looks at: those of this process, and every now and then all of them, because
+    /// nobody may be left waiting for an owner that is stuck or cannot run the work.
+    pub(crate) fn watch(&self, number: u64) -> Watch {
+        match &self.leases {
+            Some(leases) if !number.is_multiple_of(STEAL_EVERY) => {
+                Watch::Own(leases.slots_for(&self.settings.owner))
+            }
+            _ => Watch::All,
+        }
+    }
+
+    /// Whether this process may take work now: it is in its slots, or has waited long enough for its owner.
+    pub(crate) fn is_ours(&self, instance: &str, visible_at: u64) -> bool {
+        let Some(leases) = &self.leases else { return true };
+        let waited = self.clock.now_ms().saturating_sub(visible_at);
+        waited >= self.settings.steal_after_ms
+            || Watch::Own(leases.slots_for(&self.settings.owner)).holds(instance)
     }
 
     /// The pace of searches for one kind of worker.
@@ -292,6 +325,8 @@ impl<T> Leases<T> {
     }
 }
 
+/// One search in so many looks at the slots of others too.
+const STEAL_EVERY: u64 = 8;
 const QUICK: Duration = Duration::from_secs(3);
 const PINNED_FOR: Duration = Duration::from_secs(10);
 const PINNED_MAX: usize = 10_000;

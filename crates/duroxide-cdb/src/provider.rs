@@ -11,6 +11,7 @@ use duroxide::providers::{
 };
 use duroxide::{Event, SystemStats, TagFilter};
 
+use crate::admin::bulk::{self, BulkMode};
 use crate::bootstrap;
 use crate::config::CosmosDBProviderConfig;
 use crate::core::Core;
@@ -102,18 +103,17 @@ impl CosmosDBProvider {
         core.store.delete_container(core.call("cleanup")).await.map_err(|fault| fault.surface("cleanup", ""))
     }
 
-    /// Messages that could never be delivered: source, target, reason.
-    ///
-    /// # Errors
-    /// When the account cannot be asked.
-    pub async fn dead_letters(&self) -> Result<Vec<crate::DeadLetterInfo>, ProviderError> {
-        crate::outbox::dead_letters(self.core()).await
-    }
-
-    fn core(&self) -> &Arc<Core> {
+    pub(crate) fn core(&self) -> &Arc<Core> {
         &self.inner.core
     }
 }
+
+/// The contract's limit, where the caller names none.
+fn bounded(filter: InstanceFilter) -> InstanceFilter {
+    InstanceFilter { limit: Some(filter.limit.unwrap_or(BULK_LIMIT)), ..filter }
+}
+
+const BULK_LIMIT: u32 = 1000;
 
 fn forgive(ignore_attempt: bool) -> Forgive {
     if ignore_attempt { Forgive::ThisAttempt } else { Forgive::No }
@@ -385,7 +385,13 @@ impl ProviderAdmin for CosmosDBProvider {
         &self,
         filter: InstanceFilter,
     ) -> Result<DeleteInstanceResult, ProviderError> {
-        admin::delete::bulk(self.core(), &filter).await
+        let done = bulk::delete(self.core(), &bounded(filter), BulkMode::Perform, &mut |_| {}).await?;
+        Ok(DeleteInstanceResult {
+            instances_deleted: done.instances,
+            executions_deleted: done.executions,
+            events_deleted: done.events,
+            queue_messages_deleted: done.messages,
+        })
     }
 
     #[tracing::instrument(level = "debug", skip_all)]
@@ -394,7 +400,7 @@ impl ProviderAdmin for CosmosDBProvider {
         instance_id: &str,
         options: PruneOptions,
     ) -> Result<PruneResult, ProviderError> {
-        admin::prune::executions(self.core(), instance_id, &options).await
+        admin::prune::executions(self.core(), instance_id, &options, BulkMode::Perform).await
     }
 
     #[tracing::instrument(level = "debug", skip_all)]
@@ -403,6 +409,12 @@ impl ProviderAdmin for CosmosDBProvider {
         filter: InstanceFilter,
         options: PruneOptions,
     ) -> Result<PruneResult, ProviderError> {
-        admin::prune::bulk(self.core(), &filter, &options).await
+        let filter = bounded(filter);
+        let done = bulk::prune(self.core(), &filter, &options, BulkMode::Perform, &mut |_| {}).await?;
+        Ok(PruneResult {
+            instances_processed: done.instances,
+            executions_deleted: done.executions,
+            events_deleted: done.events,
+        })
     }
 }

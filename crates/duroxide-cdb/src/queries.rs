@@ -26,7 +26,7 @@ impl Query {
 /// turns after `@turn`, messages only up to order key `@upto`.
 pub(crate) const LOAD: &str = "SELECT * FROM c WHERE c.type IN ('instance', 'deleting', 'manifest', 'kv', 'kv_delta') \
     OR (c.type = 'orch_queue' AND c.visibleAt <= @now AND (NOT IS_DEFINED(c.seq) OR c.seq <= @upto)) \
-    OR (c.type = 'value' AND c.turn > @turn) \
+    OR (c.type = 'value' AND c.sinceTurn > @turn) \
     OR (c.type = 'history' AND c.executionId = @exec AND c.eventId > @after)";
 
 /// One partition: the history of one execution after an event.
@@ -41,7 +41,7 @@ pub(crate) const MANIFESTS: &str = "SELECT * FROM c WHERE c.type = 'manifest' AN
 
 /// One partition: work items of an activity, whatever their ids.
 pub(crate) const WORK_OF_INSTANCE: &str =
-    "SELECT c.id, c.executionId, c.activityId FROM c WHERE c.type = 'worker_queue'";
+    "SELECT c.id, c.executionId, c.execution, c.activityId FROM c WHERE c.type = 'worker_queue'";
 
 /// One partition: the queued messages with the ids given.
 pub(crate) const MESSAGES_BY_ID: &str =
@@ -61,19 +61,21 @@ pub(crate) const CONTENTS: &str = "SELECT c.id, c.type, c.eventCount, c.executio
 /// One partition: undelivered messages to other partitions.
 pub(crate) const INTENTS: &str = "SELECT * FROM c WHERE c.type = 'outbox_intent'";
 
-/// One range: visible messages, the oldest first.
-pub(crate) const FIND_TURNS: &str = "SELECT TOP 100 c.id, c.instanceId, c.seq, c.enqueuedAt, c.visibleAt FROM c \
-    WHERE c.type = 'orch_queue' AND c.visibleAt <= @now AND c.enqueuedAt >= @from \
-    AND NOT ARRAY_CONTAINS(@known, c.instanceId) ORDER BY c.enqueuedAt";
+/// One range: due messages, the oldest first. The composite index holds them in this order, so what waits for later
+/// is never looked at.
+pub(crate) const FIND_TURNS: &str = "SELECT TOP @rows c.id, c.instanceId, c.seq, c.enqueuedAt, c.visibleAt FROM c \
+    WHERE c.type = 'orch_queue' AND c.visibleAt <= @now AND c.visibleAt >= @from \
+    AND NOT ARRAY_CONTAINS(@known, c.instanceId) ORDER BY c.type, c.visibleAt";
 
-/// One range: free work items for a kind of worker, the oldest first.
-pub(crate) const FIND_WORK: &str = "SELECT TOP 100 * FROM c \
-    WHERE c.type = 'worker_queue' AND c.visibleAt <= @now AND c.enqueuedAt >= @from \
+/// One range: free work items for a kind of worker, the oldest first. A locked item is not visible until its lock
+/// ends; only the public crate's items say so in `lockedUntil` alone.
+pub(crate) const FIND_WORK: &str = "SELECT TOP @rows * FROM c \
+    WHERE c.type = 'worker_queue' AND c.visibleAt <= @now AND c.visibleAt >= @from \
     AND (NOT IS_NUMBER(c.lockedUntil) OR c.lockedUntil <= @now) \
     AND (@anyTag = true OR (@untagged = true AND (NOT IS_DEFINED(c.tag) OR IS_NULL(c.tag))) OR ARRAY_CONTAINS(@tags, c.tag)) \
     AND ((NOT IS_DEFINED(c.sessionId) OR IS_NULL(c.sessionId)) \
          OR (@sessions = true AND NOT ARRAY_CONTAINS(@foreign, c.sessionId))) \
-    ORDER BY c.enqueuedAt";
+    ORDER BY c.type, c.visibleAt";
 
 /// One range: work that its process did not finish in time.
 pub(crate) const UNFINISHED: &str = "SELECT TOP 100 * FROM c \

@@ -24,6 +24,45 @@ pub(crate) fn of(instance: &str) -> u8 {
     }
 }
 
+/// Which slots a search looks at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Watch {
+    /// All of them.
+    All,
+    /// Those of the caller.
+    Own(Vec<RangeInclusive<u8>>),
+}
+
+impl Watch {
+    /// Whether any of the slots lies in a range of effective partition keys, given by its hexadecimal bounds.
+    pub(crate) fn covers(&self, min: &str, max: &str) -> bool {
+        let Self::Own(slots) = self else { return true };
+        let (first, end) = (place(min), place(max));
+        // A bound within a slot leaves that slot in both ranges.
+        let last = if end.is_multiple_of(STEPS) { (end / STEPS).saturating_sub(1) } else { end / STEPS };
+        slots.iter().any(|own| u32::from(*own.start()) <= last && first / STEPS <= u32::from(*own.end()))
+    }
+
+    /// Whether an instance is in the slots.
+    pub(crate) fn holds(&self, instance: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Own(slots) => {
+                let slot = of(instance);
+                slots.iter().any(|own| own.contains(&slot))
+            }
+        }
+    }
+}
+
+/// Where a bound lies, in steps of a slot. The end of the key space is beyond all slots.
+fn place(bound: &str) -> u32 {
+    let digit = |at: usize| bound.as_bytes().get(at).and_then(|digit| char::from(*digit).to_digit(16));
+    let bytes = (0..4).fold(0, |sum, at| sum * 16 + digit(at).unwrap_or(0));
+    // The hash leaves the two top bits zero, so a larger bound is the end: FF.
+    bytes.min(SLOTS_U32 * STEPS)
+}
+
 /// Who looks after which slots. Holding a slot is a preference: anybody may take work that is old enough.
 pub trait LeaseProvider: Send + Sync {
     /// The slots the caller should look after now.
@@ -67,6 +106,9 @@ impl LeaseProvider for InMemoryLeaseProvider {
 }
 
 const SLOTS: usize = 256;
+const SLOTS_U32: u32 = 256;
+/// Values of the first two bytes of a key in one slot.
+const STEPS: u32 = 64;
 
 #[cfg(test)]
 mod tests {
@@ -77,6 +119,30 @@ mod tests {
         assert_eq!(of("order-1"), of("order-1"));
         let distinct: std::collections::BTreeSet<u8> = (0..4000).map(|n| of(&format!("i{n}"))).collect();
         assert_eq!(distinct.len(), SLOTS);
+    }
+
+    #[test]
+    fn a_search_asks_the_ranges_that_hold_its_slots_and_no_others() {
+        let own = |slots: RangeInclusive<u8>| Watch::Own(vec![slots]);
+        for (watch, min, max, expected) in [
+            (Watch::All, "", "FF", true),
+            (own(0..=255), "", "FF", true),
+            (own(0..=0), "", "0040", true),
+            (own(1..=1), "", "0040", false),
+            (own(1..=1), "", "0041", true),
+            (own(1..=1), "0041", "FF", true),
+            (own(0..=127), "20000000000000000000000000000000", "FF", false),
+            (own(128..=255), "20000000000000000000000000000000", "FF", true),
+            (own(128..=255), "", "20000000000000000000000000000000", false),
+            (Watch::Own(Vec::new()), "", "FF", false),
+        ] {
+            assert_eq!(watch.covers(min, max), expected, "{watch:?} {min:?}..{max:?}");
+        }
+        for n in 0..500 {
+            let name = format!("i{n}");
+            assert!(own(of(&name)..=of(&name)).holds(&name));
+            assert!(!Watch::Own(Vec::new()).holds(&name));
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The container: typed reads, writes, batches and queries. With `error.rs` the only file that names the driver.
 
+use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,10 +13,13 @@ use futures::future::BoxFuture;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
+use crate::config::CosmosDBProviderConfig;
 use crate::core::in_parallel;
-use crate::documents::Document;
 use crate::error::Fault;
+use crate::ledger::{Ledger, LedgerSnapshot};
 use crate::queries::Query;
+use crate::slots::Watch;
+pub(crate) use crate::write::{Op, OpKind};
 
 /// What a request is part of and how long it may take.
 #[derive(Debug, Clone, Copy)]
@@ -29,98 +33,6 @@ impl Call {
     /// The time left.
     pub(crate) fn remaining(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())
-    }
-}
-
-/// One write.
-#[derive(Debug, Clone)]
-pub(crate) struct Op {
-    kind: OpKind,
-    id: String,
-    body: Option<String>,
-    if_match: Option<String>,
-}
-
-/// What a write does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum OpKind {
-    Create,
-    Upsert,
-    Replace,
-    Delete,
-}
-
-impl Op {
-    /// Creates a document.
-    pub(crate) fn create<T: Document>(document: &T) -> Result<Self, serde_json::Error> {
-        Self::with_body(OpKind::Create, document, None)
-    }
-
-    /// Creates or overwrites a document.
-    pub(crate) fn upsert<T: Document>(document: &T) -> Result<Self, serde_json::Error> {
-        Self::with_body(OpKind::Upsert, document, None)
-    }
-
-    /// Overwrites the document `id`, if it has the ETag given.
-    pub(crate) fn replace<T: Document>(
-        id: &str,
-        document: &T,
-        etag: Option<&str>,
-    ) -> Result<Self, serde_json::Error> {
-        let op = Self::with_body(OpKind::Replace, document, etag)?;
-        debug_assert_eq!(op.id, id, "a document is replaced under its own id");
-        Ok(op)
-    }
-
-    /// Deletes the document `id`, if it has the ETag given.
-    pub(crate) fn delete(id: &str, etag: Option<&str>) -> Self {
-        Self { kind: OpKind::Delete, id: id.to_owned(), body: None, if_match: etag.map(ToOwned::to_owned) }
-    }
-
-    /// Creates or overwrites the document whose JSON text is given.
-    pub(crate) fn upsert_text(id: &str, text: &str) -> Self {
-        Self { kind: OpKind::Upsert, id: id.to_owned(), body: Some(text.to_owned()), if_match: None }
-    }
-
-    /// Creates the document whose JSON text is given.
-    pub(crate) fn create_text(id: &str, text: &str) -> Self {
-        Self { kind: OpKind::Create, id: id.to_owned(), body: Some(text.to_owned()), if_match: None }
-    }
-
-    /// The same write on condition of an ETag.
-    pub(crate) fn on(mut self, etag: &str) -> Self {
-        self.if_match = Some(etag.to_owned());
-        self
-    }
-
-    pub(crate) fn kind(&self) -> OpKind {
-        self.kind
-    }
-
-    pub(crate) fn id(&self) -> &str {
-        &self.id
-    }
-
-    pub(crate) fn body(&self) -> Option<&str> {
-        self.body.as_deref()
-    }
-
-    /// Bytes it adds to a request.
-    pub(crate) fn len(&self) -> usize {
-        OPERATION_BYTES + self.id.len() + self.body.as_ref().map_or(0, String::len)
-    }
-
-    fn with_body<T: Document>(
-        kind: OpKind,
-        document: &T,
-        etag: Option<&str>,
-    ) -> Result<Self, serde_json::Error> {
-        Ok(Self {
-            kind,
-            id: document.id().to_owned(),
-            body: Some(serde_json::to_string(document)?),
-            if_match: etag.map(ToOwned::to_owned),
-        })
     }
 }
 
@@ -139,8 +51,36 @@ pub(crate) enum Read {
 #[derive(Debug, Default)]
 pub(crate) struct Page {
     pub(crate) rows: Vec<Box<RawValue>>,
+    /// Where the next page begins, if there is one.
+    next: Option<String>,
+}
+
+impl Page {
     /// Whether there is more behind it.
-    pub(crate) more: bool,
+    pub(crate) fn has_more(&self) -> bool {
+        self.next.is_some()
+    }
+}
+
+/// A walk over all rows of a query: one page in memory at a time.
+pub(crate) struct Walk<'a> {
+    store: &'a Store,
+    query: Query,
+    ranges: VecDeque<FeedRange>,
+    next: Option<String>,
+}
+
+impl Walk<'_> {
+    /// The next page; `None` at the end. After an error the same page is asked for again.
+    pub(crate) async fn next(&mut self, call: Call) -> Result<Option<Vec<Box<RawValue>>>, Fault> {
+        let Some(range) = self.ranges.front() else { return Ok(None) };
+        let page = self.store.page(call, range.clone(), &self.query, SEARCH_ROWS, self.next.clone()).await?;
+        self.next = page.next;
+        if self.next.is_none() {
+            self.ranges.pop_front();
+        }
+        Ok(Some(page.rows))
+    }
 }
 
 /// The provider's container.
@@ -149,21 +89,21 @@ pub(crate) struct Store {
     database: Database,
     container: Container,
     ranges: Mutex<Option<(Vec<FeedRange>, Instant)>>,
+    ledger: Ledger,
 }
 
 impl Store {
     /// Connects to an account.
-    pub(crate) async fn connect(
-        endpoint: &str,
-        key: &str,
-        database: &str,
-        container: &str,
-    ) -> Result<Self, Fault> {
-        let credential = Credential::key(key)?;
-        let driver = Driver::builder(endpoint, credential).application_name(APPLICATION).build().await?;
-        let database = driver.database(database);
-        let container = database.container(container)?;
-        Ok(Self { database, container, ranges: Mutex::default() })
+    pub(crate) async fn connect(config: &CosmosDBProviderConfig) -> Result<Self, Fault> {
+        let credential = Credential::key(&config.key)?;
+        let driver = Driver::builder(&config.endpoint, credential)
+            .config(config.driver.clone())
+            .application_name(APPLICATION)
+            .build()
+            .await?;
+        let database = driver.database(&config.database);
+        let container = database.container(&config.container)?;
+        Ok(Self { database, container, ranges: Mutex::default(), ledger: Ledger::default() })
     }
 
     /// The container's definition; `None` if there is no such container or database.
@@ -220,7 +160,7 @@ impl Store {
         let begun = Instant::now();
         match self.container.read_item(partition, id, options).await {
             Ok(response) => {
-                record(call, begun, response.charge());
+                self.record(call, Some(partition), begun, response.charge());
                 if response.is_not_modified() {
                     return Ok(Read::NotModified);
                 }
@@ -228,7 +168,7 @@ impl Store {
                 Ok(Read::Found { etag, body: response.into_body() })
             }
             Err(error) => {
-                record(call, begun, error.charge());
+                self.record(call, Some(partition), begun, error.charge());
                 if error.kind() == ErrorKind::NotFound {
                     return Ok(Read::Missing);
                 }
@@ -240,22 +180,22 @@ impl Store {
     /// Carries out one write and returns the new ETag.
     pub(crate) async fn write(&self, call: Call, partition: &str, op: &Op) -> Result<String, Fault> {
         let mut options = item_options(call)?;
-        options.if_match.clone_from(&op.if_match);
-        let body = Bytes::from(op.body.clone().unwrap_or_default());
+        options.if_match = op.if_match().map(ToOwned::to_owned);
+        let body = Bytes::from(op.body().unwrap_or_default().to_owned());
         let begun = Instant::now();
-        let outcome = match op.kind {
+        let outcome = match op.kind() {
             OpKind::Create => self.container.create_item(partition, body, options).await,
             OpKind::Upsert => self.container.upsert_item(partition, body, options).await,
-            OpKind::Replace => self.container.replace_item(partition, &op.id, body, options).await,
-            OpKind::Delete => self.container.delete_item(partition, &op.id, options).await,
+            OpKind::Replace => self.container.replace_item(partition, op.id(), body, options).await,
+            OpKind::Delete => self.container.delete_item(partition, op.id(), options).await,
         };
         match outcome {
             Ok(response) => {
-                record(call, begun, response.charge());
+                self.record(call, Some(partition), begun, response.charge());
                 Ok(etag_of(&response))
             }
             Err(error) => {
-                record(call, begun, error.charge());
+                self.record(call, Some(partition), begun, error.charge());
                 Err(error.into())
             }
         }
@@ -265,23 +205,23 @@ impl Store {
     pub(crate) async fn batch(&self, call: Call, partition: &str, ops: &[Op]) -> Result<Vec<String>, Fault> {
         let mut batch = Batch::new(partition);
         for op in ops {
-            let body = || Bytes::from(op.body.clone().unwrap_or_default());
-            batch = match op.kind {
+            let body = || Bytes::from(op.body().unwrap_or_default().to_owned());
+            batch = match op.kind() {
                 OpKind::Create => batch.create(body()),
                 OpKind::Upsert => batch.upsert(body()),
-                OpKind::Replace => batch.replace(&op.id, body(), op.if_match.as_deref()),
-                OpKind::Delete => batch.delete(&op.id, op.if_match.as_deref()),
+                OpKind::Replace => batch.replace(op.id(), body(), op.if_match()),
+                OpKind::Delete => batch.delete(op.id(), op.if_match()),
             };
         }
         let begun = Instant::now();
         let response = match self.container.batch(batch, options(call)?).await {
             Ok(response) => response,
             Err(error) => {
-                record(call, begun, error.charge());
+                self.record(call, Some(partition), begun, error.charge());
                 return Err(error.into());
             }
         };
-        record(call, begun, response.charge());
+        self.record(call, Some(partition), begun, response.charge());
         if let Some((index, failed)) = response.failed() {
             let activity = response.response().activity_id();
             return Err(Fault::of_operation(index, failed.status(), failed.sub_status(), activity));
@@ -296,40 +236,65 @@ impl Store {
         partition: &str,
         query: &Query,
     ) -> Result<Vec<Box<RawValue>>, Fault> {
-        self.collect(call, Scope::PartitionKey(partition.into()), query).await
+        self.collect(call, Scope::PartitionKey(partition.into()), Some(partition), query).await
     }
 
     /// The first page of a query, from every range.
-    pub(crate) async fn query_ranges(&self, call: Call, query: &Query) -> Vec<Result<Page, Fault>> {
-        let ranges = match self.ranges(call).await {
+    pub(crate) async fn query_ranges(
+        &self,
+        call: Call,
+        query: &Query,
+        watch: &Watch,
+    ) -> Vec<Result<Page, Fault>> {
+        let mut ranges = match self.ranges(call).await {
             Ok(ranges) => ranges,
             Err(fault) => return vec![Err(fault)],
         };
+        ranges.retain(|range| watch.covers(&range.min, &range.max));
         let pages = ranges.into_iter().map(|range| -> BoxFuture<'_, Result<Page, Fault>> {
-            Box::pin(async move {
-                let options = QueryOptions::default().with_page_size(SEARCH_ROWS).with_call(options(call)?);
-                let begun = Instant::now();
-                let mut pager = self.container.query(query_of(query), range, options);
-                let page = match pager.next().await {
-                    Ok(page) => page,
-                    Err(error) => {
-                        record(call, begun, error.charge());
-                        return Err(error.into());
-                    }
-                };
-                let Some(page) = page else { return Ok(Page::default()) };
-                record(call, begun, page.charge());
-                Ok(Page { rows: page.items()?, more: page.continuation().is_some() })
-            })
+            Box::pin(self.page(call, range, query, SEARCH_ROWS, None))
         });
         in_parallel(RANGES_AT_ONCE, pages).await
+    }
+
+    /// One page of a query over one range, from the beginning or from where another page ended.
+    async fn page(
+        &self,
+        call: Call,
+        range: FeedRange,
+        query: &Query,
+        rows: u32,
+        from: Option<String>,
+    ) -> Result<Page, Fault> {
+        let mut options = QueryOptions::default().with_page_size(rows).with_call(options(call)?);
+        if let Some(from) = from {
+            options = options.with_continuation(from);
+        }
+        let begun = Instant::now();
+        let mut pager = self.container.query(query_of(query), range, options);
+        let page = match pager.next().await {
+            Ok(page) => page,
+            Err(error) => {
+                self.record(call, None, begun, error.charge());
+                return Err(error.into());
+            }
+        };
+        let Some(page) = page else { return Ok(Page::default()) };
+        self.record(call, None, begun, page.charge());
+        Ok(Page { rows: page.items()?, next: page.continuation().map(ToOwned::to_owned) })
+    }
+
+    /// Begins a walk over all rows of a query, a page at a time.
+    pub(crate) async fn walk(&self, call: Call, query: Query) -> Result<Walk<'_>, Fault> {
+        let ranges = self.ranges(call).await?.into();
+        Ok(Walk { store: self, query, ranges, next: None })
     }
 
     /// All rows of a query, from every range; transient trouble is sat out.
     pub(crate) async fn query_all(&self, call: Call, query: &Query) -> Result<Vec<Box<RawValue>>, Fault> {
         let ranges = self.ranges(call).await?;
         let parts = ranges.into_iter().map(|range| -> BoxFuture<'_, Result<Vec<Box<RawValue>>, Fault>> {
-            Box::pin(self.collect(call, Scope::Range(range), query))
+            Box::pin(self.collect(call, Scope::Range(range), None, query))
         });
         let mut rows = Vec::new();
         for part in in_parallel(RANGES_AT_ONCE, parts).await {
@@ -338,7 +303,13 @@ impl Store {
         Ok(rows)
     }
 
-    async fn collect(&self, call: Call, scope: Scope, query: &Query) -> Result<Vec<Box<RawValue>>, Fault> {
+    async fn collect(
+        &self,
+        call: Call,
+        scope: Scope,
+        partition: Option<&str>,
+        query: &Query,
+    ) -> Result<Vec<Box<RawValue>>, Fault> {
         let options = QueryOptions::default().with_page_size(PAGE_ROWS).with_call(options(call)?);
         let mut pager = self.container.query(query_of(query), scope, options);
         let mut rows = Vec::new();
@@ -346,7 +317,7 @@ impl Store {
             let begun = Instant::now();
             match pager.next().await {
                 Ok(Some(page)) => {
-                    record(call, begun, page.charge());
+                    self.record(call, partition, begun, page.charge());
                     rows.extend(page.items::<Box<RawValue>>()?);
                     // The last page says so: another request would only be told that there is nothing.
                     if page.continuation().is_none() {
@@ -355,11 +326,20 @@ impl Store {
                 }
                 Ok(None) => return Ok(rows),
                 Err(error) => {
-                    record(call, begun, error.charge());
+                    self.record(call, partition, begun, error.charge());
                     return Err(error.into());
                 }
             }
         }
+    }
+
+    /// What was spent so far.
+    pub(crate) fn spending(&self) -> LedgerSnapshot {
+        self.ledger.snapshot()
+    }
+
+    fn record(&self, call: Call, partition: Option<&str>, begun: Instant, charge: f64) {
+        self.ledger.record(call.operation, partition, charge, begun.elapsed());
     }
 
     /// The container's ranges. Stale ones still cover the whole key space, so they are asked for rarely.
@@ -398,17 +378,8 @@ fn etag_of(response: &Response) -> String {
     response.etag().unwrap_or_default().to_owned()
 }
 
-fn record(call: Call, begun: Instant, charge: f64) {
-    metrics::counter!("duroxide_cdb_requests_total", "operation" => call.operation).increment(1);
-    metrics::histogram!("duroxide_cdb_request_units", "operation" => call.operation).record(charge);
-    metrics::histogram!("duroxide_cdb_request_seconds", "operation" => call.operation)
-        .record(begun.elapsed());
-}
-
 const APPLICATION: &str = concat!("duroxide-cdb/", env!("CARGO_PKG_VERSION"));
 const PAGE_ROWS: u32 = 1000;
 const SEARCH_ROWS: u32 = 100;
 const RANGES_AT_ONCE: usize = 16;
 const RANGES_FOR: Duration = Duration::from_secs(60);
-/// Room for the wrapping of one operation in a batch.
-const OPERATION_BYTES: usize = 160;

@@ -131,12 +131,18 @@ impl<'a> Demo<'a> {
         )
         .await;
         let outcome = tokio::select! {
-            outcome = self.watch(&mut screen, &mut costs) => outcome.map(|()| true),
+            outcome = self.connection.guard(self.watch(&mut screen, &mut costs)) => outcome.map(|()| true),
             () = interrupt.wait() => Ok(false),
         };
         // What is under way may finish: an activity that is cut off would be repeated by the next run.
         runtime.shutdown(Some(SHUTDOWN_GRACE_MS.max(self.pace_ms() + 200).min(SHUTDOWN_GRACE_MS_MAX))).await;
-        let is_done = outcome?;
+        let is_done = outcome.map_err(|error| match error.downcast::<Problem>() {
+            Ok(Problem::Folder(text)) => {
+                Problem::Folder(format!("{text} {} continues.", self.again())).into()
+            }
+            Ok(problem) => problem.into(),
+            Err(error) => error,
+        })?;
         costs.read(self.connection.emulator(), &self.meters);
         let rows = self.board.rows();
         if is_done {

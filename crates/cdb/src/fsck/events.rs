@@ -14,6 +14,9 @@ struct HistoryDocument {
     execution_id: u64,
     event_id: u64,
     events: Vec<String>,
+    event_count: u64,
+    packed: Option<String>,
+    packed_bytes: u64,
     event_data: Option<String>,
     chunks: Option<ChunkRef>,
 }
@@ -25,6 +28,8 @@ pub(super) struct ChunkRef {
     pub(super) commit: String,
     pub(super) first: u64,
     pub(super) count: u64,
+    bytes: u64,
+    packed: bool,
 }
 
 impl ChunkRef {
@@ -56,7 +61,17 @@ pub(super) fn texts(partition: &Partition) -> Result<BTreeMap<u64, Vec<String>>,
                         .ok_or_else(|| format!("the piece {id} of an event is missing"))?,
                 );
             }
+            if reference.packed {
+                let id = &reference.commit;
+                text = duroxide_cdb::unpack(&text, reference.bytes)
+                    .ok_or_else(|| format!("the pieces of {id} do not fit together"))?;
+            }
             texts.push(text);
+        } else if let Some(packed) = &document.packed {
+            let whole = duroxide_cdb::unpack(packed, document.packed_bytes)
+                .and_then(|array| serde_json::from_str::<Vec<String>>(&array).ok())
+                .ok_or_else(|| format!("{} events cannot be decompressed", document.event_count))?;
+            texts.extend(whole);
         } else if let Some(text) = document.event_data {
             texts.push(text);
         } else {

@@ -1,28 +1,161 @@
 //! The store without a disk: a persistent ordered map, whose copies are cheap enough to hand one to each scan.
 
+use std::borrow::Borrow;
+use std::cmp::Ordering as Comparison;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::vec;
 
 use bytes::Bytes;
 use imbl::OrdMap;
 
-use super::{Batch, Change, Order, Scan, Storage, StorageError, Ticket};
+use super::{Batch, Change, INDEX_TAGS, Order, Scan, Storage, StorageError, Ticket, is_index_entry};
 
-type Map = OrdMap<Bytes, Bytes>;
+type Map = OrdMap<Key, Bytes>;
+
+/// A key inside the map. Nearly all are short, and those lie in the map's nodes: an insertion compares some twenty
+/// keys, and following a pointer for each would cost more than everything else it does.
+#[derive(Clone)]
+enum Key {
+    Short(u8, [u8; SHORT_BYTES]),
+    Long(Bytes),
+}
+
+/// Makes a key of 64 bytes in all.
+const SHORT_BYTES: usize = 62;
+
+impl Key {
+    fn new(bytes: Bytes) -> Self {
+        match u8::try_from(bytes.len()) {
+            Ok(len) if bytes.len() <= SHORT_BYTES => {
+                let mut short = [0; SHORT_BYTES];
+                short[..bytes.len()].copy_from_slice(&bytes);
+                Self::Short(len, short)
+            }
+            Ok(_) | Err(_) => Self::Long(bytes),
+        }
+    }
+
+    fn as_slice(&self) -> &[u8] {
+        match self {
+            Self::Short(len, bytes) => &bytes[..usize::from(*len)],
+            Self::Long(bytes) => bytes,
+        }
+    }
+
+    fn to_bytes(&self) -> Bytes {
+        match self {
+            Self::Short(..) => Bytes::copy_from_slice(self.as_slice()),
+            Self::Long(bytes) => bytes.clone(),
+        }
+    }
+}
+
+impl Borrow<[u8]> for Key {
+    fn borrow(&self) -> &[u8] {
+        self.as_slice()
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_slice() == other.as_slice()
+    }
+}
+
+impl Eq for Key {}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<Comparison> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Key {
+    fn cmp(&self, other: &Self) -> Comparison {
+        self.as_slice().cmp(other.as_slice())
+    }
+}
 
 /// Keeps everything in memory and forgets it when dropped.
+///
+/// Index entries have a map of their own. A document writes some thirty of them, and nobody looks at one before the next
+/// scan: they wait until then, or until many do, and enter the map in its order. That takes a third of the time of
+/// entering it one by one, and whoever lets them in keeps nobody from reading and writing records.
 #[derive(Default)]
 pub struct MemoryStorage {
-    map: RwLock<Map>,
+    // Locked in this order: entries, waiting, records.
+    entries: Mutex<Map>,
+    /// Changes of entries that are not in their map yet, oldest first. Whoever commits holds it, so that a batch
+    /// becomes visible as a whole.
+    waiting: Mutex<Waiting>,
+    records: RwLock<Map>,
     commits: AtomicU64,
+}
+
+type Waiting = Vec<(Key, Option<Bytes>)>;
+
+/// From this many on, a commit lets them in unless somebody does already.
+const WAITING_MANY: usize = 8 * 1024;
+/// From this many on, commits wait for whoever lets them in.
+const WAITING_MAX: usize = 16 * WAITING_MANY;
+
+fn enter(map: &mut Map, key: Key, value: Option<Bytes>) {
+    match value {
+        Some(value) => map.insert(key, value),
+        None => map.remove(&key),
+    };
+}
+
+fn let_in(map: &mut Map, mut waiting: Waiting) {
+    // The sort is stable, so the last change of a key stays the last.
+    waiting.sort_by(|(one, _), (other, _)| one.cmp(other));
+    for (key, value) in waiting {
+        enter(map, key, value);
+    }
 }
 
 impl MemoryStorage {
     /// An empty store.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn records(&self) -> RwLockReadGuard<'_, Map> {
+        self.records.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The entries, with all that was committed before.
+    fn entries(&self) -> MutexGuard<'_, Map> {
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting = std::mem::take(&mut *self.waiting());
+        let_in(&mut entries, waiting);
+        entries
+    }
+
+    /// Both maps at one moment.
+    fn everything(&self) -> (Map, Map) {
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.waiting();
+        let_in(&mut entries, std::mem::take(&mut *waiting));
+        (self.records().clone(), entries.clone())
+    }
+
+    /// Keeps the number of waiting changes bounded.
+    fn admit(&self, waiting: usize) {
+        if waiting >= WAITING_MAX {
+            drop(self.entries());
+        } else if waiting >= WAITING_MANY
+            && let Ok(mut entries) = self.entries.try_lock()
+        {
+            let waiting = std::mem::take(&mut *self.waiting());
+            let_in(&mut entries, waiting);
+        }
     }
 }
 
@@ -34,35 +167,65 @@ impl std::fmt::Debug for MemoryStorage {
 
 impl Storage for MemoryStorage {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
-        Ok(self.map.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned())
+        Ok(if is_index_entry(key) {
+            self.entries().get(key).cloned()
+        } else {
+            self.records().get(key).cloned()
+        })
     }
 
     fn scan(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>, order: Order) -> Scan<'_> {
-        let map = self.map.read().unwrap_or_else(PoisonError::into_inner).clone();
-        Box::new(Snapshot {
+        let snapshot = |map: Map, lower: Bound<&[u8]>, upper: Bound<&[u8]>| Snapshot {
             map,
             lower: lower.map(Bytes::copy_from_slice),
             upper: upper.map(Bytes::copy_from_slice),
             order,
             chunk: Vec::new().into_iter(),
             chunk_rows: CHUNK_ROWS_MIN,
-        })
+        };
+        let is_entry = |bound: Bound<&[u8]>| match bound {
+            Bound::Included(key) | Bound::Excluded(key) => is_index_entry(key),
+            Bound::Unbounded => false,
+        };
+        let (first, last): ([u8; 1], [u8; 1]) = ([*INDEX_TAGS.start()], [*INDEX_TAGS.end() + 1]);
+        let before = is_empty((Bound::Included(&first), upper));
+        let behind = is_empty((lower, Bound::Excluded(&last)));
+        if before || behind {
+            return Box::new(snapshot(self.records().clone(), lower, upper));
+        }
+        if is_entry(lower) && (is_entry(upper) || upper == Bound::Excluded(&last)) {
+            return Box::new(snapshot(self.entries().clone(), lower, upper));
+        }
+        let (records, entries) = self.everything();
+        let low = snapshot(records.clone(), lower, Bound::Excluded(&first));
+        let entries = snapshot(entries, lower, upper);
+        let high = snapshot(records, Bound::Included(&last), upper);
+        match order {
+            Order::Forward => Box::new(low.chain(entries).chain(high)),
+            Order::Reverse => Box::new(high.chain(entries).chain(low)),
+        }
     }
 
     fn commit(&self, batch: Batch) -> Result<Ticket, StorageError> {
         batch.check()?;
-        let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.waiting();
+        let mut records = self.records.write().unwrap_or_else(PoisonError::into_inner);
         for change in batch.changes {
-            match change {
-                Change::Put(key, value) => {
-                    map.insert(key, value);
-                }
-                Change::Delete(key) => {
-                    map.remove(&key);
-                }
+            let (key, value) = match change {
+                Change::Put(key, value) => (key, Some(value)),
+                Change::Delete(key) => (key, None),
+            };
+            if is_index_entry(&key) {
+                waiting.push((Key::new(key), value));
+            } else {
+                enter(&mut records, Key::new(key), value);
             }
         }
-        Ok(Ticket(self.commits.fetch_add(1, Ordering::Relaxed) + 1))
+        let ticket = Ticket(self.commits.fetch_add(1, Ordering::Relaxed) + 1);
+        let count = waiting.len();
+        drop((records, waiting));
+        self.admit(count);
+        Ok(ticket)
     }
 
     fn wait_durable(&self, _ticket: Ticket) -> Result<(), StorageError> {
@@ -86,12 +249,12 @@ struct Snapshot {
 }
 
 impl Snapshot {
-    fn next_chunk(&mut self) -> Vec<(Bytes, Bytes)> {
+    fn chunk_after_last(&self) -> Vec<(Bytes, Bytes)> {
         let bounds = (borrowed(&self.lower), borrowed(&self.upper));
         if is_empty(bounds) {
             return Vec::new();
         }
-        let rows = self.map.range::<_, [u8]>(bounds).map(|(key, value)| (key.clone(), value.clone()));
+        let rows = self.map.range::<_, [u8]>(bounds).map(|(key, value)| (key.to_bytes(), value.clone()));
         match self.order {
             Order::Forward => rows.take(self.chunk_rows).collect(),
             Order::Reverse => rows.rev().take(self.chunk_rows).collect(),
@@ -106,7 +269,7 @@ impl Iterator for Snapshot {
         if let Some(row) = self.chunk.next() {
             return Some(Ok(row));
         }
-        let chunk = self.next_chunk();
+        let chunk = self.chunk_after_last();
         let last = chunk.last()?.0.clone();
         match self.order {
             Order::Forward => self.lower = Bound::Excluded(last),
@@ -135,5 +298,44 @@ pub(super) fn is_empty(bounds: (Bound<&[u8]>, Bound<&[u8]>)) -> bool {
             Bound::Included(lower) | Bound::Excluded(lower),
             Bound::Included(upper) | Bound::Excluded(upper),
         ) => lower >= upper,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_every_length_keep_their_order() {
+        let keys: Vec<Bytes> = (0..2 * SHORT_BYTES).map(|len| Bytes::from(vec![7; len])).collect();
+        for pair in keys.windows(2) {
+            assert!(Key::new(pair[0].clone()) < Key::new(pair[1].clone()), "{} bytes", pair[0].len());
+            assert_eq!(Key::new(pair[0].clone()).to_bytes(), pair[0]);
+        }
+    }
+
+    #[test]
+    fn the_last_change_of_an_entry_counts_however_many_wait() {
+        for count in [10, WAITING_MANY, 3 * WAITING_MANY] {
+            let storage = MemoryStorage::new();
+            let entry = |n: usize| Bytes::from(format!("\u{11}{:05}", n % 1000));
+            for n in 0..count {
+                let value = Bytes::from(n.to_string());
+                let mut changes = vec![Change::Put(entry(n), value)];
+                changes.extend((n % 3 == 0).then(|| Change::Delete(entry(n))));
+                storage.commit(Batch { changes }).expect("memory takes it");
+            }
+            let mut expected = std::collections::BTreeMap::new();
+            for n in 0..count {
+                expected.insert(entry(n), (n % 3 != 0).then(|| Bytes::from(n.to_string())));
+            }
+            let expected: Vec<_> =
+                expected.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
+            let found: Vec<_> = storage
+                .scan(Bound::Unbounded, Bound::Unbounded, Order::Forward)
+                .map(|row| row.expect("memory reads"))
+                .collect();
+            assert_eq!(found, expected, "{count} changes");
+        }
     }
 }

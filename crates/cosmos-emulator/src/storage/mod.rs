@@ -78,6 +78,15 @@ impl Batch {
     }
 }
 
+/// Whether a key is one of the many that a document leaves in the index. A store may keep those back until somebody
+/// looks.
+fn is_index_entry(key: &[u8]) -> bool {
+    key.first().is_some_and(|tag| INDEX_TAGS.contains(tag))
+}
+
+/// First bytes of the keys of index entries.
+pub(crate) const INDEX_TAGS: std::ops::RangeInclusive<u8> = 0x11..=0x14;
+
 /// The longest key; keys are not empty either.
 pub const KEY_BYTES_MAX: usize = 65_535;
 
@@ -119,6 +128,11 @@ pub trait Storage: Send + Sync + 'static {
 
     /// Whether `wait_durable` may block for a disk (so that async callers move it off their threads).
     fn is_slow_to_sync(&self) -> bool;
+
+    /// Why no more writes are taken, once one has failed (a full disk). Reads go on.
+    fn failure(&self) -> Option<StorageError> {
+        None
+    }
 }
 
 /// Where a store keeps its data.

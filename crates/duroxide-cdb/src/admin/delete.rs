@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use duroxide::providers::{DeleteInstanceResult, InstanceFilter, ProviderError};
+use duroxide::providers::{DeleteInstanceResult, ProviderError};
 use futures::future::BoxFuture;
 use serde::Deserialize;
 
@@ -244,69 +244,5 @@ pub(crate) async fn resume_head(core: &Arc<Core>, call: Call, head: Tagged<Head>
     }
 }
 
-/// Deletes finished root instances and their descendants.
-pub(crate) async fn bulk(
-    core: &Arc<Core>,
-    filter: &InstanceFilter,
-) -> Result<DeleteInstanceResult, ProviderError> {
-    let call = core.call("delete_instance_bulk");
-    let surface = |fault: Fault| fault.surface(call.operation, "");
-    let mut total = DeleteInstanceResult::default();
-    let chosen = choose(core, call, filter, |facts| {
-        Status::ends_instance(&facts.status) && facts.parent_instance_id.is_none()
-    });
-    for root in chosen.await.map_err(surface)? {
-        let tree = list::tree(core, core.call("delete_instance_bulk"), &root).await.map_err(surface)?;
-        let result = instances(core, &tree, true).await?;
-        total.instances_deleted += result.instances_deleted;
-        total.executions_deleted += result.executions_deleted;
-        total.events_deleted += result.events_deleted;
-        total.queue_messages_deleted += result.queue_messages_deleted;
-    }
-    Ok(total)
-}
-
-/// The instances a filter selects, up to its limit.
-pub(crate) async fn choose(
-    core: &Core,
-    call: Call,
-    filter: &InstanceFilter,
-    fits: impl Fn(&list::Facts) -> bool,
-) -> Result<Vec<String>, Fault> {
-    if filter.instance_ids.as_ref().is_some_and(Vec::is_empty) {
-        return Ok(Vec::new());
-    }
-    let mut rows = match &filter.instance_ids {
-        Some(ids) => {
-            let mut rows = Vec::new();
-            for id in ids {
-                if let Some(head) = core.head(call, id).await?.filter(|head| head.document.is_visible()) {
-                    let head = head.document;
-                    rows.push(list::Facts {
-                        instance_id: head.instance_id,
-                        created_at: head.created_at,
-                        status: head.status,
-                        completed_at: head.completed_at,
-                        updated_at: head.updated_at,
-                        parent_instance_id: head.parent_instance_id,
-                    });
-                }
-            }
-            rows
-        }
-        None => list::facts(core, call, &Query::new(queries::INSTANCE_FACTS)).await?,
-    };
-    rows.reverse();
-    rows.retain(|facts| {
-        let completed =
-            facts.completed_at.or_else(|| Status::ends_execution(&facts.status).then_some(facts.updated_at));
-        let early = filter.completed_before.is_none_or(|limit| completed.is_some_and(|at| at < limit));
-        early && fits(facts)
-    });
-    let limit = usize::try_from(filter.limit.unwrap_or(BULK_LIMIT)).unwrap_or(usize::MAX);
-    Ok(rows.into_iter().take(limit).map(|facts| facts.instance_id).collect())
-}
-
-const BULK_LIMIT: u32 = 1000;
 /// How long a fence without a record is left alone.
 const FENCE_MS: u64 = 60_000;

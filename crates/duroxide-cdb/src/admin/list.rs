@@ -4,6 +4,7 @@ use duroxide::providers::ProviderError;
 use serde::Deserialize;
 
 use crate::core::{Core, decode};
+use crate::documents::Head;
 use crate::error::Fault;
 use crate::queries::{self, Query};
 use crate::store::Call;
@@ -23,6 +24,20 @@ pub(crate) struct Facts {
     pub(crate) updated_at: u64,
     #[serde(default)]
     pub(crate) parent_instance_id: Option<String>,
+}
+
+impl Facts {
+    /// The facts about a head that is at hand.
+    pub(crate) fn of(head: Head) -> Self {
+        Self {
+            instance_id: head.instance_id,
+            created_at: head.created_at,
+            status: head.status,
+            completed_at: head.completed_at,
+            updated_at: head.updated_at,
+            parent_instance_id: head.parent_instance_id,
+        }
+    }
 }
 
 /// All instances, or those of one status.

@@ -1,5 +1,6 @@
 //! Operations for people: look at instances, count them, remove them.
 
+pub(crate) mod bulk;
 pub(crate) mod delete;
 pub(crate) mod info;
 pub(crate) mod list;

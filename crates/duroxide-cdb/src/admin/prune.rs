@@ -1,9 +1,8 @@
 //! Removing old executions. Never the current one, never a running one.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
-use duroxide::providers::{InstanceFilter, ProviderError, PruneOptions, PruneResult};
+use duroxide::providers::{ProviderError, PruneOptions, PruneResult};
 use serde::Deserialize;
 
 use crate::core::{Core, decode};
@@ -12,7 +11,8 @@ use crate::error::{Fault, Trouble};
 use crate::queries::{self, Query};
 use crate::store::{Call, Op};
 
-use super::delete::{choose, remove_group};
+use super::bulk::BulkMode;
+use super::delete::remove_group;
 use super::info::{existing, outlines};
 
 const OPERATION: &str = "prune_executions";
@@ -22,6 +22,7 @@ pub(crate) async fn executions(
     core: &Core,
     instance: &str,
     options: &PruneOptions,
+    mode: BulkMode,
 ) -> Result<PruneResult, ProviderError> {
     let call = core.call(OPERATION);
     let surface = |fault: Fault| fault.surface(OPERATION, instance);
@@ -38,10 +39,14 @@ pub(crate) async fn executions(
     executions.entry(head.current_execution_id).or_default();
     let mut result = PruneResult { instances_processed: 1, ..PruneResult::default() };
     for number in victims(&executions, head.current_execution_id, options) {
-        result.events_deleted += remove(core, call, instance, number).await.map_err(surface)?;
+        let rows = documents_of(core, call, instance, number).await.map_err(surface)?;
+        result.events_deleted += rows.iter().map(Row::events).sum::<u64>();
         result.executions_deleted += 1;
+        if mode == BulkMode::Perform {
+            remove(core, call, instance, rows).await.map_err(surface)?;
+        }
     }
-    if result.executions_deleted > 0 {
+    if mode == BulkMode::Perform && result.executions_deleted > 0 {
         recount(core, call, instance, &result).await.map_err(surface)?;
     }
     Ok(result)
@@ -71,33 +76,42 @@ fn victims(executions: &BTreeMap<u64, Past>, current: u64, options: &PruneOption
         .collect()
 }
 
-/// Removes the documents of one execution, its record last. Returns how many events went.
-async fn remove(core: &Core, call: Call, instance: &str, number: u64) -> Result<u64, Fault> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Row {
-        id: String,
-        #[serde(rename = "type")]
-        kind: String,
-        #[serde(default)]
-        event_count: Option<u64>,
-        #[serde(default)]
-        chunks: Option<ChunkRef>,
+/// A document of an execution.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Row {
+    id: String,
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(default)]
+    event_count: Option<u64>,
+    #[serde(default)]
+    chunks: Option<ChunkRef>,
+}
+
+impl Row {
+    /// How many events it holds.
+    fn events(&self) -> u64 {
+        if self.kind == kind::HISTORY { self.event_count.unwrap_or(1) } else { 0 }
     }
+}
+
+async fn documents_of(core: &Core, call: Call, instance: &str, number: u64) -> Result<Vec<Row>, Fault> {
     let query = Query::new(queries::EXECUTION_DOCUMENTS).with("@exec", number);
     let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
-    let mut rows: Vec<Row> =
-        rows.iter().map(|row| decode(row.get().as_bytes())).collect::<Result<_, Fault>>()?;
+    rows.iter().map(|row| decode(row.get().as_bytes())).collect()
+}
+
+/// Removes the documents of one execution, its record last.
+async fn remove(core: &Core, call: Call, instance: &str, mut rows: Vec<Row>) -> Result<(), Fault> {
     rows.sort_by_key(|row| row.kind == kind::EXECUTION);
-    let history = rows.iter().filter(|row| row.kind == kind::HISTORY);
-    let events = history.map(|row| row.event_count.unwrap_or(1)).sum();
     let pieces =
         rows.iter().filter_map(|row| row.chunks.as_ref()).flat_map(|chunks| chunks.ids().collect::<Vec<_>>());
     let ids: Vec<String> = pieces.chain(rows.iter().map(|row| row.id.clone())).collect();
     for group in ids.chunks(100) {
         remove_group(core, call, instance, group).await?;
     }
-    Ok(events)
+    Ok(())
 }
 
 /// Takes what was pruned off the head's totals.
@@ -122,25 +136,6 @@ async fn recount(core: &Core, call: Call, instance: &str, pruned: &PruneResult) 
             Err(fault) => return Err(fault),
         }
     }
-}
-
-/// Prunes every instance a filter selects, running ones too.
-pub(crate) async fn bulk(
-    core: &Arc<Core>,
-    filter: &InstanceFilter,
-    options: &PruneOptions,
-) -> Result<PruneResult, ProviderError> {
-    let call = core.call("prune_executions_bulk");
-    let chosen =
-        choose(core, call, filter, |_| true).await.map_err(|fault| fault.surface(call.operation, ""))?;
-    let mut total = PruneResult::default();
-    for instance in chosen {
-        let result = executions(core, &instance, options).await?;
-        total.instances_processed += result.instances_processed;
-        total.executions_deleted += result.executions_deleted;
-        total.events_deleted += result.events_deleted;
-    }
-    Ok(total)
 }
 
 #[cfg(test)]

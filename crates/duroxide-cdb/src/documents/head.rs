@@ -40,19 +40,19 @@ pub(crate) struct Head {
     pub(crate) current_execution_id: u64,
     #[serde(default)]
     pub(crate) status: String,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) output: Option<String>,
     /// The output is too large for the head and is in the execution's record.
     #[serde(default, skip_serializing_if = "is_false")]
     pub(crate) output_in_record: bool,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) parent_instance_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) pinned_duroxide_version_packed: Option<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) pinned_version: Option<Version>,
 
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) custom_status: Option<String>,
     /// The value document that holds a custom status too large for the head.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -60,9 +60,9 @@ pub(crate) struct Head {
     #[serde(default)]
     pub(crate) custom_status_version: u64,
 
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) lock_token: Option<String>,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) locked_until: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) lock_owner: Option<String>,

@@ -6,6 +6,7 @@
 use duroxide::Event;
 use serde::{Deserialize, Serialize};
 
+use super::packed::{pack as pack_text, unpack};
 use super::value::{ChunkRef, Chunks, INLINE_BYTES_MAX, escaped_len};
 use super::{ids, kind};
 
@@ -24,6 +25,12 @@ pub(crate) struct HistoryDocument {
     pub(crate) turn: u64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) events: Vec<String>,
+    /// The events as a JSON array, compressed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) packed: Option<String>,
+    /// How long that array is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) packed_bytes: Option<u64>,
     /// How many events the document holds, for counting without reading them.
     #[serde(default)]
     pub(crate) event_count: u64,
@@ -35,11 +42,24 @@ pub(crate) struct HistoryDocument {
 }
 
 impl HistoryDocument {
-    /// The texts of the events that are in the document itself.
+    /// The texts of the events that are in the document itself. A compressed form that cannot be read is returned as
+    /// it is, so that decoding it says which event is broken.
     pub(crate) fn into_texts(self) -> Vec<String> {
-        match self.event_data {
-            Some(text) => vec![text],
-            None => self.events,
+        if let Some(text) = self.event_data {
+            return vec![text];
+        }
+        let Some(packed) = self.packed else { return self.events };
+        let array = unpack(&packed, self.packed_bytes.unwrap_or(0));
+        let texts = array.and_then(|array| serde_json::from_str(&array).ok());
+        texts.unwrap_or_else(|| vec![packed; usize::try_from(self.event_count).unwrap_or(1)])
+    }
+
+    /// Compresses the events if that makes the document enough smaller.
+    fn compress(&mut self) {
+        let array = serde_json::to_string(&self.events).unwrap_or_default();
+        if let Some(packed) = pack_text(&array) {
+            (self.packed, self.packed_bytes) = (Some(packed), Some(array.len() as u64));
+            self.events.clear();
         }
     }
 }
@@ -64,6 +84,8 @@ pub(crate) fn pack(
             event_id: *event_id,
             turn,
             events,
+            packed: None,
+            packed_bytes: None,
             event_count: 1,
             chunks,
             event_data: None,
@@ -82,6 +104,7 @@ pub(crate) fn pack(
             open_bytes = bytes;
         }
     }
+    documents.iter_mut().for_each(HistoryDocument::compress);
     documents
 }
 
@@ -104,9 +127,33 @@ const SEGMENT_BYTES_TARGET: usize = 32 << 10;
 mod tests {
     use super::*;
 
+    /// A text that does not compress.
+    fn noise(bytes: usize) -> String {
+        let mut state = 7u64;
+        let letter = move |_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            char::from(b'#' + u8::try_from((state >> 33) % 57).unwrap())
+        };
+        (0..bytes).map(letter).collect()
+    }
+
+    #[test]
+    fn a_long_turn_is_stored_compressed_and_read_byte_for_byte() {
+        let events: Vec<(u64, String)> =
+            (1..=200).map(|id| (id, format!("{{\"id\": {id},  \"data\":\"🦀\"}}"))).collect();
+        let packed = pack("a", 1, 4, &events, &mut Chunks::new("c"));
+        assert_eq!((packed.len(), packed[0].event_count, packed[0].events.len()), (1, 200, 0));
+        let stored = serde_json::to_string(&packed[0]).unwrap();
+        assert!(stored.len() < 2000, "{} bytes", stored.len());
+        let read: HistoryDocument = serde_json::from_str(&stored).unwrap();
+        assert!(read.clone().into_texts().iter().eq(events.iter().map(|(_, text)| text)));
+        let broken = HistoryDocument { packed: Some("?".into()), ..read };
+        assert_eq!(broken.into_texts().len(), 200, "the number of events stays right");
+    }
+
     #[test]
     fn small_events_share_a_document_and_large_ones_do_not() {
-        let text = |bytes: usize| "x".repeat(bytes);
+        let text = noise;
         let events: Vec<(u64, String)> = [100, 200, 20_000, 20_000, 2_000_000, 50]
             .iter()
             .zip(1..)

@@ -52,6 +52,21 @@ pub(crate) fn delivery(source: &str, incarnation: &str, intent_id: &str) -> Stri
     format!("delivery:{}", hash(&[source, incarnation, intent_id]))
 }
 
+/// The message that tells a parent that its child could not be started.
+pub(crate) fn failure(source: &str, intent_id: &str) -> String {
+    format!("failure:{}", hash(&[source, intent_id]))
+}
+
+/// What is kept of an intent that can never be delivered.
+pub(crate) fn dead_letter(intent_id: &str) -> String {
+    format!("{DEAD_PREFIX}{intent_id}")
+}
+
+/// The intent that a dead letter was.
+pub(crate) fn revived(dead_letter_id: &str) -> String {
+    dead_letter_id.strip_prefix(DEAD_PREFIX).unwrap_or(dead_letter_id).to_owned()
+}
+
 /// What is prepared or left to do for one commit.
 pub(crate) fn manifest(commit: &str) -> String {
     format!("manifest:{commit}")
@@ -81,9 +96,14 @@ pub(crate) fn session_partition(session_id: &str) -> String {
     format!("{SESSION_PREFIX}#{}", hash(&[session_id]))
 }
 
+/// Whether a partition is the provider's own.
+pub(crate) fn is_reserved(partition: &str) -> bool {
+    partition.starts_with(SESSION_PREFIX) || RESERVED.contains(&partition)
+}
+
 /// Why a name cannot be the id of an instance, if it cannot.
 pub(crate) fn refusal(instance: &str) -> Option<String> {
-    if instance.starts_with(SESSION_PREFIX) || RESERVED.contains(&instance) {
+    if is_reserved(instance) {
         return Some(format!(
             "The instance id {instance:?} is reserved by the provider: choose another name."
         ));
@@ -105,6 +125,7 @@ pub(crate) const META: &str = "__meta__";
 /// The document that says which layout the container has.
 pub(crate) const FORMAT: &str = "format";
 
+const DEAD_PREFIX: &str = "dead:";
 const SESSION_PREFIX: &str = "__session__:";
 const RESERVED: [&str; 3] = [DELETIONS, META, "__leases__"];
 const PARTITION_BYTES_MAX: usize = 2048;

@@ -88,9 +88,45 @@ pub(crate) struct DeadLetter {
     #[serde(rename = "type")]
     pub(crate) kind: String,
     pub(crate) target_instance_id: String,
+    /// The document that was to be created; null if the intent held none.
     pub(crate) document: Value,
+    /// The pieces of its work item, in the source's partition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) chunks: Option<ChunkRef>,
     pub(crate) reason: String,
     pub(crate) died_at: u64,
+}
+
+impl DeadLetter {
+    /// What becomes of an intent that can never be delivered.
+    pub(crate) fn of(intent: &Intent, reason: String, now: u64) -> Self {
+        Self {
+            id: ids::dead_letter(&intent.id),
+            instance_id: intent.instance_id.clone(),
+            kind: kind::DEAD_LETTER.to_owned(),
+            target_instance_id: intent.target_instance_id.clone(),
+            document: intent.target_document().unwrap_or_default(),
+            chunks: intent.chunks.clone(),
+            reason,
+            died_at: now,
+        }
+    }
+
+    /// The intent it was, to be tried again. The document keeps its id, so it still arrives once at most.
+    pub(crate) fn revived(&self, now: u64) -> Option<Intent> {
+        self.document.is_object().then(|| Intent {
+            id: ids::revived(&self.id),
+            instance_id: self.instance_id.clone(),
+            kind: kind::INTENT.to_owned(),
+            target_instance_id: self.target_instance_id.clone(),
+            document: Some(self.document.clone()),
+            payload: None,
+            chunks: self.chunks.clone(),
+            created_at: now,
+            attempt_count: 0,
+            sweep_at: now,
+        })
+    }
 }
 
 #[cfg(test)]

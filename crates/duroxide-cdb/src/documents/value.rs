@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::packed::{pack, unpack};
 use super::{ids, kind};
 
 /// An immutable value (a key's value, a custom status) that would make the head heavy.
@@ -12,6 +13,8 @@ pub(crate) struct ValueDocument {
     pub(crate) instance_id: String,
     #[serde(rename = "type")]
     pub(crate) kind: String,
+    /// The turn that wrote it; of all that have a turn only values are looked for by it.
+    #[serde(rename = "sinceTurn")]
     pub(crate) turn: u64,
     pub(crate) value: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -48,12 +51,20 @@ pub(crate) struct ChunkRef {
     pub(crate) first: u32,
     pub(crate) count: u32,
     pub(crate) bytes: u64,
+    /// The pieces together are the text's compressed form.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) packed: bool,
 }
 
 impl ChunkRef {
     /// The ids of the pieces, in order.
     pub(crate) fn ids(&self) -> impl Iterator<Item = String> + '_ {
         (self.first..self.first + self.count).map(|index| ids::chunk(&self.commit, index))
+    }
+
+    /// The text whose pieces, put together, are given. `None` if they are not what was stored.
+    pub(crate) fn text(&self, pieces: String) -> Option<String> {
+        if self.packed { unpack(&pieces, self.bytes) } else { Some(pieces) }
     }
 }
 
@@ -72,23 +83,27 @@ impl Chunks {
 
     /// Splits a text and remembers its pieces.
     pub(crate) fn split(&mut self, text: &str) -> ChunkRef {
+        let bytes = text.len() as u64;
+        let packed = pack(text);
+        let text = packed.as_deref().unwrap_or(text);
         let first = self.parts.len();
         let mut start = 0;
         let mut size = 0;
         for (position, character) in text.char_indices() {
-            let bytes = escaped_char_len(character);
-            if size + bytes > CHUNK_BYTES_MAX {
+            let width = escaped_char_len(character);
+            if size + width > CHUNK_BYTES_MAX {
                 self.parts.push(text[start..position].to_owned());
                 (start, size) = (position, 0);
             }
-            size += bytes;
+            size += width;
         }
         self.parts.push(text[start..].to_owned());
         ChunkRef {
             commit: self.commit.clone(),
             first: u32::try_from(first).unwrap_or(u32::MAX),
             count: u32::try_from(self.parts.len() - first).unwrap_or(u32::MAX),
-            bytes: text.len() as u64,
+            bytes,
+            packed: packed.is_some(),
         }
     }
 
@@ -141,16 +156,26 @@ mod tests {
         }
     }
 
+    /// A text that does not compress.
+    fn noise(bytes: usize) -> String {
+        let mut state = 7u64;
+        let letter = move |_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            char::from(b' ' + u8::try_from((state >> 33) % 95).unwrap())
+        };
+        (0..bytes).map(letter).collect()
+    }
+
     #[test]
     fn pieces_put_together_are_the_text() {
-        let texts = ["🦀\"".repeat(300_000), "x".repeat(3_000_000)];
+        let texts = ["🦀\"".repeat(300_000), "x".repeat(3_000_000), noise(3_000_000)];
         let mut chunks = Chunks::new("c");
         for text in &texts {
             let (inline, reference) = chunks.hold(text.clone());
             let reference = reference.unwrap();
             assert!(inline.is_empty());
             let range = reference.first as usize..(reference.first + reference.count) as usize;
-            assert_eq!(&chunks.parts()[range].concat(), text);
+            assert_eq!(reference.text(chunks.parts()[range].concat()).as_ref(), Some(text));
         }
         assert!(chunks.parts().iter().all(|part| escaped_len(part) <= CHUNK_BYTES_MAX));
         assert_eq!(chunks.hold("small".to_owned()), ("small".to_owned(), None));

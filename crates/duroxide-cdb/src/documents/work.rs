@@ -23,21 +23,23 @@ pub(crate) struct WorkDocument {
     pub(crate) dispatch_slot: u8,
     pub(crate) visible_at: u64,
     pub(crate) enqueued_at: u64,
-    #[serde(default)]
+    /// Not named as in messages, where it is indexed.
+    #[serde(default, rename = "order")]
     pub(crate) seq: u64,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) lock_token: Option<String>,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) locked_until: Option<u64>,
     #[serde(default)]
     pub(crate) attempt_count: u32,
-    #[serde(default)]
+    /// Not named as in history, where it is indexed; the public crate did.
+    #[serde(default, rename = "execution", alias = "executionId", skip_serializing_if = "Option::is_none")]
     pub(crate) execution_id: Option<u64>,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) activity_id: Option<u64>,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) session_id: Option<String>,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) tag: Option<String>,
     /// Whether it came through an outbox.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

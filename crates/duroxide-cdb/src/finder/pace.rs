@@ -31,8 +31,23 @@ struct State {
     pause: Duration,
     next: Option<Instant>,
     last_begun: Option<Instant>,
-    /// Where the next search continues when the last one saw a full page of nothing new.
+    /// Where the next search continues when the last one saw a full page.
     cursor: u64,
+    /// How many rows the next search asks each range for.
+    rows: u32,
+    /// How many searches there were.
+    searches: u64,
+}
+
+/// What a search asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Reach {
+    /// From this time of visibility on.
+    pub(crate) from: u64,
+    /// So many rows of each range.
+    pub(crate) rows: u32,
+    /// Counts the searches.
+    pub(crate) number: u64,
 }
 
 impl Pace {
@@ -41,7 +56,14 @@ impl Pace {
         Self {
             min,
             max,
-            state: Mutex::new(State { pause: min, next: None, last_begun: None, cursor: 0 }),
+            state: Mutex::new(State {
+                pause: min,
+                next: None,
+                last_begun: None,
+                cursor: 0,
+                rows: ROWS_MIN,
+                searches: 0,
+            }),
             gate: tokio::sync::Mutex::new(()),
         }
     }
@@ -60,13 +82,19 @@ impl Pace {
         Some(guard)
     }
 
+    /// Whether the last search left something behind a full page.
+    pub(crate) fn has_more(&self) -> bool {
+        self.lock().cursor > 0
+    }
+
     /// Notes that a search begins.
-    pub(crate) fn begin(&self, now: Instant) -> u64 {
+    pub(crate) fn begin(&self, now: Instant) -> Reach {
         let mut state = self.lock();
         state.last_begun = Some(now);
         // A search whose future is dropped must not stop all others.
         state.next = Some(now + self.min);
-        state.cursor
+        state.searches += 1;
+        Reach { from: state.cursor, rows: state.rows, number: state.searches }
     }
 
     /// Notes what a search found and where the next one continues: soon if there is nothing else to do, at leisure
@@ -80,6 +108,8 @@ impl Pace {
         };
         state.pause = if quickly { self.min } else { (state.pause * 2).clamp(self.min, self.max) };
         state.cursor = cursor;
+        // One turn needs one row. Whoever has a backlog before them takes more at a time.
+        state.rows = if cursor > 0 { (state.rows * 2).min(ROWS_MAX) } else { ROWS_MIN };
         state.next = Some(now + state.pause);
     }
 
@@ -87,6 +117,9 @@ impl Pace {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+const ROWS_MIN: u32 = 10;
+const ROWS_MAX: u32 = 100;
 
 #[cfg(test)]
 mod tests {
@@ -115,6 +148,19 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn searches_reach_further_while_pages_are_full() {
+        let pace = Pace::new(Duration::from_millis(20), Duration::from_millis(100));
+        let now = Instant::now();
+        let mut rows = Vec::new();
+        for cursor in [1, 2, 3, 4, 5, 0, 0] {
+            rows.push(pace.begin(now).rows);
+            pace.end(now, Outcome::Found, cursor);
+            assert_eq!(pace.has_more(), cursor > 0);
+        }
+        assert_eq!(rows, [10, 20, 40, 80, 100, 100, 10]);
+    }
+
+    #[tokio::test]
     async fn whoever_waited_for_a_search_uses_its_result() {
         let pace = Pace::new(Duration::from_millis(20), Duration::from_millis(100));
         let before = Instant::now();
@@ -122,7 +168,6 @@ mod tests {
         pace.begin(Instant::now());
         drop(guard);
         assert!(pace.enter(before).await.is_none());
-        tokio::time::sleep(Duration::from_millis(2)).await;
-        assert!(pace.enter(Instant::now()).await.is_some());
+        assert!(pace.enter(Instant::now() + Duration::from_millis(1)).await.is_some());
     }
 }

@@ -172,6 +172,7 @@ async fn legacy_work(core: &Core, call: Call, instance: &str, turn: &Turn) -> Re
     #[serde(rename_all = "camelCase")]
     struct Row {
         id: String,
+        #[serde(alias = "execution")]
         execution_id: Option<u64>,
         activity_id: Option<u64>,
     }

@@ -39,14 +39,14 @@ pub(crate) async fn fetch(
     let deadline = begun + poll_timeout;
     // Instances this caller cannot run stay in its hand until it returns, so that it meets each of them once.
     let mut turned_away: Vec<Candidate> = Vec::new();
-    let mut searched = false;
+    let mut searches = 0;
     let mut trouble = None;
     loop {
         let changed = core.turns.changed();
         let overdue = core.turn_pace.due().is_none_or(|due| due <= core.clock.instant());
-        if overdue && (!poll_timeout.is_zero() || !searched) {
+        if overdue && (!poll_timeout.is_zero() || searches == 0) {
             // Work of other processes is looked for at its pace even while this process has plenty of its own.
-            searched = true;
+            searches += 1;
             trouble = search(core, core.clock.instant()).await.err();
         }
         while let Some(candidate) = core.turns.take(core.clock.now_ms()) {
@@ -56,9 +56,13 @@ pub(crate) async fn fetch(
                 Attempt::Passed => {}
             }
         }
-        if !searched && poll_timeout.is_zero() {
-            searched = true;
-            trouble = search(core, begun).await.err();
+        // Without waiting, everything there is must have been looked at before the answer is no.
+        let unseen =
+            searches == 0 || (core.turn_pace.has_more() && searches < SEARCHES_MAX && trouble.is_none());
+        if unseen && poll_timeout.is_zero() {
+            let since = if searches == 0 { begun } else { core.clock.instant() };
+            searches += 1;
+            trouble = search(core, since).await.err();
             continue;
         }
         let now = core.clock.instant();
@@ -364,13 +368,14 @@ async fn search(core: &Core, since: tokio::time::Instant) -> Result<(), Fault> {
         visible_at: u64,
     }
     let Some(_searching) = core.turn_pace.enter(since).await else { return Ok(()) };
-    let from = core.turn_pace.begin(core.clock.instant());
+    let reach = core.turn_pace.begin(core.clock.instant());
     let call = core.quick_call(OPERATION);
     let query = Query::new(queries::FIND_TURNS)
         .with("@now", core.clock.now_ms())
-        .with("@from", from)
+        .with("@from", reach.from)
+        .with("@rows", reach.rows)
         .with("@known", core.turns.known(KNOWN_MAX));
-    let pages = core.store.query_ranges(call, &query).await;
+    let pages = core.store.query_ranges(call, &query, &core.watch(reach.number)).await;
     let mut found = false;
     let mut cursor = 0;
     let mut failed = None;
@@ -382,18 +387,21 @@ async fn search(core: &Core, since: tokio::time::Instant) -> Result<(), Fault> {
                 continue;
             }
         };
-        let full = page.more || page.rows.len() >= PAGE_ROWS;
+        let full = page.rows.len() >= reach.rows as usize || (page.has_more() && !page.rows.is_empty());
         let mut last = 0;
         for row in page.rows {
             let row: Row = decode(row.get().as_bytes())?;
-            last = row.enqueued_at;
+            last = row.visible_at;
             let seq = if row.seq == 0 { sequence_of(row.enqueued_at) } else { row.seq };
             let (instance, id, visible_at) = (row.instance_id, row.id, row.visible_at);
+            if !core.is_ours(&instance, visible_at) {
+                continue;
+            }
             found |= core.turns.hint(MessageHint { instance, id, seq, visible_at });
         }
         if full {
             // More may wait behind a full page: the next search continues there, past a page of one moment too.
-            let next = if last == from { last + 1 } else { last };
+            let next = if last == reach.from { last + 1 } else { last };
             cursor = if cursor == 0 { next } else { next.min(cursor) };
         }
     }
@@ -415,4 +423,5 @@ const MESSAGE_BYTES_MAX: usize = 4 << 20;
 /// With more messages waiting than this, the next loads ask only for this many.
 const BACKLOG_WINDOW: usize = 512;
 const KNOWN_MAX: usize = 256;
-const PAGE_ROWS: usize = 100;
+/// So many pages are turned before a fetch that does not wait gives up.
+const SEARCHES_MAX: u32 = 100;

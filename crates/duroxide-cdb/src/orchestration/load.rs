@@ -263,7 +263,8 @@ pub(crate) async fn join(
             }
         })
     });
-    in_parallel(PIECES_AT_ONCE, pieces).await.into_iter().collect()
+    let whole = in_parallel(PIECES_AT_ONCE, pieces).await.into_iter().collect::<Result<String, Fault>>()?;
+    chunks.text(whole).ok_or_else(|| Fault::refused("the pieces of a large text do not fit together"))
 }
 
 /// How many events an execution was started with.

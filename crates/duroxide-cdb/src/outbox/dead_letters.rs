@@ -1,16 +1,20 @@
-//! Messages that could never be delivered.
+//! Messages that could never be delivered: shown, sent again, or dropped.
 
 use duroxide::providers::ProviderError;
 
 use crate::core::{Core, decode};
-use crate::documents::DeadLetter;
-use crate::error::Fault;
+use crate::documents::{DeadLetter, Manifest, Tagged};
+use crate::error::{Fault, Trouble};
+use crate::orchestration::publish;
 use crate::queries::{self, Query};
+use crate::store::{Call, Op};
 
 /// A message that could never be delivered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeadLetterInfo {
+    /// Names it, together with its source.
+    pub id: String,
     /// The instance that sent it.
     pub source: String,
     /// The instance it was for.
@@ -30,6 +34,7 @@ pub(crate) async fn dead_letters(core: &Core) -> Result<Vec<DeadLetterInfo>, Pro
         .map(|row| {
             let letter: DeadLetter = decode(row.get().as_bytes()).map_err(surface)?;
             Ok(DeadLetterInfo {
+                id: letter.id,
                 source: letter.instance_id,
                 target: letter.target_instance_id,
                 reason: letter.reason,
@@ -37,4 +42,61 @@ pub(crate) async fn dead_letters(core: &Core) -> Result<Vec<DeadLetterInfo>, Pro
             })
         })
         .collect()
+}
+
+/// Turns a dead letter back into an intent, in one batch, and delivers it.
+pub(crate) async fn requeue(core: &Core, source: &str, id: &str) -> Result<(), ProviderError> {
+    let call = core.call("requeue_dead_letter");
+    let surface = |fault: Fault| fault.surface(call.operation, source);
+    let letter = existing(core, call, source, id).await?;
+    let Some(intent) = letter.document.revived(core.clock.now_ms()) else {
+        let sentence =
+            format!("The dead letter {id} of {source} holds no message that could be sent: drop it.");
+        return Err(ProviderError::permanent(call.operation, sentence));
+    };
+    let create = Op::create(&intent).map_err(|error| surface(Fault::refused(error.to_string())))?;
+    let ops = [Op::delete(id, Some(&letter.etag)), create];
+    match core.patiently(call, || core.store.batch(call, source, &ops)).await {
+        Ok(_) => {}
+        // An earlier try of this call arrived, or somebody else was quicker: it is on its way.
+        Err(fault) if matches!(fault.trouble, Trouble::Exists | Trouble::Missing | Trouble::Changed) => {}
+        Err(fault) => return Err(surface(fault)),
+    }
+    super::deliver(core, call, vec![intent]).await;
+    Ok(())
+}
+
+/// Forgets a dead letter and the pieces of its text.
+pub(crate) async fn drop_letter(core: &Core, source: &str, id: &str) -> Result<(), ProviderError> {
+    let call = core.call("drop_dead_letter");
+    let surface = |fault: Fault| fault.surface(call.operation, source);
+    let letter = existing(core, call, source, id).await?;
+    let Some(chunks) = letter.document.chunks else {
+        return core.delete(call, source, id).await.map_err(surface);
+    };
+    let commit = uuid::Uuid::new_v4().simple().to_string();
+    let mark = Manifest::prepared(source, &commit, 0, 0, core.clock.now_ms());
+    let manifest = Manifest { committed: true, drops: vec![chunks], ..mark };
+    let create = Op::create(&manifest).map_err(|error| surface(Fault::refused(error.to_string())))?;
+    let ops = [Op::delete(id, Some(&letter.etag)), create];
+    match core.patiently(call, || core.store.batch(call, source, &ops)).await {
+        Ok(_) => publish::publish(core, call, &manifest, None).await.map_err(surface),
+        Err(fault) if matches!(fault.trouble, Trouble::Exists | Trouble::Missing | Trouble::Changed) => {
+            Ok(())
+        }
+        Err(fault) => Err(surface(fault)),
+    }
+}
+
+async fn existing(
+    core: &Core,
+    call: Call,
+    source: &str,
+    id: &str,
+) -> Result<Tagged<DeadLetter>, ProviderError> {
+    let found = core.read_as::<DeadLetter>(call, source, id).await;
+    found.map_err(|fault| fault.surface(call.operation, source))?.ok_or_else(|| {
+        let sentence = format!("{source} has no dead letter {id}: list them to see which there are.");
+        ProviderError::permanent(call.operation, sentence)
+    })
 }

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use duroxide::providers::WorkItem;
+use duroxide::{AppErrorKind, ErrorDetails};
 use futures::future::BoxFuture;
 use serde_json::Value;
 
 use crate::core::{Core, decode, in_parallel};
-use crate::documents::{
-    ChunkRef, Chunks, DeadLetter, Document as _, Intent, Manifest, Message, WorkDocument, ids, kind,
-};
+use crate::documents::{ChunkRef, Chunks, DeadLetter, Intent, Manifest, Message, WorkDocument, ids, kind};
 use crate::error::{Fault, Trouble};
 use crate::orchestration::fetch::hint;
 use crate::orchestration::{load, publish};
@@ -55,13 +55,14 @@ pub(crate) async fn deliver_pending(
 pub(crate) async fn deliver_all(core: &Core, call: Call, intents: &[Intent]) -> Result<(), Fault> {
     let deliveries = intents
         .iter()
-        .map(|intent| -> BoxFuture<'_, Result<(), Fault>> { Box::pin(deliver_one(core, call, intent)) });
+        .map(|intent| -> BoxFuture<'_, Result<Fate, Fault>> { Box::pin(deliver_one(core, call, intent)) });
     let outcomes = in_parallel(DELIVERIES_AT_ONCE, deliveries).await;
     let mut arrived = Vec::with_capacity(intents.len());
     let mut trouble = None;
     for (intent, outcome) in intents.iter().zip(outcomes) {
         match outcome {
-            Ok(()) => arrived.push(intent.clone()),
+            Ok(Fate::Delivered) => arrived.push(intent.clone()),
+            Ok(Fate::Buried) => {}
             Err(fault) => trouble = Some(fault),
         }
     }
@@ -69,15 +70,23 @@ pub(crate) async fn deliver_all(core: &Core, call: Call, intents: &[Intent]) -> 
     trouble.map_or(Ok(()), Err)
 }
 
+/// What became of an intent.
+enum Fate {
+    /// Its message is where it belongs.
+    Delivered,
+    /// It never will be; the intent is gone, a dead letter is kept.
+    Buried,
+}
+
 /// Creates the target document. Finding it, or its tombstone, means that it was delivered before.
-async fn deliver_one(core: &Core, call: Call, intent: &Intent) -> Result<(), Fault> {
+async fn deliver_one(core: &Core, call: Call, intent: &Intent) -> Result<Fate, Fault> {
     let target = intent.target_instance_id.as_str();
     let mut document = match intent.target_document() {
         Ok(document) => document,
-        Err(reason) => return bury(core, call, intent, Value::Null, reason).await,
+        Err(reason) => return bury(core, call, intent, reason).await,
     };
     if let Some(reason) = ids::refusal(target) {
-        return bury(core, call, intent, document, reason).await;
+        return bury(core, call, intent, reason).await;
     }
     let mut chunks = Chunks::new(&uuid::Uuid::new_v4().simple().to_string());
     if let Some(pieces) = &intent.chunks {
@@ -92,11 +101,11 @@ async fn deliver_one(core: &Core, call: Call, intent: &Intent) -> Result<(), Fau
         Ok(etag) => announce(core, &document, etag),
         Err(fault) if fault.trouble == Trouble::Exists => {}
         Err(fault) if fault.trouble == Trouble::Refused => {
-            return bury(core, call, intent, document, fault.to_string()).await;
+            return bury(core, call, intent, fault.to_string()).await;
         }
         Err(fault) => return Err(fault),
     }
-    Ok(())
+    Ok(Fate::Delivered)
 }
 
 fn announce(core: &Core, document: &Value, etag: String) {
@@ -118,32 +127,70 @@ trait DeserializeFrom: Sized + serde::de::DeserializeOwned {
 impl DeserializeFrom for WorkDocument {}
 impl DeserializeFrom for Message {}
 
-/// Keeps a message that can never be delivered, with the reason.
-async fn bury(
-    core: &Core,
-    call: Call,
-    intent: &Intent,
-    document: Value,
-    reason: String,
-) -> Result<(), Fault> {
-    tracing::error!(
-        source = intent.instance_id,
-        target = intent.target_instance_id,
-        reason,
-        "a message is undeliverable"
-    );
-    let letter = DeadLetter {
-        id: format!("dead:{}", intent.id),
-        instance_id: intent.instance_id.clone(),
-        kind: kind::DEAD_LETTER.to_owned(),
-        target_instance_id: intent.target_instance_id.clone(),
-        document,
-        reason,
-        died_at: core.clock.now_ms(),
+/// Replaces an intent that can never be delivered by a dead letter with the reason. A parent that waits for what it was
+/// to start is told in the same batch.
+async fn bury(core: &Core, call: Call, intent: &Intent, reason: String) -> Result<Fate, Fault> {
+    let source = intent.instance_id.as_str();
+    let target = intent.target_instance_id.as_str();
+    tracing::error!(source, target, reason, "a message is undeliverable");
+    let refused = |error: serde_json::Error| Fault::refused(error.to_string());
+    let telling = failure(core, call, intent, &reason).await?;
+    let letter = DeadLetter::of(intent, reason, core.clock.now_ms());
+    let mut ops = vec![Op::create(&letter).map_err(refused)?, Op::delete(&intent.id, None)];
+    if let Some(message) = &telling {
+        ops.push(Op::create(message).map_err(refused)?);
+    }
+    match core.patiently(call, || core.store.batch(call, source, &ops)).await {
+        // It died before and was revived: the sender has been told.
+        Err(fault) if fault.trouble == Trouble::Exists && fault.index == Some(2) => {
+            core.patiently(call, || core.store.batch(call, source, &ops[..2])).await?;
+        }
+        // Somebody else, or an earlier try, has buried it.
+        Err(fault) if matches!(fault.trouble, Trouble::Exists | Trouble::Missing) => {}
+        outcome => {
+            outcome?;
+        }
+    }
+    if let Some(message) = &telling {
+        core.turns.hint(hint(message));
+    }
+    Ok(Fate::Buried)
+}
+
+/// The message that tells the sender that the child it waits for will not start.
+async fn failure(core: &Core, call: Call, intent: &Intent, reason: &str) -> Result<Option<Message>, Fault> {
+    let text = match (&intent.chunks, intent.target_document()) {
+        (Some(pieces), _) => load::join(core, call, &intent.instance_id, pieces).await?,
+        (None, Ok(document)) => document["workItem"].as_str().unwrap_or_default().to_owned(),
+        (None, Err(_)) => return Ok(None),
     };
-    let op = Op::create(&letter).map_err(|error| Fault::refused(error.to_string()))?;
-    debug_assert_eq!(op.id(), letter.id());
-    core.create_own(call, &letter.instance_id, &op).await.map(drop)
+    let Ok(WorkItem::StartOrchestration {
+        instance,
+        parent_instance: Some(parent_instance),
+        parent_id: Some(parent_id),
+        parent_execution_id,
+        ..
+    }) = serde_json::from_str(&text)
+    else {
+        return Ok(None);
+    };
+    if parent_instance != intent.instance_id {
+        return Ok(None);
+    }
+    let item = WorkItem::SubOrchFailed {
+        parent_instance,
+        parent_execution_id: parent_execution_id.unwrap_or(1),
+        parent_id,
+        details: ErrorDetails::Application {
+            kind: AppErrorKind::OrchestrationFailed,
+            message: format!("{instance} could not be started: {reason}"),
+            retryable: false,
+        },
+    };
+    let mut message = Message::new(&item, None, &core.clock, 0, &mut Chunks::new(""))
+        .map_err(|error| Fault::refused(error.to_string()))?;
+    message.id = ids::failure(&intent.instance_id, &intent.id);
+    Ok(Some(message))
 }
 
 /// Removes delivered intents, and the pieces of their texts with them.

@@ -11,6 +11,6 @@ mod faults;
 pub(crate) mod reconcile;
 
 pub use dead_letters::DeadLetterInfo;
-pub(crate) use dead_letters::dead_letters;
+pub(crate) use dead_letters::{dead_letters, drop_letter, requeue};
 pub(crate) use deliver::{deliver, deliver_pending};
 pub use faults::OutboxFaultInjector;

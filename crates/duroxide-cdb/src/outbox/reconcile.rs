@@ -47,10 +47,12 @@ async fn run(core: Weak<Core>, interval: Duration) {
     // Processes that start together should not sweep together.
     let jitter = interval.mul_f64(f64::from(uuid::Uuid::new_v4().as_bytes()[0]) / 512.0);
     let mut pause = interval + jitter;
+    let mut number = 0;
     loop {
         tokio::time::sleep(pause).await;
         let Some(core) = core.upgrade() else { return };
-        pause = match sweep(&core).await {
+        number += 1;
+        pause = match sweep(&core, number).await {
             Ok(0) => (pause * 2).min((interval + jitter) * IDLE_FACTOR),
             Ok(_) => interval,
             Err(fault) => {
@@ -61,8 +63,8 @@ async fn run(core: Weak<Core>, interval: Duration) {
     }
 }
 
-/// One sweep over all ranges. Returns how many things it found to do.
-pub(crate) async fn sweep(core: &Arc<Core>) -> Result<usize, Fault> {
+/// The `number`th sweep, over the ranges this process looks after. Returns how many things it found to do.
+pub(crate) async fn sweep(core: &Arc<Core>, number: u64) -> Result<usize, Fault> {
     #[derive(Deserialize)]
     struct Envelope {
         #[serde(rename = "type")]
@@ -75,7 +77,7 @@ pub(crate) async fn sweep(core: &Arc<Core>) -> Result<usize, Fault> {
     let mut found = 0;
     let mut trouble = None;
     let mut intents: BTreeMap<String, Vec<Intent>> = BTreeMap::new();
-    for page in core.store.query_ranges(call, &query).await {
+    for page in core.store.query_ranges(call, &query, &core.watch(number)).await {
         let page = match page {
             Ok(page) => page,
             Err(fault) => {

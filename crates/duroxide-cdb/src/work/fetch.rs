@@ -37,13 +37,13 @@ pub(crate) async fn fetch(
         session.is_some_and(|session| core.sessions.may_have(id, &session.owner_id, core.clock.now_ms()))
     };
     let question = WorkQuestion { tags, sessions: session.map(|_| &may_have as _) };
-    let mut searched = false;
+    let mut searches = 0;
     let mut trouble = None;
     loop {
         let changed = core.works.changed();
         let overdue = pace.due().is_none_or(|due| due <= core.clock.instant());
-        if overdue && (!poll_timeout.is_zero() || !searched) {
-            searched = true;
+        if overdue && (!poll_timeout.is_zero() || searches == 0) {
+            searches += 1;
             trouble = search(core, &pace, core.clock.instant(), session.is_some(), tags).await.err();
         }
         while let Some(candidate) = core.works.take(core.clock.now_ms(), question) {
@@ -52,9 +52,12 @@ pub(crate) async fn fetch(
                 return Ok(Some(fetched));
             }
         }
-        if !searched && poll_timeout.is_zero() {
-            searched = true;
-            trouble = search(core, &pace, begun, session.is_some(), tags).await.err();
+        // Without waiting, everything there is must have been looked at before the answer is no.
+        let unseen = searches == 0 || (pace.has_more() && searches < SEARCHES_MAX && trouble.is_none());
+        if unseen && poll_timeout.is_zero() {
+            let since = if searches == 0 { begun } else { core.clock.instant() };
+            searches += 1;
+            trouble = search(core, &pace, since, session.is_some(), tags).await.err();
             continue;
         }
         let now = core.clock.instant();
@@ -161,7 +164,8 @@ async fn claim(
     let mut backoff = Backoff::default();
     loop {
         let until = core.clock.now_ms() + millis(timeout);
-        locked.locked_until = Some(until);
+        // A locked item is not visible, so searches do not have to look at it.
+        (locked.locked_until, locked.visible_at) = (Some(until), until);
         let op = Op::replace(&locked.id, &locked, Some(&candidate.item.etag))
             .map_err(|error| Fault::refused(error.to_string()))?;
         let fault = match core.store.write(call, &locked.instance_id, &op).await {
@@ -217,7 +221,7 @@ async fn search(
         etag: String,
     }
     let Some(_searching) = pace.enter(since).await else { return Ok(()) };
-    let from = pace.begin(core.clock.instant());
+    let reach = pace.begin(core.clock.instant());
     let call = core.quick_call(OPERATION);
     let names = match tags {
         TagFilter::Tags(set) | TagFilter::DefaultAnd(set) => set.iter().cloned().collect(),
@@ -226,7 +230,8 @@ async fn search(
     let now = core.clock.now_ms();
     let query = Query::new(queries::FIND_WORK)
         .with("@now", now)
-        .with("@from", from)
+        .with("@from", reach.from)
+        .with("@rows", reach.rows)
         .with("@anyTag", matches!(tags, TagFilter::Any))
         .with("@untagged", matches!(tags, TagFilter::DefaultOnly | TagFilter::DefaultAnd(_)))
         .with("@tags", names)
@@ -235,7 +240,7 @@ async fn search(
     let mut found = false;
     let mut cursor = 0;
     let mut failed = None;
-    for page in core.store.query_ranges(call, &query).await {
+    for page in core.store.query_ranges(call, &query, &core.watch(reach.number)).await {
         let page = match page {
             Ok(page) => page,
             Err(fault) => {
@@ -243,15 +248,18 @@ async fn search(
                 continue;
             }
         };
-        let full = page.more || page.rows.len() >= PAGE_ROWS;
+        let full = page.rows.len() >= reach.rows as usize || (page.has_more() && !page.rows.is_empty());
         let mut last = 0;
         for row in page.rows {
             let row: Row = decode(row.get().as_bytes())?;
-            last = row.document.enqueued_at;
+            last = row.document.visible_at;
+            if !core.is_ours(&row.document.instance_id, row.document.visible_at) {
+                continue;
+            }
             found |= core.works.found(Arc::new(row.document), row.etag);
         }
         if full {
-            let next = if last == from { last + 1 } else { last };
+            let next = if last == reach.from { last + 1 } else { last };
             cursor = if cursor == 0 { next } else { next.min(cursor) };
         }
     }
@@ -260,7 +268,8 @@ async fn search(
     failed.map_or(Ok(()), Err)
 }
 
-const PAGE_ROWS: usize = 100;
+/// So many pages are turned before a fetch that does not wait gives up.
+const SEARCHES_MAX: u32 = 100;
 const FOREIGN_MAX: usize = 256;
 const TROUBLE_REST_MS: u64 = 250;
 const UNREADABLE_REST_MS: u64 = 30_000;

@@ -67,7 +67,7 @@ pub(crate) async fn renew(core: &Core, text: &str, extend_for: Duration) -> Resu
     let call = core.call_until(OPERATION, until);
     let extended = until.max(core.clock.now_ms() + millis(extend_for));
     let mut document = WorkDocument::clone(&item.document);
-    document.locked_until = Some(extended);
+    (document.locked_until, document.visible_at) = (Some(extended), extended);
     rewrite(core, call, &mut item, document, &secret).await?;
     core.work_leases.extend(&secret, core.call_until(OPERATION, extended).deadline);
     if let Some(session) = &item.document.session_id {
@@ -93,9 +93,7 @@ pub(crate) async fn abandon(
     let mut document = WorkDocument::clone(&item.document);
     document.lock_token = None;
     document.locked_until = None;
-    if let Some(delay) = delay.filter(|delay| !delay.is_zero()) {
-        document.visible_at = core.clock.now_ms() + millis(delay);
-    }
+    document.visible_at = core.clock.now_ms() + delay.map_or(0, millis);
     if forgive == Forgive::ThisAttempt {
         document.attempt_count = document.attempt_count.saturating_sub(1);
     }

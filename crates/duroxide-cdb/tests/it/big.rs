@@ -33,10 +33,10 @@ async fn a_result_of_twenty_megabytes_arrives_whole() {
     let name = fresh_name();
     let provider = CosmosDBProvider::new_with_config(config(&name)).await.unwrap();
     let machine = Machine::start(provider, options(Duration::from_secs(20))).await;
-    assert_eq!(machine.run("a", "BigResult", "20000000").await, "20000000:true");
+    assert_eq!(machine.run("a", "NoiseResult", "20000000").await, "20000000:true");
     // The completed message's pieces are gone; the history's are what is left.
     let pieces = documents(&raw(&name).await, "a").await.iter().filter(|doc| doc["type"] == "chunk").count();
-    assert!((39..=42).contains(&pieces), "{pieces} pieces");
+    assert!((29..=42).contains(&pieces), "{pieces} pieces");
     machine.stop().await;
 }
 

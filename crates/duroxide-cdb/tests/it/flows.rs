@@ -12,6 +12,8 @@ use duroxide::{
 };
 use duroxide_cdb::CosmosDBProvider;
 
+use crate::world::noise;
+
 /// How often each kind of effect happened.
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
@@ -48,6 +50,10 @@ pub(crate) fn activities(effects: &Arc<Effects>) -> ActivityRegistry {
             let bytes: usize = input.parse().map_err(|_| "a size is needed".to_owned())?;
             Ok("b".repeat(bytes))
         })
+        .register("Noise", |_: ActivityContext, input: String| async move {
+            let bytes: usize = input.parse().map_err(|_| "a size is needed".to_owned())?;
+            Ok(noise(bytes))
+        })
         .register("UntilCancelled", |context: ActivityContext, _: String| async move {
             context.cancelled().await;
             Ok("cancelled".to_owned())
@@ -81,6 +87,12 @@ pub(crate) fn orchestrations() -> OrchestrationRegistry {
                 input.split(',').map(|name| context.schedule_sub_orchestration("Hello", name)).collect();
             let greetings: Result<Vec<String>, String> = context.join(children).await.into_iter().collect();
             Ok(greetings?.join(" "))
+        })
+        .register("Patient", |context: OrchestrationContext, child: String| async move {
+            match context.schedule_sub_orchestration_with_id("Hello", child, "x").await {
+                Ok(greeting) => Ok(greeting),
+                Err(reason) => Ok(reason),
+            }
         })
         .register("Family", |context: OrchestrationContext, input: String| async move {
             let width: u64 = input.parse().map_err(|_| "a width is needed".to_owned())?;
@@ -170,6 +182,11 @@ pub(crate) fn orchestrations() -> OrchestrationRegistry {
         .register("BigResult", |context: OrchestrationContext, input: String| async move {
             let result = context.schedule_activity("Big", input).await?;
             Ok(format!("{}:{}", result.len(), result.bytes().all(|byte| byte == b'b')))
+        })
+        .register("NoiseResult", |context: OrchestrationContext, input: String| async move {
+            let bytes: usize = input.parse().map_err(|_| "a size is needed".to_owned())?;
+            let result = context.schedule_activity("Noise", input).await?;
+            Ok(format!("{}:{}", result.len(), result == noise(bytes)))
         })
         .register("BigPass", |context: OrchestrationContext, input: String| async move {
             let result = context.schedule_sub_orchestration("BigChild", input).await?;

@@ -2,13 +2,17 @@
 
 mod big;
 mod budgets;
+mod cut;
+mod deaths;
 mod flows;
 mod hello;
+mod kills;
 mod legacy;
 mod samples;
 mod single_faults;
 mod stress;
 mod sweep;
+mod tap;
 mod validation;
 mod windows;
 mod world;

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Duration;
 
 use cosmos_driver::{Credential, Driver, ItemOptions, QueryOptions, Scope};
 use cosmos_emulator::{Config, Emulator};
@@ -162,3 +163,21 @@ pub(crate) fn named() -> ExecutionMetadata {
         ..ExecutionMetadata::default()
     }
 }
+
+/// A text that does not compress.
+pub(crate) fn noise(bytes: usize) -> String {
+    let mut random = fastrand::Rng::with_seed(bytes as u64);
+    (0..bytes).map(|_| random.alphanumeric()).collect()
+}
+
+/// Waits for what something else brings about. Only this knows that waiting means looking again.
+pub(crate) async fn until(what: &str, mut happened: impl AsyncFnMut() -> bool) {
+    let begun = std::time::Instant::now();
+    while !happened().await {
+        assert!(begun.elapsed() < PATIENCE, "waited in vain until {what}");
+        tokio::time::sleep(GLANCE).await;
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const GLANCE: Duration = Duration::from_millis(10);

@@ -151,10 +151,9 @@ pub(crate) fn plan(
         Choice::Composite => {
             let (composite, flip) = policy.composite_for(&access.order)?;
             let base = base(segment, scope, composite.id);
-            let lower = with(&base, &composite_prefix(composite, access));
-            let upper = key::beyond(lower.clone());
+            let (lower, upper) = composite_interval(&base, composite, access);
+            let intervals = if lower < upper { vec![(lower, upper)] } else { Vec::new() };
             let order = if flip { Order::Reverse } else { Order::Forward };
-            let intervals = vec![(lower, upper)];
             Some(Plan {
                 intervals,
                 order,
@@ -252,15 +251,24 @@ fn range_interval(base: &[u8], lower: &Bound<Value>, upper: &Bound<Value>) -> (V
     (with(base, &low), with(base, &high))
 }
 
-/// What leading equalities fix of a composite key.
-fn composite_prefix(composite: &Composite, access: &Access) -> Vec<u8> {
-    let mut prefix = Vec::new();
+/// The part of a composite index that a filter leaves: leading equalities, then a range of the next path.
+fn composite_interval(base: &[u8], composite: &Composite, access: &Access) -> (Vec<u8>, Vec<u8>) {
+    let mut prefix = base.to_vec();
     for (path, direction) in &composite.paths {
-        let fixed = access.predicates.iter().find_map(|predicate| match predicate {
-            Predicate::In { path: own, values } if own == path && values.len() == 1 => values.first(),
+        let is_own = |predicate: &&Predicate| predicate_path(predicate) == path;
+        let fixed = access.predicates.iter().filter(is_own).find_map(|predicate| match predicate {
+            Predicate::In { values, .. } if values.len() == 1 => values.first(),
             Predicate::In { .. } | Predicate::Range { .. } | Predicate::Defined { .. } => None,
         });
-        let Some(value) = fixed else { break };
+        let Some(value) = fixed else {
+            let range = access.predicates.iter().filter(is_own).find_map(|predicate| match predicate {
+                Predicate::Range { lower, upper, .. } if *direction == Direction::Ascending => {
+                    Some(range_interval(&prefix, lower, upper))
+                }
+                Predicate::In { .. } | Predicate::Range { .. } | Predicate::Defined { .. } => None,
+            });
+            return range.unwrap_or_else(|| (prefix.clone(), key::beyond(prefix)));
+        };
         let encoded = encode::encoded(Some(value));
         let exact = !encode::is_cut(&encoded) && value.as_f64().is_none_or(|number| number.abs() < EXACT_MAX);
         let mut part = if exact { encoded } else { encode::equality_prefix(value) };
@@ -272,7 +280,7 @@ fn composite_prefix(composite: &Composite, access: &Access) -> Vec<u8> {
             break;
         }
     }
-    prefix
+    (prefix.clone(), key::beyond(prefix))
 }
 
 /// Integers below are exact doubles.

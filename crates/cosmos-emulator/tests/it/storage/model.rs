@@ -122,6 +122,8 @@ fn some_key(random: &mut Random) -> Bytes {
         0 => Bytes::from(vec![u8::try_from(number % 256).unwrap(); 1 + number * 13]),
         1 => Bytes::from(vec![0xff; 1 + number % 4]),
         2 => Bytes::from(vec![0; 1 + number % 4]),
+        // The first byte of index entries, which the store in memory keeps back.
+        3..10 => Bytes::from(format!("\u{12}{number}")),
         _ => Bytes::from(format!("k{number}")),
     }
 }

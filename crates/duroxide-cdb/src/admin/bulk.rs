@@ -1,0 +1,177 @@
+//! Operations over many instances: a page at a time, so that a million of them need no more memory than a hundred.
+//! Each instance is done before the next, so that whoever is interrupted begins again and finds the rest.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use duroxide::providers::{InstanceFilter, ProviderError, PruneOptions};
+
+use crate::core::{Core, decode};
+use crate::documents::Status;
+use crate::error::Fault;
+use crate::queries::{self, Query};
+use crate::store::{Call, Walk};
+
+use super::list::Facts;
+use super::{delete, list, prune};
+
+/// Whether a bulk operation happens or is only counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BulkMode {
+    /// Nothing changes; the numbers say what would.
+    Rehearse,
+    /// It happens.
+    Perform,
+}
+
+/// What a bulk operation has done so far, or would have.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BulkProgress {
+    /// Instances looked at.
+    pub examined: u64,
+    /// Instances deleted, or pruned.
+    pub instances: u64,
+    /// Executions removed.
+    pub executions: u64,
+    /// Events removed.
+    pub events: u64,
+    /// Waiting messages and work items removed. A rehearsal does not count them.
+    pub messages: u64,
+}
+
+/// Told after each step of a bulk operation.
+pub(crate) type Listener<'a> = &'a mut (dyn FnMut(BulkProgress) + Send);
+
+/// Deletes finished root instances and their descendants.
+pub(crate) async fn delete(
+    core: &Arc<Core>,
+    filter: &InstanceFilter,
+    mode: BulkMode,
+    listener: Listener<'_>,
+) -> Result<BulkProgress, ProviderError> {
+    const OPERATION: &str = "delete_instance_bulk";
+    let surface = |fault: Fault| fault.surface(OPERATION, "");
+    let mut progress = BulkProgress::default();
+    let mut selection = Selection::begin(core, OPERATION, filter).await.map_err(surface)?;
+    let fits = |facts: &Facts| Status::ends_instance(&facts.status) && facts.parent_instance_id.is_none();
+    while let Some(page) = selection.next(core, core.call(OPERATION), fits).await.map_err(surface)? {
+        progress.examined = selection.examined;
+        for root in page {
+            let tree = list::tree(core, core.call(OPERATION), &root.instance_id).await.map_err(surface)?;
+            match mode {
+                BulkMode::Perform => {
+                    let done = delete::instances(core, &tree, true).await?;
+                    progress.instances += done.instances_deleted;
+                    progress.executions += done.executions_deleted;
+                    progress.events += done.events_deleted;
+                    progress.messages += done.queue_messages_deleted;
+                }
+                BulkMode::Rehearse => {
+                    for instance in &tree {
+                        let head = core.head(core.call(OPERATION), instance).await.map_err(surface)?;
+                        let Some(head) = head.filter(|head| head.document.is_visible()) else { continue };
+                        progress.instances += 1;
+                        progress.executions += head.document.execution_count.max(1);
+                        progress.events += head.document.total_event_count;
+                    }
+                }
+            }
+            listener(progress);
+        }
+    }
+    progress.examined = selection.examined;
+    Ok(progress)
+}
+
+/// Prunes old executions of every instance a filter selects, running ones too.
+pub(crate) async fn prune(
+    core: &Arc<Core>,
+    filter: &InstanceFilter,
+    options: &PruneOptions,
+    mode: BulkMode,
+    listener: Listener<'_>,
+) -> Result<BulkProgress, ProviderError> {
+    const OPERATION: &str = "prune_executions_bulk";
+    let surface = |fault: Fault| fault.surface(OPERATION, "");
+    let mut progress = BulkProgress::default();
+    let mut selection = Selection::begin(core, OPERATION, filter).await.map_err(surface)?;
+    while let Some(page) = selection.next(core, core.call(OPERATION), |_| true).await.map_err(surface)? {
+        progress.examined = selection.examined;
+        for facts in page {
+            let pruned = prune::executions(core, &facts.instance_id, options, mode).await?;
+            progress.instances += pruned.instances_processed;
+            progress.executions += pruned.executions_deleted;
+            progress.events += pruned.events_deleted;
+            listener(progress);
+        }
+    }
+    progress.examined = selection.examined;
+    Ok(progress)
+}
+
+/// The instances a filter selects, a page at a time.
+struct Selection<'a> {
+    source: Source<'a>,
+    completed_before: Option<u64>,
+    left: usize,
+    examined: u64,
+}
+
+enum Source<'a> {
+    Named(VecDeque<String>),
+    All(Walk<'a>),
+}
+
+impl<'a> Selection<'a> {
+    async fn begin(
+        core: &'a Core,
+        operation: &'static str,
+        filter: &InstanceFilter,
+    ) -> Result<Selection<'a>, Fault> {
+        let source = match &filter.instance_ids {
+            Some(ids) => Source::Named(ids.iter().cloned().collect()),
+            None => {
+                Source::All(core.store.walk(core.call(operation), Query::new(queries::INSTANCE_FACTS)).await?)
+            }
+        };
+        let left = filter.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+        Ok(Self { source, completed_before: filter.completed_before, left, examined: 0 })
+    }
+
+    /// The next instances that the filter and `fits` select; `None` at the end.
+    async fn next(
+        &mut self,
+        core: &Core,
+        call: Call,
+        fits: impl Fn(&Facts) -> bool,
+    ) -> Result<Option<Vec<Facts>>, Fault> {
+        if self.left == 0 {
+            return Ok(None);
+        }
+        let mut page: Vec<Facts> = match &mut self.source {
+            Source::Named(names) => {
+                let Some(name) = names.pop_front() else { return Ok(None) };
+                let head = core.head(call, &name).await?.filter(|head| head.document.is_visible());
+                head.map(|head| Facts::of(head.document)).into_iter().collect()
+            }
+            Source::All(walk) => {
+                let Some(rows) = walk.next(call).await? else { return Ok(None) };
+                rows.iter().map(|row| decode(row.get().as_bytes())).collect::<Result<_, Fault>>()?
+            }
+        };
+        self.examined += page.len() as u64;
+        page.retain(|facts| self.is_early(facts) && fits(facts));
+        page.sort_by_key(|facts| facts.created_at);
+        page.truncate(self.left);
+        self.left -= page.len();
+        Ok(Some(page))
+    }
+
+    /// Whether it was completed early enough, if that is asked for.
+    fn is_early(&self, facts: &Facts) -> bool {
+        let ended = Status::ends_execution(&facts.status).then_some(facts.updated_at);
+        let completed = facts.completed_at.or(ended);
+        self.completed_before.is_none_or(|limit| completed.is_some_and(|at| at < limit))
+    }
+}

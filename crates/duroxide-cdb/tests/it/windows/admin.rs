@@ -1,0 +1,211 @@
+//! Deleting and pruning: all or nothing, and only what was asked for.
+
+use std::time::Duration;
+
+use cosmos_emulator::{Operation, Verdict};
+use duroxide::providers::{InstanceFilter, Provider as _, ProviderAdmin as _, PruneOptions};
+use duroxide_cdb::{BulkMode, CosmosDBProvider, CosmosDBProviderConfig};
+
+use super::{LOCK, NOW, commit, ended, mail, place, place_with, status};
+use crate::world::{activity, config, emulator, event, named, start, until};
+
+#[tokio::test]
+async fn pruning_obeys_all_its_conditions() {
+    let place = place().await;
+    place.begin("a").await;
+    let provider = &place.provider;
+    for execution in 1..=4 {
+        provider.enqueue_for_orchestrator(mail("a", "m"), None).await.unwrap();
+        let (_, token, _) = provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+        let metadata = ended("ContinuedAsNew");
+        provider
+            .ack_orchestration_item(&token, execution, vec![], vec![], vec![], metadata, vec![])
+            .await
+            .unwrap();
+    }
+    let none = PruneOptions { keep_last: None, completed_before: Some(0) };
+    assert_eq!(provider.prune_executions("a", none.clone()).await.unwrap().executions_deleted, 0);
+    let filter = InstanceFilter { instance_ids: None, completed_before: None, limit: Some(1) };
+    place.begin("b").await;
+    let bulk = provider.prune_executions_bulk(filter, none).await.unwrap();
+    assert_eq!((bulk.instances_processed, bulk.executions_deleted), (1, 0));
+    let last_two = PruneOptions { keep_last: Some(2), completed_before: None };
+    assert_eq!(provider.prune_executions("a", last_two).await.unwrap().executions_deleted, 2);
+    assert_eq!(provider.list_executions("a").await.unwrap(), [3, 4]);
+}
+
+#[tokio::test]
+async fn a_deletion_that_cannot_ask_for_children_deletes_nothing() {
+    let place =
+        place_with(|config| CosmosDBProviderConfig { operation_timeout: Duration::from_secs(2), ..config })
+            .await;
+    place.begin("a").await;
+    {
+        let _fault = emulator().faults().add(place.rule(status(429, 3200)).on(Operation::Query));
+        assert!(place.provider.delete_instances_atomic(&["a".into()], true).await.is_err());
+    }
+    assert_eq!(place.provider.list_instances().await.unwrap(), ["a"]);
+    assert_eq!(place.provider.read("a").await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_deletion_that_dies_half_way_is_finished_by_another_process() {
+    let place = place().await;
+    for name in ["one", "two", "three"] {
+        place.begin(name).await;
+    }
+    let all = ["one".to_owned(), "two".to_owned(), "three".to_owned()];
+    let fault = emulator().faults().add(place.rule(Verdict::Hang).on(Operation::Batch).for_key("two"));
+    let dying = {
+        let (provider, all) = (place.provider.clone(), all.clone());
+        tokio::spawn(async move { provider.delete_instances_atomic(&all, true).await })
+    };
+    while fault.struck() == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(place.provider.list_instances().await.unwrap().is_empty(), "the whole set is gone at once");
+    dying.abort();
+    let _ = dying.await;
+    drop(fault);
+    let _other = CosmosDBProvider::new_with_config(CosmosDBProviderConfig {
+        reconciler_interval: Duration::from_millis(50),
+        ..config(&place.name)
+    })
+    .await
+    .unwrap();
+    for name in &all {
+        until("everything is gone", async || place.kinds(name).await.is_empty()).await;
+    }
+}
+
+#[tokio::test]
+async fn an_ack_in_flight_does_not_bring_a_deleted_instance_back() {
+    let place = place().await;
+    place.begin("a").await;
+    let provider = &place.provider;
+    provider.enqueue_for_orchestrator(mail("a", "m"), None).await.unwrap();
+    let (_, token, _) = provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+    let other = place.other().await;
+    other.delete_instances_atomic(&["a".into()], true).await.unwrap();
+    let late = provider
+        .ack_orchestration_item(
+            &token,
+            1,
+            vec![event("a", 2)],
+            vec![activity("a", 1)],
+            vec![],
+            named(),
+            vec![],
+        )
+        .await;
+    assert!(!late.unwrap_err().retryable);
+    assert!(place.kinds("a").await.is_empty());
+    place.begin("a").await;
+}
+
+#[tokio::test]
+async fn a_quote_in_a_name_is_counted_and_deleted_like_any_other() {
+    let place = place().await;
+    let names = ["o'brien", "x' OR '1'='1", "other"];
+    for name in names {
+        place.begin(name).await;
+    }
+    for name in names {
+        place.provider.enqueue_for_orchestrator(mail(name, "m"), None).await.unwrap();
+        place.provider.enqueue_for_worker(activity(name, 9)).await.unwrap();
+    }
+    for name in ["o'brien", "x' OR '1'='1"] {
+        let deleted = place.provider.delete_instances_atomic(&[name.to_owned()], true).await.unwrap();
+        assert_eq!(
+            (deleted.instances_deleted, deleted.executions_deleted, deleted.events_deleted),
+            (1, 1, 1),
+            "{name}"
+        );
+        assert_eq!(deleted.queue_messages_deleted, 2, "{name}");
+    }
+    assert_eq!(place.provider.list_instances().await.unwrap(), ["other"]);
+}
+
+#[tokio::test]
+async fn a_deletion_counts_every_execution_it_removes() {
+    let place = place().await;
+    place.begin("a").await;
+    for execution in 1..=3 {
+        place.provider.enqueue_for_orchestrator(mail("a", "m"), None).await.unwrap();
+        let (_, token, _) = place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+        let metadata = if execution < 3 { ended("ContinuedAsNew") } else { ended("Completed") };
+        place
+            .provider
+            .ack_orchestration_item(&token, execution, vec![], vec![], vec![], metadata, vec![])
+            .await
+            .unwrap();
+    }
+    let metrics = place.provider.get_system_metrics().await.unwrap();
+    assert_eq!((metrics.total_instances, metrics.total_executions), (1, 3));
+    let deleted = place.provider.delete_instance("a", false).await.unwrap();
+    assert_eq!((deleted.instances_deleted, deleted.executions_deleted), (1, 3));
+}
+
+#[tokio::test]
+async fn a_bulk_deletion_can_be_rehearsed_watched_and_resumed() {
+    let place = place().await;
+    for n in 0..230 {
+        let name = format!("i{n:03}");
+        place.provider.enqueue_for_orchestrator(start(&name, "Hello", ""), None).await.unwrap();
+        let (_, token, _) = place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+        let metadata = if n % 10 == 0 { named() } else { ended("Completed") };
+        commit(&place.provider, &token, vec![event(&name, 1)], metadata).await.unwrap();
+    }
+    let all = InstanceFilter { instance_ids: None, completed_before: None, limit: None };
+    let would = place.provider.delete_where(&all, BulkMode::Rehearse, |_| {}).await.unwrap();
+    assert_eq!((would.examined, would.instances, would.executions, would.events), (230, 207, 207, 207));
+    assert_eq!(place.provider.list_instances().await.unwrap().len(), 230, "nothing happened");
+
+    // Interrupted after some: the next call finds the rest.
+    let mut steps = 0;
+    let deleting = place.provider.delete_where(&all, BulkMode::Perform, |progress| {
+        steps += 1;
+        assert_eq!(progress.instances, steps);
+    });
+    let interrupted = tokio::time::timeout(Duration::from_millis(400), deleting).await;
+    let first = interrupted.map_or(steps, |done| done.unwrap().instances);
+    let rest = place.provider.delete_where(&all, BulkMode::Perform, |_| {}).await.unwrap();
+    assert!(first + rest.instances >= 206, "{first} and {}", rest.instances);
+    until("only the running ones are left", async || {
+        place.provider.list_instances().await.unwrap().len() == 23
+    })
+    .await;
+    let again = place.provider.delete_where(&all, BulkMode::Rehearse, |_| {}).await.unwrap();
+    assert_eq!(again.instances, 0);
+}
+
+#[tokio::test]
+async fn a_rehearsed_pruning_says_what_the_real_one_does() {
+    let place = place().await;
+    place.begin("a").await;
+    for execution in 1..=4 {
+        place.provider.enqueue_for_orchestrator(mail("a", "m"), None).await.unwrap();
+        let (_, token, _) = place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+        place
+            .provider
+            .ack_orchestration_item(
+                &token,
+                execution,
+                vec![],
+                vec![],
+                vec![],
+                ended("ContinuedAsNew"),
+                vec![],
+            )
+            .await
+            .unwrap();
+    }
+    let all = InstanceFilter { instance_ids: None, completed_before: None, limit: None };
+    let keep = PruneOptions { keep_last: Some(1), completed_before: None };
+    let would = place.provider.prune_where(&all, &keep, BulkMode::Rehearse, |_| {}).await.unwrap();
+    assert_eq!(place.provider.list_executions("a").await.unwrap().len(), 4);
+    let done = place.provider.prune_where(&all, &keep, BulkMode::Perform, |_| {}).await.unwrap();
+    assert_eq!(would, done);
+    assert_eq!((done.executions, done.events), (3, 1));
+    assert_eq!(place.provider.list_executions("a").await.unwrap(), [4]);
+}

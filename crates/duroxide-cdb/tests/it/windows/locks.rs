@@ -1,0 +1,222 @@
+//! Locks: a fence at the commit, kept through trouble, given back by their owner only.
+
+use std::time::Duration;
+
+use cosmos_emulator::{Operation, Verdict};
+use duroxide::TagFilter;
+use duroxide::providers::{Provider as _, ProviderAdmin as _, ScheduledActivityIdentifier, WorkItem};
+use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
+
+use super::{LOCK, NOW, commit, mail, place, status};
+use crate::world::{activity, config, emulator, event, named, start};
+
+#[tokio::test]
+async fn an_ack_that_arrives_after_a_takeover_writes_nothing() {
+    let place = place().await;
+    place.begin("a").await;
+    place.provider.enqueue_for_orchestrator(mail("a", "m"), None).await.unwrap();
+    let other = place.other().await;
+    let (_, token, _) =
+        place.provider.fetch_orchestration_item(Duration::from_secs(1), NOW, None).await.unwrap().unwrap();
+    // The commit is on its way when the lock ends and somebody else takes the turn.
+    let _fault = emulator()
+        .faults()
+        .add(place.rule(Verdict::Delay { duration: Duration::from_secs(3) }).on(Operation::Batch).times(1));
+    let late = {
+        let provider = place.provider.clone();
+        tokio::spawn(async move {
+            provider
+                .ack_orchestration_item(&token, 1, vec![event("a", 2)], vec![], vec![], named(), vec![])
+                .await
+        })
+    };
+    let (item, second, attempt) =
+        other.fetch_orchestration_item(LOCK, Duration::from_secs(8), None).await.unwrap().unwrap();
+    assert_eq!((item.history.len(), item.messages.len(), attempt), (1, 1, 2));
+    assert!(late.await.unwrap().is_err());
+    other
+        .ack_orchestration_item(&second, 1, vec![event("a", 2)], vec![], vec![], named(), vec![])
+        .await
+        .unwrap();
+    assert_eq!(other.read("a").await.unwrap().len(), 2);
+    assert!(other.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_fast_clock_can_steal_work_but_never_commit_twice() {
+    let place = place().await;
+    place.begin("a").await;
+    place.provider.enqueue_for_orchestrator(mail("a", "m"), None).await.unwrap();
+    let fast = CosmosDBProvider::new_with_config(CosmosDBProviderConfig {
+        clock_offset_ms: 60_000,
+        ..config(&place.name)
+    })
+    .await
+    .unwrap();
+    let (_, first, _) = place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+    let (_, second, _) = fast.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().expect("stolen");
+    let commit = |provider: CosmosDBProvider, token: String| async move {
+        provider.ack_orchestration_item(&token, 1, vec![event("a", 2)], vec![], vec![], named(), vec![]).await
+    };
+    let (one, two) = tokio::join!(commit(place.provider.clone(), first), commit(fast, second));
+    assert_eq!(u8::from(one.is_ok()) + u8::from(two.is_ok()), 1, "{one:?} {two:?}");
+    assert_eq!(place.provider.read("a").await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn an_abandon_survives_throttling_and_an_unknown_token_is_an_error() {
+    let place = place().await;
+    place.provider.enqueue_for_orchestrator(start("a", "Hello", ""), None).await.unwrap();
+    let (_, token, _) = place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+    {
+        let _fault =
+            emulator().faults().add(place.rule(status(429, 3200)).on(Operation::ReplaceItem).times(2));
+        place.provider.abandon_orchestration_item(&token, None, false).await.unwrap();
+    }
+    let (_, _, attempt) = place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+    assert_eq!(attempt, 2);
+    for token in ["nonsense", token.as_str()] {
+        let error = place.provider.abandon_orchestration_item(token, None, false).await.unwrap_err();
+        assert!(!error.retryable, "{error}");
+        assert!(!place.provider.abandon_work_item("nonsense", None, false).await.unwrap_err().retryable);
+    }
+}
+
+#[tokio::test]
+async fn a_cancelled_activity_stays_cancelled_when_the_process_dies_after_the_commit() {
+    let place = place().await;
+    place.provider.enqueue_for_orchestrator(start("a", "Hello", ""), None).await.unwrap();
+    let (_, token, _) = place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+    let provider = &place.provider;
+    let work = vec![activity("a", 1)];
+    provider
+        .ack_orchestration_item(&token, 1, vec![event("a", 1)], work, vec![], named(), vec![])
+        .await
+        .unwrap();
+    let (_, held, _) = provider.fetch_work_item(LOCK, NOW, None, &TagFilter::Any).await.unwrap().unwrap();
+    provider.enqueue_for_orchestrator(mail("a", "m"), None).await.unwrap();
+    let (_, token, _) = provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+    let cancel = vec![ScheduledActivityIdentifier { instance: "a".into(), execution_id: 1, activity_id: 1 }];
+    // The commit arrives, its answer does not, and nothing of this process gets through any more.
+    let fault = emulator().faults().add(place.rule(Verdict::ResetAfterCommit).on(Operation::Batch).times(1));
+    provider
+        .ack_orchestration_item(&token, 1, vec![event("a", 2)], vec![], vec![], named(), cancel)
+        .await
+        .unwrap();
+    drop(fault);
+    let other = place.other().await;
+    assert!(!other.renew_work_item_lock(&held, LOCK).await.unwrap_err().retryable);
+    assert!(!other.ack_work_item(&held, None).await.unwrap_err().retryable);
+    assert!(other.fetch_work_item(LOCK, NOW, None, &TagFilter::Any).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_passing_trouble_at_the_end_of_an_activity_does_not_run_it_again() {
+    for verdict in [status(429, 3200), status(449, 0), Verdict::ResetAfterCommit, Verdict::ResetBefore] {
+        let place = place().await;
+        place.provider.enqueue_for_worker(activity("a", 1)).await.unwrap();
+        let (_, token, _) =
+            place.provider.fetch_work_item(LOCK, NOW, None, &TagFilter::Any).await.unwrap().unwrap();
+        let _fault = emulator().faults().add(place.rule(verdict.clone()).on(Operation::Batch).times(1));
+        let done =
+            WorkItem::ActivityCompleted { instance: "a".into(), execution_id: 1, id: 1, result: "r".into() };
+        place.provider.ack_work_item(&token, Some(done)).await.unwrap();
+        assert_eq!(place.kinds("a").await, ["orch_queue"], "{verdict:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_passing_trouble_at_a_renewal_does_not_cancel_the_activity() {
+    let place = place().await;
+    place.provider.enqueue_for_worker(activity("a", 1)).await.unwrap();
+    let (_, token, _) =
+        place.provider.fetch_work_item(LOCK, NOW, None, &TagFilter::Any).await.unwrap().unwrap();
+    for verdict in [status(429, 3200), status(503, 0), Verdict::ResetAfterCommit, Verdict::ResetBefore] {
+        let _fault = emulator().faults().add(place.rule(verdict).on(Operation::ReplaceItem).times(2));
+        place.provider.renew_work_item_lock(&token, LOCK).await.unwrap();
+    }
+    place.provider.ack_work_item(&token, None).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_ack_dropped_at_any_moment_is_all_or_nothing() {
+    let place = place().await;
+    for step in 0..30 {
+        let name = format!("i{step}");
+        place.provider.enqueue_for_orchestrator(start(&name, "Hello", ""), None).await.unwrap();
+        let lock = Duration::from_millis(1500);
+        let (_, token, _) = place.provider.fetch_orchestration_item(lock, NOW, None).await.unwrap().unwrap();
+        let work = vec![activity(&name, 1)];
+        let ack = place.provider.ack_orchestration_item(
+            &token,
+            1,
+            vec![event(&name, 1)],
+            work,
+            vec![],
+            named(),
+            vec![],
+        );
+        let _ = tokio::time::timeout(Duration::from_micros(step * 200), ack).await;
+        // What was sent may still arrive: the outcome is known when the lock is over.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let kinds = place.kinds(&name).await;
+        let committed = ["history", "instance", "worker_queue"];
+        let untouched = ["instance", "orch_queue"];
+        assert!(kinds == committed || kinds == untouched, "after {step} steps: {kinds:?}");
+        if kinds == untouched {
+            let (item, token, _) = place
+                .provider
+                .fetch_orchestration_item(LOCK, Duration::from_secs(10), None)
+                .await
+                .unwrap()
+                .unwrap();
+            assert_eq!((item.instance.as_str(), item.history.len()), (name.as_str(), 0));
+            place
+                .provider
+                .abandon_orchestration_item(&token, Some(Duration::from_secs(600)), true)
+                .await
+                .unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn giving_back_a_lost_lock_does_not_open_the_lock_of_the_next_owner() {
+    let place = place().await;
+    place.begin("a").await;
+    place.provider.enqueue_for_orchestrator(mail("a", "m"), None).await.unwrap();
+    let short = Duration::from_millis(200);
+    let (_, lost, _) = place.provider.fetch_orchestration_item(short, NOW, None).await.unwrap().unwrap();
+    let other = place.other().await;
+    let wait = Duration::from_secs(5);
+    let (_, held, _) = other.fetch_orchestration_item(LOCK, wait, None).await.unwrap().unwrap();
+    assert!(!place.provider.abandon_orchestration_item(&lost, None, false).await.unwrap_err().retryable);
+    let third = place.other().await;
+    assert!(third.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().is_none(), "it is still held");
+    commit(&other, &held, vec![event("a", 2)], named()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_throttled_removal_of_a_cancelled_activity_is_done_all_the_same() {
+    let place = place().await;
+    place.provider.enqueue_for_worker(activity("a", 1)).await.unwrap();
+    let (_, token, _) =
+        place.provider.fetch_work_item(LOCK, NOW, None, &TagFilter::Any).await.unwrap().unwrap();
+    let throttled = [Operation::DeleteItem, Operation::Batch];
+    let _faults = throttled
+        .map(|operation| emulator().faults().add(place.rule(status(429, 3200)).on(operation).times(2)));
+    place.provider.ack_work_item(&token, None).await.unwrap();
+    assert!(place.kinds("a").await.is_empty());
+}
+
+#[tokio::test]
+async fn a_lock_moves_no_time_that_retention_goes_by() {
+    let place = place().await;
+    place.begin("a").await;
+    let before = place.provider.get_instance_info("a").await.unwrap().updated_at;
+    place.provider.enqueue_for_orchestrator(mail("a", "m"), None).await.unwrap();
+    let (_, token, _) = place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+    place.provider.renew_orchestration_item_lock(&token, LOCK).await.unwrap();
+    place.provider.abandon_orchestration_item(&token, None, true).await.unwrap();
+    assert_eq!(place.provider.get_instance_info("a").await.unwrap().updated_at, before);
+}

@@ -1,0 +1,104 @@
+//! The windows in which a provider can lose, duplicate or hide work. Each test holds one of them open.
+
+mod admin;
+mod commits;
+mod fetching;
+mod locks;
+mod names;
+mod opening;
+mod outbox;
+mod sessions;
+mod transport;
+
+use std::time::Duration;
+
+use cosmos_emulator::{FaultRule, Verdict};
+use duroxide::Event;
+use duroxide::providers::{ExecutionMetadata, Provider as _, WorkItem};
+use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
+
+use crate::world::{DATABASE, activity, config, documents, event, fresh_name, named, raw, start};
+
+pub(super) const LOCK: Duration = Duration::from_secs(10);
+pub(super) const NOW: Duration = Duration::ZERO;
+
+pub(super) struct Place {
+    pub(super) name: String,
+    pub(super) provider: CosmosDBProvider,
+}
+
+pub(super) async fn place() -> Place {
+    place_with(|config| config).await
+}
+
+pub(super) async fn place_with(
+    change: impl FnOnce(CosmosDBProviderConfig) -> CosmosDBProviderConfig,
+) -> Place {
+    let name = fresh_name();
+    let provider = CosmosDBProvider::new_with_config(change(config(&name))).await.unwrap();
+    Place { name, provider }
+}
+
+impl Place {
+    /// Another process on the same container.
+    pub(super) async fn other(&self) -> CosmosDBProvider {
+        CosmosDBProvider::new_with_config(config(&self.name)).await.unwrap()
+    }
+
+    pub(super) fn rule(&self, verdict: Verdict) -> FaultRule {
+        FaultRule::new(verdict).in_container(format!("dbs/{DATABASE}/colls/{}", self.name))
+    }
+
+    pub(super) async fn kinds(&self, instance: &str) -> Vec<String> {
+        let mut kinds: Vec<String> = documents(&raw(&self.name).await, instance)
+            .await
+            .iter()
+            .map(|document| document["type"].as_str().unwrap_or_default().to_owned())
+            .collect();
+        kinds.sort();
+        kinds
+    }
+
+    /// Starts an instance and leaves it idle after its first turn.
+    pub(super) async fn begin(&self, instance: &str) {
+        let provider = &self.provider;
+        provider.enqueue_for_orchestrator(start(instance, "Hello", ""), None).await.unwrap();
+        let (item, token, _) = provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+        assert_eq!(item.instance, instance);
+        let events = vec![event(instance, 1)];
+        provider.ack_orchestration_item(&token, 1, events, vec![], vec![], named(), vec![]).await.unwrap();
+    }
+}
+
+pub(super) fn status(code: u16, sub_status: u32) -> Verdict {
+    Verdict::Status { code, sub_status, retry_after: Some(Duration::from_millis(20)) }
+}
+
+pub(super) fn mail(instance: &str, data: &str) -> WorkItem {
+    WorkItem::QueueMessage { instance: instance.into(), name: "mail".into(), data: data.into() }
+}
+
+pub(super) fn ended(as_what: &str) -> ExecutionMetadata {
+    ExecutionMetadata { status: Some(as_what.to_owned()), output: Some("out".to_owned()), ..named() }
+}
+
+/// A work item of a session.
+pub(super) fn of_session(instance: &str, id: u64, session: &str) -> WorkItem {
+    match activity(instance, id) {
+        WorkItem::ActivityExecute { instance, execution_id, id, name, input, tag, .. } => {
+            let session_id = Some(session.to_owned());
+            WorkItem::ActivityExecute { instance, execution_id, id, name, input, session_id, tag }
+        }
+        other => other,
+    }
+}
+
+/// Commits a turn that does nothing but append events.
+pub(super) async fn commit(
+    provider: &CosmosDBProvider,
+    token: &str,
+    events: Vec<Event>,
+    metadata: ExecutionMetadata,
+) -> Result<(), duroxide::providers::ProviderError> {
+    provider.ack_orchestration_item(token, 1, events, vec![], vec![], metadata, vec![]).await
+}
