@@ -86,7 +86,7 @@ pub(crate) fn container_record(database: u32, shape: &Shape) -> Vec<u8> {
         .map(|partition| {
             json!({"id": partition.id(), "min": partition.range.min.to_hex(), "max": partition.range.max.to_hex(),
                    "parents": partition.lineage.parents, "born": partition.lineage.born,
-                   "merges": partition.lineage.merges, "base": partition.lineage.base})
+                   "merges": partition.lineage.merges, "base": partition.lineage.base, "since": partition.lineage.since})
         })
         .collect();
     let tracked: Vec<_> = shape.tracked.iter().map(|path| names(path)).collect();
@@ -177,6 +177,7 @@ fn load_partitions(
                 born: range["born"].as_u64().unwrap_or(0),
                 merges: range["merges"].as_i64().unwrap_or(0),
                 base: range["base"].as_u64().unwrap_or(0),
+                since: range["since"].as_i64().unwrap_or(0),
             };
             let segment = Segment { container: replica, range: id };
             let counters = storage
