@@ -251,8 +251,7 @@ impl Serving {
             tls: emulator.tls.as_ref().map(TlsIdentity::server),
             lanes: lanes.clone(),
         };
-        let address = SocketAddr::new(config.bind, config.port);
-        account.regions.listen(sockets).map_err(|error| StartError::Listen { address, error })?;
+        account.regions.listen(sockets).map_err(|(address, error)| StartError::Listen { address, error })?;
         // Last of what can fail: a runtime must not be dropped where the caller runs one.
         let runtime = lanes::runtime().map_err(StartError::Thread)?;
         let limits = Limits { connection_age_max: None, ..config.limits.clone() };

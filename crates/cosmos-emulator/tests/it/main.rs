@@ -12,6 +12,7 @@ mod persistence;
 mod query;
 mod regions;
 mod resources;
+mod split;
 mod storage;
 mod throughput;
 mod tls;

@@ -2,7 +2,7 @@
 
 use cosmos_wire::epk::{Epk, EpkRange};
 use cosmos_wire::partition_key::{Definition, PartitionKey};
-use cosmos_wire::session_token::{Progress, SessionToken};
+use cosmos_wire::session_token::SessionToken;
 use serde_json::Value;
 
 /// One physical partition.
@@ -52,16 +52,11 @@ impl Routing {
         self.ranges.iter().find(|range| range.bounds.contains(&place))
     }
 
-    /// The token for a key: that of its range, or of the ranges it was made from, as the SDKs do it.
+    /// The token for a key: that of its range, or of the youngest range it was made from, as the SDKs do it.
     pub(super) fn token(&self, key: &str, session: &SessionToken) -> Option<String> {
         let range = self.of(key)?;
-        let own = session.progress(&range.id).cloned();
-        let inherited = || {
-            let mut parents = range.parents.iter().rev().filter_map(|parent| session.progress(parent));
-            let mut progress: Progress = parents.next()?.clone();
-            parents.for_each(|other| progress.merge(other));
-            Some(progress)
-        };
-        Some(format!("{}:{}", range.id, own.or_else(inherited)?))
+        let mut names = std::iter::once(&range.id).chain(range.parents.iter().rev());
+        let progress = names.find_map(|name| session.progress(name))?;
+        Some(format!("{}:{progress}", range.id))
     }
 }

@@ -245,9 +245,8 @@ impl Source for ChainSource<'_> {
         if let ([_], [only]) = (self.parts.as_slice(), links.as_slice()) {
             return Ok(Box::new(only.source.cursor(access, only.after.as_deref())?));
         }
-        let is_ordered = access.order.is_empty();
-        let access = Access { predicates: access.predicates.clone(), order: Vec::new() };
-        Ok(Box::new(Chain { links, access, at: 0, rows: None, is_ordered }))
+        let unordered = Access { predicates: access.predicates.clone(), order: Vec::new() };
+        Ok(Box::new(Chain { links, begun: access.clone(), unordered, at: 0, rows: None }))
     }
 
     fn check_order(&self, order: &[(Path, Direction)]) -> Result<(), Failure> {
@@ -263,10 +262,12 @@ struct Link<'s> {
 
 struct Chain<'s> {
     links: Vec<Link<'s>>,
-    access: Access,
+    /// What is asked of links that go on behind a row, on the way that led there.
+    begun: Access,
+    /// What is asked of the others.
+    unordered: Access,
     at: usize,
     rows: Option<Cursor<'s>>,
-    is_ordered: bool,
 }
 
 impl Chain<'_> {
@@ -281,7 +282,7 @@ impl Chain<'_> {
 
 impl Rows for Chain<'_> {
     fn is_ordered(&self) -> bool {
-        self.is_ordered
+        self.begun.order.is_empty()
     }
 
     fn next(&mut self) -> Result<Option<crate::sql::source::Row>, Failure> {
@@ -289,7 +290,10 @@ impl Rows for Chain<'_> {
             let Some(link) = self.links.get(self.at) else { return Ok(None) };
             let rows = match &mut self.rows {
                 Some(rows) => rows,
-                None => self.rows.insert(link.source.cursor(&self.access, link.after.as_deref())?),
+                None => {
+                    let access = if link.after.is_some() { &self.begun } else { &self.unordered };
+                    self.rows.insert(link.source.cursor(access, link.after.as_deref())?)
+                }
             };
             if let Some(mut row) = rows.next()? {
                 row.position = self.position(&row.position);

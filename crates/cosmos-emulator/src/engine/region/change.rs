@@ -188,7 +188,7 @@ impl Engine {
                     "this is the write region: fail over to another one first".to_owned(),
                 ));
             }
-            topology.hub = *heir;
+            topology.set_hub(*heir);
         }
         let containers = self.every_container();
         let shapes: Vec<_> = containers.iter().map(|container| container.shape()).collect();
@@ -224,7 +224,7 @@ impl Engine {
         }
         drop(locks);
         drop(control);
-        Ok(())
+        Ok(self.forget_replicated()?)
     }
 
     /// Makes a topology the valid one; when this returns nobody acts on the old one. The caller holds the catalog.
@@ -248,11 +248,11 @@ impl Engine {
 }
 
 impl Topology {
-    /// Makes a region the hub. What tokens said before means nothing after a loss, or where each region counts.
+    /// Makes a region the hub. What tokens said before means nothing after a loss; where each region counts, nothing
+    /// is lost.
     fn move_hub(&mut self, to: RegionId, kind: Failover) {
-        self.hub = to;
-        self.version += 1;
-        if kind == Failover::Forced {
+        self.set_hub(to);
+        if kind == Failover::Forced && self.mode == WriteMode::Single {
             self.comparable_from = self.version;
         }
     }

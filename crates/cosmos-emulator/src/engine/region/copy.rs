@@ -24,6 +24,7 @@ impl Writer<'_> {
     ) -> Result<(), Failure> {
         match topology.mode {
             WriteMode::Single => {
+                self.next.lsn = lsn;
                 for write in in_order(&entry.writes) {
                     self.install(&write.place, write.item.as_ref())?;
                 }

@@ -4,11 +4,12 @@
 mod batch;
 mod catalog;
 mod feed;
+mod history;
 mod items;
 mod model;
 mod query;
-mod script;
 mod regions;
+mod script;
 mod split;
 mod users;
 

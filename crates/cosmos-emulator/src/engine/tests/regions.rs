@@ -82,6 +82,7 @@ impl World {
         }
         self.hand.advance(DELAY);
         self.engine.replicate().expect("replicated");
+        self.engine.forget_replicated().expect("forgotten");
     }
 
     fn live(&self) -> Vec<RegionId> {

@@ -34,10 +34,14 @@ fn a_strong_account_writes_on_without_a_region_and_brings_it_up_to_date() {
     create(&mut world.at("East"), "b").expect(201);
     read(&mut world.at("North"), "b").expect(200);
     assert_eq!(regions.replication_lag("West").unwrap().commits, 1);
+    for index in 0..300 {
+        create(&mut world.at("East"), &format!("i{index}")).expect(201);
+    }
     regions.bring_online("West").unwrap();
-    read(&mut world.at("West"), "b").expect(200);
     create(&mut world.at("East"), "c").expect(201);
-    assert_eq!(world.items("West").len(), 3);
+    assert_eq!(regions.replication_lag("West").unwrap().commits, 0);
+    assert_eq!(world.items("West").len(), 303);
+    assert_eq!(world.items("West"), world.items("East"));
     let error = regions.pause_replication("West").unwrap_err();
     assert!(error.to_string().contains("offline instead"), "{error}");
 }
