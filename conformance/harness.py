@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import threading
+import urllib.parse
 import urllib.request
 import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ class Emulator:
         self.arguments = arguments
         self.endpoint = None
         self.management = None
+        self.regions = {}
         self.process = None
 
     def __enter__(self):
@@ -39,15 +41,21 @@ class Emulator:
             raise SystemExit(f"conformance: {' '.join(command)} ended before it was ready, see {log.name}")
         ready = json.loads(line)
         self.endpoint, self.management = ready["accountEndpoint"], ready["managementEndpoint"]
+        self.regions = {region["name"]: region["gatewayEndpoint"] for region in ready["regions"]}
         # Whatever else it prints is drained, so that it never blocks on a full pipe.
         threading.Thread(target=self.process.stdout.read, daemon=True).start()
         return self
 
+    def manage(self, method, path, body=None):
+        """Asks the management API."""
+        url = self.management.rstrip("/") + urllib.parse.quote(path)
+        request = urllib.request.Request(url, None if body is None else json.dumps(body).encode(), method=method)
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return json.loads(answer.read() or "null")
+
     def delay_answers(self, milliseconds):
         """Makes every answer take as long as it would over a network."""
-        rule = json.dumps({"verdict": {"kind": "delay", "delayMs": milliseconds}}).encode()
-        request = urllib.request.Request(f"{self.management.rstrip('/')}/faults", rule, method="POST")
-        urllib.request.urlopen(request, timeout=10).close()
+        self.manage("POST", "/faults", {"verdict": {"kind": "delay", "delayMs": milliseconds}})
 
     def __exit__(self, *_):
         self.process.terminate()
@@ -91,6 +99,7 @@ def environment(single, partitioned, secure):
         **os.environ,
         "RUST_BACKTRACE": "0",
         "COSMOS_ENDPOINT": single.endpoint,
+        "COSMOS_MANAGEMENT": single.management,
         "COSMOS_ENDPOINT_PARTITIONED": partitioned.endpoint,
         "COSMOS_ENDPOINT_TLS": secure.endpoint,
         "COSMOS_CERTIFICATE": str(CERTIFICATE),
