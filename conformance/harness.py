@@ -7,12 +7,14 @@ import re
 import subprocess
 import sys
 import threading
+import urllib.parse
 import urllib.request
 import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass, field
 
 HERE = pathlib.Path(__file__).resolve().parent
 WORK = HERE / ".work"
+CERTIFICATE = WORK / "secure.pem"
 # The key every Cosmos DB emulator is born with; it is public.
 KEY = "C2y6yDjf5/R+ob0N8A7Cgv30VRDJIWEHLM+4QDU5DE2nQ9nDuVTqobD4b8mGGyPMbIZnqyMsEcaGQy67XIw/Jw=="
 
@@ -25,6 +27,7 @@ class Emulator:
         self.arguments = arguments
         self.endpoint = None
         self.management = None
+        self.regions = {}
         self.process = None
 
     def __enter__(self):
@@ -38,15 +41,21 @@ class Emulator:
             raise SystemExit(f"conformance: {' '.join(command)} ended before it was ready, see {log.name}")
         ready = json.loads(line)
         self.endpoint, self.management = ready["accountEndpoint"], ready["managementEndpoint"]
+        self.regions = {region["name"]: region["gatewayEndpoint"] for region in ready["regions"]}
         # Whatever else it prints is drained, so that it never blocks on a full pipe.
         threading.Thread(target=self.process.stdout.read, daemon=True).start()
         return self
 
+    def manage(self, method, path, body=None):
+        """Asks the management API."""
+        url = self.management.rstrip("/") + urllib.parse.quote(path)
+        request = urllib.request.Request(url, None if body is None else json.dumps(body).encode(), method=method)
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return json.loads(answer.read() or "null")
+
     def delay_answers(self, milliseconds):
         """Makes every answer take as long as it would over a network."""
-        rule = json.dumps({"verdict": {"kind": "delay", "delayMs": milliseconds}}).encode()
-        request = urllib.request.Request(f"{self.management.rstrip('/')}/faults", rule, method="POST")
-        urllib.request.urlopen(request, timeout=10).close()
+        self.manage("POST", "/faults", {"verdict": {"kind": "delay", "delayMs": milliseconds}})
 
     def __exit__(self, *_):
         self.process.terminate()
@@ -55,6 +64,12 @@ class Emulator:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+
+
+def secure_emulator():
+    """HTTPS on an address that the Python SDK does not take for an emulator's: there it would not check certificates."""
+    names = ["--bind", "127.0.0.2", "--tls-name", "127.0.0.2"]
+    return Emulator("secure", "--tls", "--export-certificate", str(CERTIFICATE), "--entra", *names)
 
 
 @dataclass
@@ -79,12 +94,15 @@ class Outcome:
         return self.failed == 0 and self.passed > 0 and not self.broken
 
 
-def environment(single, partitioned):
+def environment(single, partitioned, secure):
     return {
         **os.environ,
         "RUST_BACKTRACE": "0",
         "COSMOS_ENDPOINT": single.endpoint,
+        "COSMOS_MANAGEMENT": single.management,
         "COSMOS_ENDPOINT_PARTITIONED": partitioned.endpoint,
+        "COSMOS_ENDPOINT_TLS": secure.endpoint,
+        "COSMOS_CERTIFICATE": str(CERTIFICATE),
         "COSMOS_KEY": KEY,
     }
 
@@ -166,8 +184,12 @@ def main(suites):
     outcomes = []
     asked = [suite for suite in suites if suite in own]
     if asked:
-        with Emulator("single") as single, Emulator("partitioned", "--partitions", "4") as partitioned:
-            env = environment(single, partitioned)
+        with (
+            Emulator("single") as single,
+            Emulator("partitioned", "--partitions", "4") as partitioned,
+            secure_emulator() as secure,
+        ):
+            env = environment(single, partitioned, secure)
             for suite in asked:
                 print(f"== {suite}", flush=True)
                 outcomes.append(own[suite](env))

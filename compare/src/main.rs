@@ -47,6 +47,9 @@ enum What {
         /// Processors to use.
         #[arg(long, value_delimiter = ',')]
         cores: Vec<usize>,
+        /// Regions of its account.
+        #[arg(long, value_delimiter = ',')]
+        regions: Vec<String>,
     },
     /// Let duroxide-cdb 0.1.10 write a container and save its documents, which our tests open and carry on.
     Legacy {
@@ -96,7 +99,7 @@ async fn main() -> anyhow::Result<()> {
         }
         What::Provider => ("provider", provider::run(args.quick).await?),
         What::Driver => ("driver", driver::run(seconds).await?),
-        What::Serve { cores } => return driver::serve(&cores),
+        What::Serve { cores, regions } => return driver::serve(&regions, &cores),
         What::Legacy { path } => return legacy::run(&path).await,
         What::Render { report } => (report.name(), publish::stored(report.name())?),
     };

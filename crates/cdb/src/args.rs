@@ -1,14 +1,12 @@
-//! The command line. The arguments of each command are beside its code; those of the emulator are here.
+//! The command line. The arguments of each command are beside its code.
 
-use std::net::IpAddr;
-use std::path::PathBuf;
-
-use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 
 use crate::commands::completions::CompletionsArgs;
 use crate::commands::dead_letters::DeadLettersArgs;
 use crate::commands::delete::DeleteArgs;
 use crate::commands::demo::DemoArgs;
+use crate::commands::emulator::EmulatorArgs;
 use crate::commands::export::ExportArgs;
 use crate::commands::fsck::FsckArgs;
 use crate::commands::history::HistoryArgs;
@@ -33,7 +31,7 @@ pub(crate) struct Args {
         long,
         global = true,
         env = "CDB_LOG",
-        default_value = "warn,duroxide=error",
+        default_value = DEFAULT_LOG,
         value_name = "FILTER"
     )]
     pub(crate) log: String,
@@ -41,6 +39,9 @@ pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Command,
 }
+
+/// The store's own words are left out: what matters of them is said in ours.
+const DEFAULT_LOG: &str = "warn,duroxide=error,fjall=off";
 
 /// One command.
 #[derive(Debug, Subcommand)]
@@ -68,112 +69,6 @@ pub(crate) enum Command {
     Completions(CompletionsArgs),
 }
 
-/// Run a Cosmos DB account on this machine.
-///
-/// Speaks the NoSQL REST protocol over HTTP/1.1 and HTTP/2, so the official SDKs work against it. When it is ready
-/// it writes one line of JSON to standard output, with the addresses it listens on, and a line for people to standard
-/// error. Ctrl-C or SIGTERM stops it after the requests in flight.
-///
-/// Exit codes: 0 stopped as asked, 1 failed, 2 wrong usage, 3 the port is taken, 4 the data folder cannot be used.
-#[derive(Debug, ClapArgs)]
-#[command(after_help = EXAMPLES)]
-pub(crate) struct EmulatorArgs {
-    /// Port of the account; 0 takes any free one.
-    #[arg(long, short, default_value_t = 8081, env = "CDB_EMULATOR_PORT")]
-    pub(crate) port: u16,
-
-    /// Address to listen on. The default is reachable from this machine only.
-    #[arg(long, default_value = "127.0.0.1", value_name = "ADDRESS")]
-    pub(crate) bind: IpAddr,
-
-    /// Port of the management API (health, ledger, faults, metrics); 0 takes any free one.
-    ///
-    /// It is not signed: bind it where only you can reach it.
-    #[arg(long, default_value_t = 0, value_name = "PORT")]
-    pub(crate) management_port: u16,
-
-    /// Serve no management API.
-    #[arg(long, conflicts_with = "management_port")]
-    pub(crate) no_management: bool,
-
-    /// Folder that keeps the data; it is made if it is missing, and one process uses it at a time.
-    #[arg(long, short, default_value = "cdb-data", value_name = "DIR", env = "CDB_EMULATOR_DATA")]
-    pub(crate) data: PathBuf,
-
-    /// Keep everything in memory; it is gone when the process ends.
-    #[arg(long)]
-    pub(crate) memory: bool,
-
-    /// Whether an acknowledged write survives a power cut (on) or only a killed process (off).
-    #[arg(long, value_enum, default_value_t = Switch::On, value_name = "on|off")]
-    pub(crate) fsync: Switch,
-
-    /// The account key, base64 [default: the well-known key of all Cosmos DB emulators].
-    #[arg(long, env = "CDB_EMULATOR_KEY", hide_env_values = true, value_name = "KEY")]
-    pub(crate) key: Option<String>,
-
-    /// A second key that may only read, base64.
-    #[arg(long, env = "CDB_EMULATOR_READ_ONLY_KEY", hide_env_values = true, value_name = "KEY")]
-    pub(crate) read_only_key: Option<String>,
-
-    /// Let unsigned and wrongly signed requests in.
-    #[arg(long)]
-    pub(crate) no_auth: bool,
-
-    /// Physical partitions of each new container [default: one for each 10 000 RU/s of its throughput].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub(crate) partitions: Option<u32>,
-
-    /// Refuse requests with 429 once a physical partition's share of the throughput is used up.
-    #[arg(long)]
-    pub(crate) throttle: bool,
-
-    /// Be a serverless account: no offers; with --throttle each physical partition serves 5 000 RU/s.
-    #[arg(long)]
-    pub(crate) serverless: bool,
-
-    /// Consistency level the account advertises.
-    #[arg(long, value_enum, default_value_t = Level::Session, value_name = "LEVEL")]
-    pub(crate) consistency: Level,
-
-    /// Name of the account in its own document. `localhost` keeps the JavaScript SDK on the address it was given.
-    #[arg(long, default_value = "localhost", value_name = "NAME")]
-    pub(crate) account: String,
-
-    /// Answer cross-partition queries that the service leaves to the client's SDK.
-    ///
-    /// Handy with curl. Programs that rely on it fail against the service.
-    #[arg(long)]
-    pub(crate) serve_all_queries: bool,
-
-    /// Threads that serve requests [default: one per processor, at most 4].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
-    pub(crate) threads: Option<u16>,
-}
-
-const EXAMPLES: &str = "Examples:
-  cdb emulator                               port 8081, data in ./cdb-data
-  cdb emulator --memory --port 0             for tests: any free port, nothing on disk
-  cdb emulator --data /tmp/shop --fsync off  quick, survives a restart but not a power cut
-  cdb emulator --partitions 5                five physical partitions in each new container";
-
-/// On or off.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Switch {
-    On,
-    Off,
-}
-
-/// Consistency levels, weakest first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Level {
-    Eventual,
-    ConsistentPrefix,
-    Session,
-    BoundedStaleness,
-    Strong,
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -192,6 +87,11 @@ mod tests {
             &["cdb", "emulator", "--partitions", "0"],
             &["cdb", "emulator", "--fsync", "maybe"],
             &["cdb", "emulator", "--no-management", "--management-port", "5"],
+            &["cdb", "emulator", "--tls-name", "x"],
+            &["cdb", "emulator", "--tls-key", "x"],
+            &["cdb", "emulator", "--export-certificate", "x"],
+            &["cdb", "emulator", "--entra-issuer", "x"],
+            &["cdb", "emulator", "--connection-age", "0"],
             &["cdb"],
         ] {
             assert!(Args::try_parse_from(wrong).is_err(), "{wrong:?}");

@@ -1,5 +1,6 @@
 //! What a command works on: an account, or a data folder opened in this process.
 
+use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -153,6 +154,17 @@ impl Connection {
         Self::open_target(target, IfMissing::Refuse).await
     }
 
+    /// Opens what an operating command works on, works on it, and closes it again.
+    pub(crate) async fn during<T>(
+        args: &ConnectionArgs,
+        work: impl AsyncFnOnce(&Self) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        let connection = Self::open(args).await?;
+        let outcome = connection.guard(work(&connection)).await;
+        connection.close().await;
+        outcome
+    }
+
     /// Opens a place, and makes the container if that is wanted.
     pub(crate) async fn open_target(target: Target, if_missing: IfMissing) -> anyhow::Result<Self> {
         let emulator = embedded(&target.place, if_missing)?;
@@ -203,14 +215,14 @@ impl Connection {
 
     /// The provider of an operating command: it does what it is told and sweeps nothing by itself.
     pub(crate) async fn provider(&self) -> anyhow::Result<Arc<dyn Provider>> {
-        self.provider_with(|config| config.reconciler_interval = NO_SWEEP).await
+        Ok(self.provider_with(|config| config.reconciler_interval = NO_SWEEP).await?)
     }
 
     /// A provider with settings of its own.
     pub(crate) async fn provider_with(
         &self,
         adjust: impl FnOnce(&mut CosmosDBProviderConfig),
-    ) -> anyhow::Result<Arc<dyn Provider>> {
+    ) -> anyhow::Result<Arc<CosmosDBProvider>> {
         let mut config = CosmosDBProviderConfig::new(&self.endpoint, &self.key)
             .with_database(&self.target.database)
             .with_container(&self.target.container);
@@ -228,6 +240,24 @@ impl Connection {
     /// The documents themselves.
     pub(crate) fn documents(&self) -> anyhow::Result<Documents> {
         Ok(Documents::new(self.driver.container(&self.target.database, &self.target.container)?))
+    }
+
+    /// Does something, and stops in the middle when the data folder takes no more writes: trying again does not help
+    /// there, and everybody in between would.
+    pub(crate) async fn guard<T>(&self, work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+        tokio::select! {
+            outcome = work => outcome,
+            problem = self.failure() => Err(problem.into()),
+        }
+    }
+
+    async fn failure(&self) -> Problem {
+        loop {
+            if let Some(failure) = self.emulator.as_ref().and_then(Emulator::failure) {
+                return Problem::Folder(failure.to_string());
+            }
+            tokio::time::sleep(LOOK_AFTER_FOLDER).await;
+        }
     }
 
     /// Ends the embedded emulator after its last writes.
@@ -313,6 +343,8 @@ fn no_place() -> Problem {
 pub(crate) const DEMO_FOLDER: &str = "cdb-demo";
 /// An operator waits this long for one answer, retries included.
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(10);
+/// How soon a failed data folder is noticed.
+const LOOK_AFTER_FOLDER: Duration = Duration::from_millis(100);
 /// What every data folder of an emulator has in it.
 const FOLDER_MARK: &str = "emulator.format";
 /// Longer than any command runs.

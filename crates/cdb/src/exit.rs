@@ -27,6 +27,8 @@ pub(crate) enum Problem {
     Usage(String),
     /// What was asked for is not there.
     Missing(String),
+    /// The data folder takes no more writes.
+    Folder(String),
     /// Nobody answers at the endpoint.
     Unreachable(String),
     /// The account does not accept the key.
@@ -46,6 +48,7 @@ impl Problem {
     fn code(&self) -> u8 {
         match self {
             Self::Usage(_) => 2,
+            Self::Folder(_) => 4,
             Self::Missing(_) => 5,
             Self::Unreachable(_) => 6,
             Self::Refused(_) => 7,
@@ -60,6 +63,7 @@ impl fmt::Display for Problem {
         match self {
             Self::Usage(text)
             | Self::Missing(text)
+            | Self::Folder(text)
             | Self::Unreachable(text)
             | Self::Refused(text)
             | Self::Found(text)
@@ -88,7 +92,7 @@ fn code(error: &anyhow::Error) -> u8 {
     match error.downcast_ref::<StartError>() {
         Some(StartError::Listen { .. }) => 3,
         Some(StartError::Store(_)) => 4,
-        Some(StartError::Key(_)) => 2,
+        Some(StartError::Key(_) | StartError::Certificate(_) | StartError::Blueprint(_)) => 2,
         Some(_) | None => 1,
     }
 }

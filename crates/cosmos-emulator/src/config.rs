@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::blueprint::Blueprint;
 use crate::server::Limits;
 
 /// Everything an [`Emulator`](crate::Emulator) can be told. The default suits tests: in memory, any free port of the
@@ -60,6 +61,9 @@ pub struct Config {
     pub tls: Tls,
     /// Which Entra tokens are let in; none refuses them all.
     pub entra: Option<Entra>,
+    /// Databases, containers and items to make where they are missing; see
+    /// [`with_blueprint`](Config::with_blueprint).
+    pub blueprint: Option<Blueprint>,
 }
 
 impl Default for Config {
@@ -86,6 +90,7 @@ impl Default for Config {
             limits: Limits::default(),
             tls: Tls::Off,
             entra: None,
+            blueprint: None,
         }
     }
 }
@@ -158,6 +163,14 @@ impl Config {
     #[must_use]
     pub fn with_tls(mut self) -> Self {
         self.tls = Tls::Generated { names: Vec::new() };
+        self
+    }
+
+    /// Makes the account as a blueprint describes it; what it leaves open stays as it is here.
+    #[must_use]
+    pub fn with_blueprint(mut self, blueprint: Blueprint) -> Self {
+        blueprint.lay_over(&mut self);
+        self.blueprint = Some(blueprint);
         self
     }
 

@@ -13,6 +13,7 @@ use http::{Request, Response};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::blueprint::BlueprintError;
 use crate::clock::Clock;
 use crate::config::{Config, Fsync, Store};
 use crate::engine::{Engine, EngineOptions};
@@ -100,6 +101,9 @@ impl Emulator {
             serverless: config.serverless,
         };
         let engine = Engine::open(storage, clock.clone(), options).map_err(StartError::Store)?;
+        if let Some(blueprint) = &config.blueprint {
+            blueprint.plant(&engine).map_err(StartError::Blueprint)?;
+        }
         let account = Account::new(&config, engine, clock, flusher).map_err(StartError::Key)?;
         Ok(Self { serving: None, account: Arc::new(account), config, tls })
     }
@@ -149,6 +153,11 @@ impl Emulator {
     /// When the folder is not empty or cannot be written.
     pub fn snapshot(&self, folder: &Path) -> Result<(), StorageError> {
         storage::snapshot::save(self.account.engine.storage().as_ref(), folder).map(drop)
+    }
+
+    /// Why no more writes are taken: the data folder failed, or its disk is full. Reads go on.
+    pub fn failure(&self) -> Option<StorageError> {
+        self.account.engine.storage().failure()
     }
 
     /// The master key, base64.
@@ -231,7 +240,6 @@ impl Serving {
         let management_address =
             management.as_ref().map(TcpListener::local_addr).transpose().map_err(StartError::Thread)?;
         let config = &emulator.config;
-        let runtime = lanes::runtime().map_err(StartError::Thread)?;
         let lanes = Arc::new(Lanes::start(config.threads).map_err(StartError::Thread)?);
         let (stop, stopped) = watch::channel(Stop::No);
         let account = emulator.account.clone();
@@ -243,8 +251,9 @@ impl Serving {
             tls: emulator.tls.as_ref().map(TlsIdentity::server),
             lanes: lanes.clone(),
         };
-        let address = SocketAddr::new(config.bind, config.port);
-        account.regions.listen(sockets).map_err(|error| StartError::Listen { address, error })?;
+        account.regions.listen(sockets).map_err(|(address, error)| StartError::Listen { address, error })?;
+        // Last of what can fail: a runtime must not be dropped where the caller runs one.
+        let runtime = lanes::runtime().map_err(StartError::Thread)?;
         let limits = Limits { connection_age_max: None, ..config.limits.clone() };
         let manager =
             Management::new(account.clone(), emulator.endpoint(), emulator.certificate().map(str::to_owned));
@@ -367,6 +376,8 @@ pub enum StartError {
     Store(StorageError),
     /// A key is not base64.
     Key(cosmos_wire::signature::InvalidKey),
+    /// What a blueprint describes cannot be made.
+    Blueprint(BlueprintError),
     /// The certificate cannot be used or made.
     Certificate(TlsError),
     /// The system gave us no thread or socket.
@@ -387,6 +398,7 @@ impl fmt::Display for StartError {
             Self::Listen { address, error } => write!(f, "cannot listen on {address}: {error}"),
             Self::Store(error) => error.fmt(f),
             Self::Key(error) => error.fmt(f),
+            Self::Blueprint(error) => write!(f, "the described account cannot be made: {error}"),
             Self::Certificate(error) => error.fmt(f),
             Self::Thread(error) => write!(f, "the system refused a thread or a socket: {error}"),
         }

@@ -18,6 +18,7 @@
 //! It is a development and single-node server; production is Azure Cosmos DB. It therefore refuses what the service
 //! refuses: a query that works here and fails there is a bug here.
 
+mod blueprint;
 pub mod clock;
 mod command;
 mod config;
@@ -38,6 +39,7 @@ pub mod sql;
 pub mod storage;
 mod tls;
 
+pub use blueprint::{Blueprint, BlueprintError};
 pub use clock::{Clock, ManualClock};
 pub use config::{Auth, Config, Consistency, Entra, Fsync, Gateway, ReplicationDelay, Store, Tls, WriteMode};
 pub use emulator::{Emulator, StartError};

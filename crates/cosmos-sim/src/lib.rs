@@ -8,6 +8,7 @@
 mod check;
 mod plan;
 mod process;
+pub mod soak;
 mod workload;
 mod world;
 

@@ -95,10 +95,8 @@ enum Change {
 }
 
 async fn list(args: &ListArgs) -> anyhow::Result<()> {
-    let connection = Connection::open(&args.connection).await?;
-    let letters = read(&connection.documents()?).await;
-    connection.close().await;
-    let letters = letters?;
+    let letters =
+        Connection::during(&args.connection, async |connection| read(&connection.documents()?).await).await?;
     let output = Output::new(args.json);
     if output.is_json() {
         for letter in &letters {
@@ -134,11 +132,10 @@ async fn list(args: &ListArgs) -> anyhow::Result<()> {
 }
 
 async fn show(args: &OneArgs) -> anyhow::Result<()> {
-    let connection = Connection::open(&args.connection).await?;
-    let letters = read(&connection.documents()?).await;
-    connection.close().await;
+    let letters =
+        Connection::during(&args.connection, async |connection| read(&connection.documents()?).await).await?;
     let found: Vec<DeadLetter> =
-        letters?.into_iter().filter(|letter| matches(letter, &args.id, args.from.as_deref())).collect();
+        letters.into_iter().filter(|letter| matches(letter, &args.id, args.from.as_deref())).collect();
     match found.as_slice() {
         [] => Err(missing(&args.id).into()),
         [letter] => Ok(Output::new(true).line(&format!("{:#}", to_json(letter)))?),
@@ -155,11 +152,10 @@ async fn show(args: &OneArgs) -> anyhow::Result<()> {
 }
 
 async fn change(args: &SomeArgs, change: Change) -> anyhow::Result<()> {
-    let connection = Connection::open(&args.connection).await?;
-    let outcome = async {
+    let done = Connection::during(&args.connection, async |connection| {
         let documents = connection.documents()?;
         let letters = read(&documents).await?;
-        let mut done = 0;
+        let mut done = 0_u64;
         for id in &args.ids {
             if !letters.iter().any(|letter| matches(letter, id, args.from.as_deref())) {
                 return Err(missing(id).into());
@@ -177,11 +173,9 @@ async fn change(args: &SomeArgs, change: Change) -> anyhow::Result<()> {
                 done += 1;
             }
         }
-        anyhow::Ok(done)
-    };
-    let done = outcome.await;
-    connection.close().await;
-    let done = done?;
+        Ok(done)
+    })
+    .await?;
     let what = match change {
         Change::Requeue => "sent again",
         Change::Drop => "dropped",

@@ -73,8 +73,9 @@ struct Tally {
 pub(crate) async fn run(args: &DeleteArgs) -> anyhow::Result<()> {
     let connection = Connection::open(&args.connection).await?;
     // The sweep of this provider finishes what a killed command left.
-    let provider = connection.provider_with(|config| config.reconciler_interval = SWEEP).await?;
-    let outcome = work(&connection, &provider, args).await;
+    let provider: std::sync::Arc<dyn Provider> =
+        connection.provider_with(|config| config.reconciler_interval = SWEEP).await?;
+    let outcome = connection.guard(work(&connection, &provider, args)).await;
     drop(provider);
     connection.close().await;
     outcome
@@ -252,8 +253,12 @@ fn report(output: Output, trees: usize, tally: Tally, what: &str) -> anyhow::Res
             "events": tally.events, "messages": tally.messages, "deleted": what == "deleted"}))?;
     } else {
         output.line(&format!(
-            "{trees} trees with {} instances, {} executions, {} events and {} waiting messages {what}",
-            tally.instances, tally.executions, tally.events, tally.messages
+            "{} with {}, {}, {} and {} {what}",
+            plural(trees, "tree"),
+            plural(tally.instances, "instance"),
+            plural(tally.executions, "execution"),
+            plural(tally.events, "event"),
+            plural(tally.messages, "waiting message")
         ))?;
     }
     Ok(())

@@ -41,10 +41,12 @@ const EXAMPLES: &str = "Examples:
 
 /// Exports.
 pub(crate) async fn run(args: &ExportArgs) -> anyhow::Result<()> {
-    let connection = Connection::open(&args.connection).await?;
-    let outcome = write(&connection, args).await;
-    connection.close().await;
-    let count = outcome?;
+    let outcome =
+        Connection::during(&args.connection, async |connection| write(connection, args).await).await;
+    let count = outcome.map_err(|error| match error.downcast_ref::<io::Error>().map(io::Error::kind) {
+        Some(kind) if kind != io::ErrorKind::BrokenPipe => error.context(incomplete(&args.output)),
+        Some(_) | None => error,
+    })?;
     say(&format!("{count} documents exported"));
     Ok(())
 }
@@ -82,6 +84,14 @@ async fn write(connection: &Connection, args: &ExportArgs) -> anyhow::Result<u64
         }
     }
     Ok(writer.finish()?)
+}
+
+/// What a failed write left: whoever finds the file must not take it for a backup.
+fn incomplete(path: &std::path::Path) -> String {
+    match path.as_os_str() == "-" {
+        true => "the export is incomplete".to_owned(),
+        false => format!("{} is incomplete, and an import refuses it", path.display()),
+    }
 }
 
 async fn copy<W: Write>(documents: &Documents, scope: Scope, writer: &mut Writer<W>) -> anyhow::Result<()> {

@@ -4,9 +4,8 @@ use clap::Args;
 use duroxide::Event;
 use serde_json::Value;
 
-use crate::commands::show::absence;
+use crate::commands::show::{absence, require_execution};
 use crate::context::{Connection, ConnectionArgs};
-use crate::exit::Problem;
 use crate::output::{Column, Output, Table, span, utc};
 
 /// Print the events of an instance, in order.
@@ -35,10 +34,8 @@ const EXAMPLES: &str = "Examples:
 
 /// Prints the history.
 pub(crate) async fn run(args: &HistoryArgs) -> anyhow::Result<()> {
-    let connection = Connection::open(&args.connection).await?;
-    let events = read(&connection, args).await;
-    connection.close().await;
-    let events = events?;
+    let events =
+        Connection::during(&args.connection, async |connection| read(connection, args).await).await?;
     let output = Output::new(args.json);
     if output.is_json() {
         for event in &events {
@@ -57,11 +54,7 @@ async fn read(connection: &Connection, args: &HistoryArgs) -> anyhow::Result<Vec
     let client = connection.client().await?;
     let executions = client.list_executions(&args.id).await?;
     let execution = args.execution.or_else(|| executions.last().copied()).unwrap_or(1);
-    if !executions.contains(&execution) {
-        let known: Vec<String> = executions.iter().map(ToString::to_string).collect();
-        let text = format!("{:?} has no execution {execution}: it has {}", args.id, known.join(", "));
-        return Err(Problem::Missing(text).into());
-    }
+    require_execution(&args.id, execution, &executions)?;
     Ok(client.read_execution_history(&args.id, execution).await?)
 }
 

@@ -53,7 +53,7 @@ pub(crate) async fn run(args: &ImportArgs) -> anyhow::Result<()> {
         drop(connection.provider().await?);
         write(&connection.documents()?, documents).await
     };
-    let outcome = outcome.await;
+    let outcome = connection.guard(outcome).await;
     connection.close().await;
     let (new, same) = outcome?;
     let before = if same > 0 { format!(", {same} were there already") } else { String::new() };

@@ -130,11 +130,11 @@ pub(crate) struct Listed {
 
 /// Lists instances.
 pub(crate) async fn run(args: &InstancesArgs) -> anyhow::Result<()> {
-    let connection = Connection::open(&args.connection).await?;
     let output = Output::new(args.json);
-    let listed = list(&connection.documents()?, &args.filter).await;
-    connection.close().await;
-    let mut listed = listed?;
+    let mut listed = Connection::during(&args.connection, async |connection| {
+        list(&connection.documents()?, &args.filter).await
+    })
+    .await?;
     sort(&mut listed, args.sort);
     if args.reverse {
         listed.reverse();

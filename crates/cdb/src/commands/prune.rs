@@ -64,10 +64,7 @@ struct Execution {
 
 /// Counts, and prunes if told to.
 pub(crate) async fn run(args: &PruneArgs) -> anyhow::Result<()> {
-    let connection = Connection::open(&args.connection).await?;
-    let outcome = work(&connection, args).await;
-    connection.close().await;
-    outcome
+    Connection::during(&args.connection, async |connection| work(connection, args).await).await
 }
 
 async fn work(connection: &Connection, args: &PruneArgs) -> anyhow::Result<()> {

@@ -41,10 +41,8 @@ pub(crate) struct Pile {
 
 /// Shows the queues.
 pub(crate) async fn run(args: &QueuesArgs) -> anyhow::Result<()> {
-    let connection = Connection::open(&args.connection).await?;
-    let piles = read(&connection.documents()?).await;
-    connection.close().await;
-    let piles = piles?;
+    let piles =
+        Connection::during(&args.connection, async |connection| read(&connection.documents()?).await).await?;
     let output = Output::new(args.json);
     if output.is_json() {
         let rows: Vec<_> = piles

@@ -133,28 +133,22 @@ pub(crate) async fn start(args: &StartArgs) -> anyhow::Result<()> {
 /// Raises an event.
 pub(crate) async fn raise(args: &RaiseArgs) -> anyhow::Result<()> {
     let data = text(&args.payload)?;
-    let connection = Connection::open(&args.connection).await?;
-    let outcome = async {
-        require(&connection, &args.id).await?;
+    Connection::during(&args.connection, async |connection| {
+        require(connection, &args.id).await?;
         Ok(connection.client().await?.raise_event(&args.id, &args.event, data.as_str()).await?)
-    };
-    let outcome: anyhow::Result<()> = outcome.await;
-    connection.close().await;
-    outcome?;
+    })
+    .await?;
     sent(args.json, &args.id, "raise", &format!("event {:?} is on its way to {}", args.event, args.id))
 }
 
 /// Puts a message into a queue.
 pub(crate) async fn enqueue(args: &EnqueueArgs) -> anyhow::Result<()> {
     let data = text(&args.payload)?;
-    let connection = Connection::open(&args.connection).await?;
-    let outcome = async {
-        require(&connection, &args.id).await?;
+    Connection::during(&args.connection, async |connection| {
+        require(connection, &args.id).await?;
         Ok(connection.client().await?.enqueue_event(&args.id, &args.queue, data.as_str()).await?)
-    };
-    let outcome: anyhow::Result<()> = outcome.await;
-    connection.close().await;
-    outcome?;
+    })
+    .await?;
     sent(
         args.json,
         &args.id,
@@ -165,14 +159,11 @@ pub(crate) async fn enqueue(args: &EnqueueArgs) -> anyhow::Result<()> {
 
 /// Asks a workflow to stop.
 pub(crate) async fn cancel(args: &CancelArgs) -> anyhow::Result<()> {
-    let connection = Connection::open(&args.connection).await?;
-    let outcome = async {
-        require(&connection, &args.id).await?;
+    Connection::during(&args.connection, async |connection| {
+        require(connection, &args.id).await?;
         Ok(connection.client().await?.cancel_instance(&args.id, args.reason.as_str()).await?)
-    };
-    let outcome: anyhow::Result<()> = outcome.await;
-    connection.close().await;
-    outcome?;
+    })
+    .await?;
     sent(args.json, &args.id, "cancel", &format!("{} is asked to stop", args.id))
 }
 

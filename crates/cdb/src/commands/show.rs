@@ -49,10 +49,8 @@ struct Portrait {
 
 /// Shows an instance.
 pub(crate) async fn run(args: &ShowArgs) -> anyhow::Result<()> {
-    let connection = Connection::open(&args.connection).await?;
-    let portrait = look(&connection, args).await;
-    connection.close().await;
-    let portrait = portrait?;
+    let portrait =
+        Connection::during(&args.connection, async |connection| look(connection, args).await).await?;
     let output = Output::new(args.json);
     if output.is_json() {
         output.json(&portrait.json())?;
@@ -76,13 +74,8 @@ async fn look(connection: &Connection, args: &ShowArgs) -> anyhow::Result<Portra
         executions.push(client.get_execution_info(id, execution).await?);
     }
     let execution = args.execution.unwrap_or(info.current_execution_id);
-    if !executions.iter().any(|known| known.execution_id == execution) {
-        return Err(Problem::Missing(format!(
-            "{id:?} has no execution {execution}: it has {}",
-            executions.iter().map(|known| known.execution_id.to_string()).collect::<Vec<_>>().join(", ")
-        ))
-        .into());
-    }
+    let known: Vec<u64> = executions.iter().map(|known| known.execution_id).collect();
+    require_execution(id, execution, &known)?;
     let tree = client.get_instance_tree(id).await?;
     let mut children = Vec::new();
     for child in tree.all_ids.iter().filter(|child| *child != id) {
@@ -103,6 +96,15 @@ async fn look(connection: &Connection, args: &ShowArgs) -> anyhow::Result<Portra
         execution,
         events,
     })
+}
+
+/// Refuses an execution that is not there.
+pub(crate) fn require_execution(id: &str, execution: u64, known: &[u64]) -> Result<(), Problem> {
+    if known.contains(&execution) {
+        return Ok(());
+    }
+    let known: Vec<String> = known.iter().map(ToString::to_string).collect();
+    Err(Problem::Missing(format!("{id:?} has no execution {execution}: it has {}", known.join(", "))))
 }
 
 /// Why an instance cannot be shown: nothing is there, or nothing has begun.

@@ -91,7 +91,7 @@ pub(crate) async fn run(args: &StressArgs) -> anyhow::Result<()> {
         .into());
     }
     let rows = tokio::select! {
-        rows = measure(&connection, args, &meters) => rows,
+        rows = connection.guard(measure(&connection, args, &meters)) => rows,
         () = interrupt.wait() => Err(Problem::Interrupted("stopped; nothing was measured to its end".into()).into()),
     };
     let endpoint = connection.endpoint().to_owned();

@@ -1,5 +1,7 @@
 //! `cdb top`: what is going on, again and again.
 
+use std::collections::BTreeMap;
+use std::future::Future;
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
@@ -42,6 +44,9 @@ pub(crate) struct TopArgs {
     connection: ConnectionArgs,
 }
 
+/// Looks that the latencies are taken from.
+const LOOKS_KEPT: usize = 1000;
+
 const EXAMPLES: &str = "Examples:
   cdb top --endpoint http://localhost:8081
   cdb top --endpoint http://localhost:8081 --management http://localhost:8082
@@ -53,8 +58,34 @@ struct Look {
     metrics: SystemMetrics,
     piles: Vec<((String, String), Pile)>,
     ledger: Vec<Line>,
-    /// How long a read took.
-    latency: Duration,
+    /// How long our own requests took.
+    times: [(&'static str, Duration); 3],
+}
+
+/// How long our own requests took, in every look so far.
+#[derive(Default)]
+struct Latencies(BTreeMap<&'static str, Vec<Duration>>);
+
+impl Latencies {
+    fn note(&mut self, look: &Look) {
+        for (what, time) in look.times {
+            let times = self.0.entry(what).or_default();
+            if times.len() == LOOKS_KEPT {
+                times.remove(0);
+            }
+            times.push(time);
+        }
+    }
+
+    /// What was asked, the last time, the median and the longest.
+    fn rows(&self) -> impl Iterator<Item = (&'static str, [Duration; 3])> {
+        self.0.iter().map(|(what, times)| {
+            let mut sorted = times.clone();
+            sorted.sort();
+            let [last, longest] = [times, &sorted].map(|list| list.last().copied().unwrap_or_default());
+            (*what, [last, sorted.get(sorted.len() / 2).copied().unwrap_or_default(), longest])
+        })
+    }
 }
 
 /// Looks until told to stop.
@@ -73,15 +104,17 @@ async fn watch(connection: &Connection, args: &TopArgs) -> anyhow::Result<()> {
     let output = Output::new(args.json);
     let is_once = args.once || args.json || !io::stdout().is_terminal();
     let client = connection.client().await?;
+    let mut latencies = Latencies::default();
     let mut before = look(connection, &client, args).await?;
     loop {
         tokio::time::sleep(args.interval).await;
         let now = look(connection, &client, args).await?;
+        latencies.note(&now);
         if output.is_json() {
-            output.json(&to_json(&before, &now))?;
+            output.json(&to_json(&before, &now, &latencies))?;
             return Ok(());
         }
-        let lines = frame(&before, &now, output, &connection.place());
+        let lines = frame(&before, &now, &latencies, output, &connection.place());
         if is_once {
             for line in lines {
                 output.line(&line)?;
@@ -103,9 +136,9 @@ async fn watch(connection: &Connection, args: &TopArgs) -> anyhow::Result<()> {
 
 async fn look(connection: &Connection, client: &Client, args: &TopArgs) -> anyhow::Result<Look> {
     let documents = connection.documents()?;
-    let began = Instant::now();
-    documents.read("__meta__", "format").await?;
-    let latency = began.elapsed();
+    let (_, read) = timed(documents.read("__meta__", "format")).await?;
+    let (piles, queued) = timed(queues::read(&documents)).await?;
+    let (metrics, counted) = timed(async { Ok(client.get_system_metrics().await?) }).await?;
     let ledger = match (&args.management, connection.emulator()) {
         (Some(management), _) => ledger::fetch(management)
             .await
@@ -126,11 +159,21 @@ async fn look(connection: &Connection, client: &Client, args: &TopArgs) -> anyho
     };
     Ok(Look {
         at: Instant::now(),
-        metrics: client.get_system_metrics().await?,
-        piles: queues::read(&documents).await?.into_iter().collect(),
+        metrics,
+        piles: piles.into_iter().collect(),
         ledger,
-        latency,
+        times: [
+            ("read of a document", read),
+            ("look at the queues", queued),
+            ("count of instances", counted),
+        ],
     })
+}
+
+async fn timed<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<(T, Duration)> {
+    let began = Instant::now();
+    let outcome = work.await?;
+    Ok((outcome, began.elapsed()))
 }
 
 /// What the account did per second between two looks.
@@ -157,21 +200,13 @@ fn rates(before: &Look, now: &Look) -> Vec<Rate> {
     now.ledger.iter().map(rate).filter(|rate| rate.requests > 0.0).collect()
 }
 
-fn frame(before: &Look, now: &Look, output: Output, place: &str) -> Vec<String> {
+fn frame(before: &Look, now: &Look, latencies: &Latencies, output: Output, place: &str) -> Vec<String> {
     let style = output.style;
     let columns = output.columns.unwrap_or(usize::MAX);
     let seconds = now.at.duration_since(before.at).as_secs_f64().max(0.001);
     let rate = |new: u64, old: u64| format!("{:+.1}/s", (new as f64 - old as f64) / seconds);
     let (new, old) = (&now.metrics, &before.metrics);
-    let latency = u64::try_from(now.latency.as_millis()).unwrap_or(u64::MAX);
-    let mut lines = vec![
-        format!(
-            "{}  read {}",
-            style.bold(place),
-            if latency == 0 { "< 1 ms".to_owned() } else { span(latency) }
-        ),
-        String::new(),
-    ];
+    let mut lines = vec![style.bold(place), String::new()];
     let mut table =
         Table::new(vec![Column::new("INSTANCES"), Column::number("NOW"), Column::number("CHANGE")]);
     for (what, new, old, paint) in [
@@ -191,6 +226,8 @@ fn frame(before: &Look, now: &Look, output: Output, place: &str) -> Vec<String> 
     } else {
         lines.extend(waiting.lines(output.columns, style));
     }
+    lines.push(String::new());
+    lines.extend(latency_table(latencies).lines(output.columns, style));
     let rates = rates(before, now);
     if !rates.is_empty() {
         lines.push(String::new());
@@ -222,6 +259,24 @@ fn waiting_table(now: &Look) -> Table {
     table
 }
 
+fn latency_table(latencies: &Latencies) -> Table {
+    let mut table = Table::new(vec![
+        Column::new("LATENCY"),
+        Column::number("NOW"),
+        Column::number("MEDIAN"),
+        Column::number("LONGEST"),
+    ]);
+    for (what, times) in latencies.rows() {
+        let [now, median, longest] = times.map(|time| format!("{:.1} ms", milliseconds(time)));
+        table.row([what.to_owned(), now, median, longest]);
+    }
+    table
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1000.0
+}
+
 fn rate_table(rates: &[Rate]) -> Table {
     let mut table = Table::new(vec![
         Column::new("OPERATION"),
@@ -250,7 +305,7 @@ fn cut(line: &str, columns: usize) -> String {
     if line.contains('\u{1b}') { line.to_owned() } else { clip(line, columns) }
 }
 
-fn to_json(before: &Look, now: &Look) -> serde_json::Value {
+fn to_json(before: &Look, now: &Look, latencies: &Latencies) -> serde_json::Value {
     let metrics = &now.metrics;
     json!({
         "seconds": now.at.duration_since(before.at).as_secs_f64(),
@@ -270,6 +325,9 @@ fn to_json(before: &Look, now: &Look) -> serde_json::Value {
             "operation": rate.operation, "requestsPerSecond": rate.requests,
             "requestUnitsPerSecond": rate.request_units, "failuresPerSecond": rate.failures,
         })).collect::<Vec<_>>(),
-        "readLatencyMs": now.latency.as_secs_f64() * 1000.0,
+        "latencies": latencies.rows().map(|(what, [now, median, longest])| json!({
+            "what": what, "nowMs": milliseconds(now), "medianMs": milliseconds(median),
+            "longestMs": milliseconds(longest),
+        })).collect::<Vec<_>>(),
     })
 }

@@ -27,10 +27,8 @@ pub(crate) struct TreeArgs {
 
 /// Shows the tree.
 pub(crate) async fn run(args: &TreeArgs) -> anyhow::Result<()> {
-    let connection = Connection::open(&args.connection).await?;
-    let family = read(&connection, &args.id).await;
-    connection.close().await;
-    let family = family?;
+    let family =
+        Connection::during(&args.connection, async |connection| read(connection, &args.id).await).await?;
     let output = Output::new(args.json);
     if output.is_json() {
         output.json(&to_json(&family, &args.id))?;

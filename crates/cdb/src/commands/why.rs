@@ -33,10 +33,8 @@ pub(crate) struct WhyArgs {
 
 /// Explains.
 pub(crate) async fn run(args: &WhyArgs) -> anyhow::Result<()> {
-    let connection = Connection::open(&args.connection).await?;
-    let evidence = gather(&connection, &args.id).await;
-    connection.close().await;
-    let evidence = evidence?;
+    let evidence =
+        Connection::during(&args.connection, async |connection| gather(connection, &args.id).await).await?;
     let findings = diagnose(&evidence);
     let level = findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Fine);
     let output = Output::new(args.json);

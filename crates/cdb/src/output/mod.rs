@@ -77,8 +77,9 @@ pub(crate) fn say(text: &str) {
 }
 
 /// `1 step`, `2 steps`.
-pub(crate) fn plural(count: usize, noun: &str) -> String {
-    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+pub(crate) fn plural(count: impl std::fmt::Display, noun: &str) -> String {
+    let count = count.to_string();
+    if count == "1" { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
 /// Columns of the terminal, or what terminals had when they were paper.

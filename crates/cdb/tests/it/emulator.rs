@@ -95,3 +95,147 @@ fn sigterm_ends_it_with_code_0_and_the_data_is_kept() {
     let again = Running::on_folder(folder.path(), &[]);
     assert_eq!(again.client().send("GET", "/dbs/d", None, &Value::Null).unwrap().0, 200);
 }
+
+#[test]
+fn help_groups_the_options_and_names_the_new_ones() {
+    let help = String::from_utf8(cdb(&["emulator", "--help"]).stdout).unwrap();
+    for word in [
+        "Data:",
+        "Access:",
+        "TLS and connections:",
+        "Account:",
+        "--region",
+        "--multi-write",
+        "--consistency",
+        "--replication-delay-ms",
+        "--throttle",
+        "--serverless",
+        "--tls ",
+        "--tls-certificate",
+        "--tls-key",
+        "--tls-name",
+        "--export-certificate",
+        "--connection-age",
+        "--entra",
+        "--config",
+        "--restore",
+    ] {
+        assert!(help.contains(word), "{word} is missing in:\n{help}");
+    }
+}
+
+#[test]
+fn tls_is_announced_and_the_certificate_exported() {
+    let folder = tempfile::tempdir().unwrap();
+    let pem = folder.path().join("cosmos.pem");
+    let running = Running::start(&["--memory", "--tls", "--export-certificate", pem.to_str().unwrap()]);
+    let account = running.ready["accountEndpoint"].as_str().unwrap();
+    assert!(account.starts_with("https://127.0.0.1:"), "{account}");
+    let text = std::fs::read_to_string(pem).unwrap();
+    assert!(text.starts_with("-----BEGIN CERTIFICATE-----"), "{text}");
+    let management = running.ready["managementEndpoint"].as_str().unwrap();
+    assert!(management.starts_with("http://"), "{management}");
+    assert_eq!(Client::at(management).send("GET", "/certificate", None, &Value::Null).unwrap().0, 200);
+}
+
+#[test]
+fn a_certificate_that_cannot_be_used_is_said_with_exit_code_2() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("empty.pem");
+    std::fs::write(&file, "").unwrap();
+    let file = file.to_str().unwrap();
+    let output = cdb(&[
+        "emulator",
+        "--memory",
+        "--port",
+        "0",
+        "--tls-certificate",
+        "/nowhere/x.pem",
+        "--tls-key",
+        file,
+    ]);
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert!(message.contains("/nowhere/x.pem") && message.contains("Check the path"), "{message}");
+    let output = cdb(&["emulator", "--memory", "--port", "0", "--tls-certificate", file, "--tls-key", file]);
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert!(message.contains("BEGIN CERTIFICATE"), "{message}");
+}
+
+#[test]
+fn regions_have_an_endpoint_each_in_the_ready_line() {
+    let running = Running::start(&["--memory", "--region", "East US", "--region", "West US"]);
+    let regions = running.ready["regions"].as_array().unwrap();
+    let names: Vec<&str> = regions.iter().filter_map(|region| region["name"].as_str()).collect();
+    assert_eq!(names, ["East US", "West US"]);
+    assert_ne!(regions[0]["gatewayEndpoint"], regions[1]["gatewayEndpoint"]);
+    let west = regions[1]["gatewayEndpoint"].as_str().unwrap();
+    let refused = Client::at(west).send("POST", "/dbs", None, &json!({"id": "d"})).unwrap();
+    assert_eq!(refused.0, 403, "{}", refused.1);
+    assert_eq!(running.client().send("POST", "/dbs", None, &json!({"id": "d"})).unwrap().0, 201);
+}
+
+#[test]
+fn a_file_describes_the_account_and_options_win_over_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("shop.json");
+    let text = json!({
+        "regions": ["East US", "West US"],
+        "consistency": "Eventual",
+        "databases": [{
+            "id": "shop",
+            "containers": [{"id": "orders", "partitionKey": {"paths": ["/customer"]}, "throughput": 400}],
+        }],
+        "seedItems": [{
+            "database": "shop",
+            "container": "orders",
+            "items": [{"id": "1", "customer": "Ann"}, {"id": "2", "customer": "Bob"}],
+        }],
+    });
+    std::fs::write(&file, text.to_string()).unwrap();
+    let data = folder.path().join("data");
+    let file = file.to_str().unwrap();
+    // The second start finds everything there.
+    for _ in 0..2 {
+        let running =
+            Running::on_folder(&data, &["--config", file, "--consistency", "session", "--fsync", "off"]);
+        assert_eq!(running.ready["regions"].as_array().unwrap().len(), 2);
+        let (status, account) = running.client().send("GET", "/", None, &Value::Null).unwrap();
+        assert_eq!(status, 200);
+        assert_eq!(account["userConsistencyPolicy"]["defaultConsistencyLevel"], "Session");
+        let path = "/dbs/shop/colls/orders/docs/2";
+        let (status, item) = running.client().send("GET", path, Some("Bob"), &Value::Null).unwrap();
+        assert_eq!((status, item["customer"].as_str()), (200, Some("Bob")));
+    }
+    let wrong = folder.path().join("wrong.json");
+    std::fs::write(&wrong, r#"{"regoins": []}"#).unwrap();
+    let output = cdb(&["emulator", "--memory", "--port", "0", "--config", wrong.to_str().unwrap()]);
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert!(message.contains("wrong.json") && message.contains("regoins"), "{message}");
+}
+
+#[test]
+fn a_snapshot_of_a_running_emulator_is_restored_into_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let snapshot = folder.path().join("snapshot");
+    let running = Running::on_folder(&folder.path().join("one"), &["--fsync", "off"]);
+    assert_eq!(running.client().send("POST", "/dbs", None, &json!({"id": "d"})).unwrap().0, 201);
+    let mut management = Client::at(running.ready["managementEndpoint"].as_str().unwrap());
+    let taken = management.send("POST", "/snapshot", None, &json!({"folder": snapshot})).unwrap();
+    assert_eq!(taken.0, 201, "{}", taken.1);
+    let restored = Running::start(&["--memory", "--restore", snapshot.to_str().unwrap()]);
+    assert_eq!(restored.client().send("GET", "/dbs/d", None, &Value::Null).unwrap().0, 200);
+}
+
+#[test]
+fn entra_is_closed_unless_opened() {
+    for (options, expected) in [(&["--memory"][..], 5002), (&["--memory", "--entra"], 5003)] {
+        let running = Running::start(options);
+        let answer =
+            running.client().raw("GET", "/dbs", "authorization: type%3Daad%26ver%3D1.0%26sig%3Dx\r\n");
+        assert!(answer.contains("401 Unauthorized"), "{answer}");
+        assert!(answer.contains(&format!("x-ms-substatus: {expected}")), "{answer}");
+    }
+}

@@ -5,6 +5,8 @@ mod crash;
 mod demo;
 mod emulator;
 mod errors;
+#[cfg(target_os = "linux")]
+mod full;
 mod looking;
 mod mending;
 mod process;

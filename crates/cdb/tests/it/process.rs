@@ -127,6 +127,20 @@ impl Client {
         self.answer()
     }
 
+    /// Sends an unsigned request with headers of one's own; the answer's head as it came.
+    pub(crate) fn raw(&mut self, method: &str, path: &str, headers: &str) -> String {
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nhost: {}\r\nx-ms-version: 2020-07-15\r\n{headers}\r\n",
+            self.host
+        );
+        self.stream.get_mut().write_all(request.as_bytes()).expect("it is sent");
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            assert_ne!(self.stream.read_line(&mut head).expect("a line"), 0, "the connection was closed");
+        }
+        head
+    }
+
     fn answer(&mut self) -> Option<(u16, Value)> {
         let mut line = String::new();
         self.stream.read_line(&mut line).ok()?;

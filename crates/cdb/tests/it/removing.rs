@@ -12,7 +12,7 @@ fn delete_counts_first_and_takes_whole_trees() {
     let stage = Stage::new("removing-delete");
     stage.play_to_the_end(&[("family-1", "family", "x"), ("echo-1", "echo", "y")]);
     let counted = stage.run(&["delete", "family-1"]).with_code(0);
-    assert!(counted.stdout.contains("1 trees with 3 instances, 3 executions"), "{counted:?}");
+    assert!(counted.stdout.contains("1 tree with 3 instances, 3 executions"), "{counted:?}");
     assert!(counted.stderr.contains("nothing was deleted"), "{counted:?}");
     stage.run(&["show", "family-1"]).with_code(0);
     let child = stage.run(&["delete", "family-1::sub::2", "--yes"]).with_code(2);

@@ -88,17 +88,50 @@ pub(crate) struct Watched {
 impl Watched {
     /// Starts `cdb`.
     pub(crate) fn start(args: &[&str]) -> Self {
-        let mut child =
-            command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("cdb starts");
+        Self::spawn(&mut command(args))
+    }
+
+    fn spawn(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("cdb starts");
         let stdout = BufReader::new(child.stdout.take().expect("it is piped"));
         let stderr = BufReader::new(child.stderr.take().expect("it is piped"));
         Self { child, stdout, stderr, seen: String::new() }
+    }
+
+    /// Starts `cdb` so that a write beyond a limit fails instead of ending it: as on a disk without room.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn start_with_signal_ignored(args: &[&str]) -> Self {
+        let cdb = command(args);
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""]).arg(cdb.get_program()).args(cdb.get_args());
+        for (name, value) in cdb.get_envs() {
+            match value {
+                Some(value) => shell.env(name, value),
+                None => shell.env_remove(name),
+            };
+        }
+        Self::spawn(shell.stdin(Stdio::null()))
+    }
+
+    /// From now on no file of the process may grow: its disk is full.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn fill_disk(&self) {
+        use rustix::process::{Pid, Resource, Rlimit, prlimit};
+        let limit = Rlimit { current: Some(1), maximum: Some(1) };
+        prlimit(Pid::from_child(&self.child).into(), Resource::Fsize, limit).expect("it is our child");
     }
 
     /// Reads standard output up to a line that contains the text.
     #[track_caller]
     pub(crate) fn until(&mut self, text: &str) {
         read_until(&mut self.stdout, text, &mut self.seen);
+    }
+
+    /// Reads standard output up to a line that contains the text, and returns that line.
+    #[track_caller]
+    pub(crate) fn line_with(&mut self, text: &str) -> String {
+        self.until(text);
+        self.seen.lines().last().unwrap_or_default().to_owned()
     }
 
     /// Reads standard error up to a line that contains the text.

@@ -14,7 +14,7 @@ use crate::operation::Operation;
 pub(crate) fn run(account: &Account, call: &Call) -> Result<Reply, Failure> {
     let asked = call.asked();
     let container = container(account, call)?;
-    let steps: Vec<Step> = serde_json::from_slice(&call.body).map_err(|error| unreadable(&error))?;
+    let steps = steps(&call.body)?;
     let is_read: Vec<bool> = steps.iter().map(|step| step.operation_type == OperationType::Read).collect();
     let count = steps.len();
     let request = BatchRequest {
@@ -40,6 +40,16 @@ pub(crate) fn run(account: &Account, call: &Call) -> Result<Reply, Failure> {
         documents_visited: count as u64,
         ..Reply::standing(&container, &answer.standing, None)
     })
+}
+
+fn steps(body: &[u8]) -> Result<Vec<Step>, Failure> {
+    serde_json::from_slice(body).map_err(|error| unreadable(&error))
+}
+
+/// The steps of a body, as the engine takes them.
+#[cfg(test)]
+pub(crate) fn batch_operations(body: &[u8]) -> Result<Vec<BatchOperation>, Failure> {
+    steps(body)?.into_iter().map(operation).collect()
 }
 
 fn unreadable(error: &serde_json::Error) -> Failure {

@@ -1,5 +1,6 @@
 //! Items without a query: all of them, or those that changed.
 
+use bytes::Bytes;
 use cosmos_wire::header;
 
 use super::{Envelope, Reply, container, page_size, scope, session_token, text};
@@ -35,25 +36,24 @@ pub(crate) fn read(account: &Account, call: &Call) -> Result<Reply, Failure> {
 /// Items in the order they changed.
 pub(crate) fn changes(account: &Account, call: &Call) -> Result<Reply, Failure> {
     let asked = call.asked();
-    if asked.is_full_fidelity() {
-        return Err(Failure::bad_request(
-            "All versions and deletes (full fidelity) change feed is not supported by this server; use \
-             'A-IM: Incremental Feed'.",
-        ));
-    }
     let container = container(account, call)?;
-    let page = account.engine.change_feed(
-        &container,
-        FeedRequest {
-            scope: scope(&asked, &container)?,
-            start: start(&asked)?,
-            page_size: page_size(&asked)?,
-            session_token: session_token(account, &asked),
-        },
-    )?;
+    let request = FeedRequest {
+        scope: scope(&asked, &container)?,
+        start: start(&asked)?,
+        page_size: page_size(&asked)?,
+        session_token: session_token(account, &asked),
+    };
+    let mut page = if asked.is_full_fidelity() {
+        account.engine.all_versions(&container, request)?
+    } else {
+        account.engine.change_feed(&container, request)?
+    };
+    if !asked.is_full_fidelity() && asked.text(header::CHANGE_FEED_WIRE_FORMAT_VERSION).is_some() {
+        page.documents = page.documents.iter().map(enveloped).collect();
+    }
     let count = page.documents.len();
     let body = if page.status == 304 {
-        bytes::Bytes::new()
+        Bytes::new()
     } else {
         Envelope::new(&container.rid(), "Documents").texts(&page.documents)
     };
@@ -66,6 +66,11 @@ pub(crate) fn changes(account: &Account, call: &Call) -> Result<Reply, Failure> 
         documents_visited: count as u64,
         ..Reply::standing(&container, &page.standing, None)
     })
+}
+
+/// An item as the form of full fidelity shows it.
+fn enveloped(document: &Bytes) -> Bytes {
+    Bytes::from([b"{\"current\":", &document[..], b"}"].concat())
 }
 
 fn start(asked: &Asked<'_>) -> Result<FeedStart, Failure> {

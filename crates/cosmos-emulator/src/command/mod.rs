@@ -14,6 +14,9 @@ mod ranges;
 mod resource;
 mod user;
 
+#[cfg(test)]
+pub(crate) use self::batch::batch_operations;
+
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};

@@ -52,6 +52,8 @@ pub(crate) struct Shape {
     pub(crate) index: IndexState,
     /// Seconds; -1 means items live for ever unless they say otherwise; `None` means no expiry at all.
     pub(crate) default_ttl: Option<i32>,
+    /// Seconds for which every version of an item is kept; `None` keeps none.
+    pub(crate) retention: Option<u64>,
     /// Properties that are unique together in a logical partition.
     pub(crate) unique_keys: Vec<Vec<Path>>,
     /// Its own throughput, if it has any.

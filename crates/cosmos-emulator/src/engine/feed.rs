@@ -43,7 +43,7 @@ impl Engine {
         let left = scope::left(&parts, &pieces);
         let topology = self.topology();
         let reader = self.reader(container, &shape);
-        let mut page = Filling { rows_max: page_size.rows_max(), ..Filling::default() };
+        let mut page = Filling::new(page_size.rows_max());
         let mut continuation = None;
         let mut answered = &parts[0].partition;
         for (at, (part, after)) in left.iter().enumerate() {
@@ -102,13 +102,11 @@ impl Engine {
         let start = match start {
             FeedStart::Beginning => 0,
             FeedStart::Now => reached,
-            FeedStart::After(etag) => etag.trim().trim_matches('"').parse().map_err(|_| {
-                Failure::bad_request(format!("The change feed cannot go on behind '{etag}': that is no LSN."))
-            })?,
+            FeedStart::After(etag) => position(&etag)?,
             FeedStart::Time(time) => self.lsn_before(container, partition, time)?,
         };
         let reader = self.reader(container, &shape);
-        let mut page = Filling { rows_max: page_size.rows_max(), ..Filling::default() };
+        let mut page = Filling::new(page_size.rows_max());
         let (mut last, mut is_full) = (start, false);
         for row in self.changes_behind(partition, start) {
             let (entry, place) = row.map_err(|error| storage_failed(&error))?;
@@ -134,7 +132,7 @@ impl Engine {
             status: if page.documents.is_empty() { 304 } else { 200 },
             charge,
             documents: page.documents,
-            etag: format!("\"{reached}\""),
+            etag: etag(reached),
             standing: partition.standing(&topology, 0),
         })
     }
@@ -201,7 +199,8 @@ impl Engine {
     }
 }
 
-fn is_in(scope: &KeyScope, place: &[u8]) -> bool {
+/// Whether an item stands in a scope.
+pub(crate) fn is_in(scope: &KeyScope, place: &[u8]) -> bool {
     match scope {
         KeyScope::Partition => true,
         KeyScope::Key(epk) => place.starts_with(epk.as_bytes()),
@@ -224,16 +223,20 @@ impl Items<'_> {
 }
 
 /// A page being filled.
-#[derive(Default)]
-struct Filling {
-    documents: Vec<Bytes>,
-    bytes: usize,
+pub(crate) struct Filling {
+    pub(crate) documents: Vec<Bytes>,
+    pub(crate) bytes: usize,
     rows_max: usize,
 }
 
 impl Filling {
+    /// An empty page for this many documents.
+    pub(crate) fn new(rows_max: usize) -> Self {
+        Self { documents: Vec::new(), bytes: 0, rows_max }
+    }
+
     /// Whether another document of this size has room; the first always has.
-    fn take(&mut self, bytes: usize) -> bool {
+    pub(crate) fn take(&mut self, bytes: usize) -> bool {
         let room = self.documents.is_empty()
             || (self.documents.len() < self.rows_max && self.bytes + bytes <= PAGE_BYTES_MAX);
         if room {
@@ -241,6 +244,18 @@ impl Filling {
         }
         room
     }
+}
+
+/// The etag of a page that ends with an LSN.
+pub(crate) fn etag(lsn: u64) -> String {
+    format!("\"{lsn}\"")
+}
+
+/// The LSN in an etag of a page.
+pub(crate) fn position(etag: &str) -> Result<u64, Failure> {
+    etag.trim().trim_matches('"').parse().map_err(|_| {
+        Failure::bad_request(format!("The change feed cannot go on behind '{etag}': that is no LSN."))
+    })
 }
 
 fn with_lsn(stored: &Stored) -> Bytes {

@@ -320,6 +320,26 @@ pub(crate) fn change_lsn(key: &[u8]) -> Option<u64> {
     key.get(9..17)?.try_into().ok().map(u64::from_be_bytes)
 }
 
+/// All versions of a physical partition.
+pub(crate) fn versions(segment: Segment) -> Vec<u8> {
+    [&[VERSION][..], &segment.container.to_be_bytes(), &segment.range.to_be_bytes()].concat()
+}
+
+/// One version of an item; the number orders those of one commit, and the resource id tells those of merged partitions
+/// apart. [`change_lsn`] finds the LSN.
+pub(crate) fn version(segment: Segment, lsn: u64, number: u32, rid: u64) -> Bytes {
+    join(
+        VERSION,
+        &[
+            &segment.container.to_be_bytes(),
+            &segment.range.to_be_bytes(),
+            &lsn.to_be_bytes(),
+            &number.to_be_bytes(),
+            &rid.to_be_bytes(),
+        ],
+    )
+}
+
 /// All expiries of a physical partition.
 pub(crate) fn expiries(segment: Segment) -> Vec<u8> {
     [&[EXPIRY][..], &segment.container.to_be_bytes(), &segment.range.to_be_bytes()].concat()

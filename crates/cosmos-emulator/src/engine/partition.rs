@@ -45,6 +45,9 @@ pub(crate) struct Lineage {
     pub(crate) merges: i64,
     /// Session tokens count from here, because a merge lets them begin again.
     pub(crate) base: u64,
+    /// The version its session tokens had when the last of those merges was done. Older tokens speak of writes that
+    /// every region had by then.
+    pub(crate) since: i64,
 }
 
 /// Whether a partition serves.
@@ -243,14 +246,27 @@ impl Partition {
         let comparable_from = topology.comparable_from + self.lineage.merges;
         match wanted {
             Progress::Vector(wanted) if wanted.version > own.version => false,
-            Progress::Vector(wanted) if wanted.version < comparable_from => true,
+            Progress::Vector(wanted) if wanted.version < comparable_from.max(self.lineage.since) => true,
             Progress::Vector(wanted) => {
-                // A region that left is followed no further.
-                let reached = |region: &u64| own.regions.get(region).copied().unwrap_or(i64::MAX);
-                wanted.global_lsn <= own.global_lsn
-                    && wanted.regions.iter().all(|(region, lsn)| *lsn <= reached(region))
+                let hub = topology.hub_of(wanted.version - self.lineage.merges).in_token();
+                wanted.global_lsn <= self.reached_in_token(topology, hub)
+                    && wanted
+                        .regions
+                        .iter()
+                        .all(|(region, lsn)| *lsn <= self.reached_in_token(topology, *region))
             }
             Progress::Simple(lsn) => *lsn <= own.global_lsn,
+        }
+    }
+
+    /// How far it has followed a region, in the numbers of tokens. A region that left is followed no further.
+    fn reached_in_token(&self, topology: &Topology, region: u64) -> i64 {
+        match topology.live().find(|known| known.id.in_token() == region) {
+            Some(known) => {
+                let reached = self.reached(topology, known.id).saturating_sub(self.lineage.base);
+                i64::try_from(reached).unwrap_or(i64::MAX)
+            }
+            None => i64::MAX,
         }
     }
 
@@ -277,6 +293,28 @@ mod tests {
     }
 
     #[test]
+    fn the_first_number_of_a_token_counts_the_hub_of_its_version() {
+        let segment = Segment { container: 1, range: 0 };
+        let counters = Counters { lsn: 9, rid: 0, etag: 0 };
+        let partition = Partition::new(segment, EpkRange::full(), Lineage::default(), counters);
+        let names = ["A".to_owned(), "B".to_owned()];
+        let mut topology = Topology::new(&names, WriteMode::Multiple);
+        let second = topology.live().nth(1).expect("B").id;
+        *partition.reach() = [(RegionId::FIRST, 9), (second, 3)].into();
+        assert_eq!(partition.check_session(&topology, Some("0:1#9#2=3")), Ok(()));
+        assert!(partition.check_session(&topology, Some("0:1#9#2=4")).is_err());
+        topology.set_hub(second);
+        assert_eq!(
+            partition.check_session(&topology, Some("0:1#9#2=3")),
+            Ok(()),
+            "9 of A, though B is the hub now"
+        );
+        assert!(partition.check_session(&topology, Some("0:1#9#2=4")).is_err());
+        assert!(partition.check_session(&topology, Some("0:2#4#1=9")).is_err());
+        assert_eq!(partition.check_session(&topology, Some("0:2#3#1=9")), Ok(()));
+    }
+
+    #[test]
     fn a_session_ahead_of_the_partition_is_refused_with_1002() {
         let segment = Segment { container: 1, range: 0 };
         let partition = Partition::new(
@@ -297,7 +335,7 @@ mod tests {
     fn sessions_of_ancestors_are_honoured_and_a_merge_counts_anew() {
         let alone = Topology::new(&["Local".to_owned()], WriteMode::Single);
         let partition = |merges, base| {
-            let lineage = Lineage { parents: vec!["0".into(), "1".into()], born: 2, merges, base };
+            let lineage = Lineage { parents: vec!["0".into(), "1".into()], born: 2, merges, base, since: 0 };
             let counters = Counters { lsn: 31, rid: 0, etag: 0 };
             Partition::new(Segment { container: 1, range: 2 }, EpkRange::full(), lineage, counters)
         };

@@ -22,6 +22,7 @@ impl Engine {
     /// # Errors
     /// 500 when the store fails.
     pub fn sweep(&self, work_max: usize) -> Result<usize, Failure> {
+        self.forget_replicated()?;
         let containers: Vec<_> = self.catalog().all_containers().map(Arc::clone).collect();
         let mut removed = 0;
         let region = self.topology().hub;
@@ -29,6 +30,9 @@ impl Engine {
             let container =
                 if region == RegionId::FIRST { container } else { Arc::new(container.in_region(region)) };
             let shape = container.shape();
+            for partition in shape.every_partition() {
+                removed += self.sweep_versions(&shape, partition, work_max.saturating_sub(removed))?;
+            }
             if shape.default_ttl.is_none() {
                 continue;
             }
@@ -39,11 +43,12 @@ impl Engine {
                 removed += self.sweep_partition(&container, partition, work_max - removed)?;
             }
         }
-        removed += self.sweep_retired(work_max - removed)?;
+        removed += self.sweep_retired(work_max.saturating_sub(removed))?;
         Ok(removed + self.purge(work_max.saturating_sub(removed))?)
     }
 
-    fn sweep_partition(
+    /// Removes expired items of a partition.
+    pub(crate) fn sweep_partition(
         &self,
         container: &Container,
         partition: &Partition,

@@ -39,6 +39,8 @@ pub(crate) struct Writer<'a> {
     pub(crate) now: u64,
     /// The same moment, for expressions.
     pub(crate) time: std::time::SystemTime,
+    /// Versions kept so far.
+    pub(super) versions: u32,
 }
 
 /// A new content for an item.
@@ -106,6 +108,7 @@ impl<'a> Writer<'a> {
             pending: HashMap::new(),
             now: engine.clock().now_seconds(),
             time,
+            versions: 0,
         }
     }
 
@@ -199,6 +202,7 @@ impl<'a> Writer<'a> {
             (Some(old), Some(document)) => self.terms(document, old),
             _ => Terms::default(),
         };
+        self.keep_version(&place, old, Some(&stored))?;
         let segment = self.partition.segment;
         if old.is_none() {
             self.put_entry(epk, &place, PathId::CREATION, &[], rid);
@@ -225,6 +229,7 @@ impl<'a> Writer<'a> {
         (bytes, stored): (&Bytes, &Stored),
     ) -> Result<(), Failure> {
         let Some((_, id)) = key::split_place(place) else { return Ok(()) };
+        self.keep_version(place, old, Some(stored))?;
         let segment = self.partition.segment;
         let document = if self.needs_old_document() { stored.value()? } else { Value::Null };
         let old_document = match old {
@@ -234,7 +239,10 @@ impl<'a> Writer<'a> {
         let old_unique = old_document.as_ref().map_or_else(Vec::new, |old| self.unique_keys(epk, old));
         let new_unique = self.unique_keys(epk, &document);
         for unique in old_unique {
-            self.set(unique, None);
+            // Another item of the same commit may have got it already.
+            if self.get(&unique)?.as_deref() == Some(id.as_bytes()) {
+                self.set(unique, None);
+            }
         }
         for unique in new_unique {
             self.set(unique, Some(Bytes::copy_from_slice(id.as_bytes())));
@@ -262,6 +270,7 @@ impl<'a> Writer<'a> {
 
     /// Removes an item that was found; returns how many indexed properties it had.
     pub(crate) fn remove(&mut self, epk: &EpkKey, id: &str, old: &Stored) -> Result<usize, Failure> {
+        self.keep_version(&key::place(epk, id), Some(old), None)?;
         let segment = self.partition.segment;
         let terms = if self.needs_old_document() {
             let document = old.value()?;

@@ -27,11 +27,19 @@ pub(super) fn certificate(context: &Context, _: &Request<'_>) -> Outcome {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Goaway {}
+struct Goaway {
+    region: Option<String>,
+}
 
 pub(super) fn goaway(context: &Context, request: &Request<'_>) -> Outcome {
-    let Goaway {} = request.body()?;
-    let told: u64 = context.gates().iter().map(|gate| gate.goaway()).sum();
+    let Goaway { region } = request.body()?;
+    let told: u64 = match region {
+        None => context.gates().iter().map(|gate| gate.goaway()).sum(),
+        Some(name) => {
+            super::regions::check_known(context, &name)?;
+            context.account.regions.gate_of(&name).map_or(0, |gate| gate.goaway())
+        }
+    };
     Answer::ok(&json!({"connections": told}))
 }
 

@@ -11,6 +11,7 @@ mod faults;
 mod ledger;
 mod metrics;
 mod partitions;
+mod regions;
 mod route;
 mod snapshot;
 mod table;

@@ -112,7 +112,7 @@ impl Door {
     }
 
     /// Takes a port.
-    pub(super) fn listen(&self, sockets: &Sockets) -> io::Result<()> {
+    pub(super) fn listen(&self, sockets: &Sockets) -> Result<(), (SocketAddr, io::Error)> {
         let (listener, address) = sockets.bind(self.id)?;
         let gate = Arc::new(Gate::new(sockets.limits.clone(), sockets.tls.clone(), sockets.lanes.clone()));
         if self.socket.set(Socket { address, gate }).is_ok() {

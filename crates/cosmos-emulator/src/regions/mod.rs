@@ -182,8 +182,9 @@ impl Regions {
         let id = self.engine.add_region(name)?;
         let door = Arc::new(Door::new(id, name.to_owned(), false));
         if let Some(sockets) = self.sockets.get() {
-            door.listen(sockets)
-                .map_err(|error| RegionError(format!("the new region is not served: {error}")))?;
+            door.listen(sockets).map_err(|(address, error)| {
+                RegionError(format!("the new region cannot be served on {address}: {error}"))
+            })?;
         }
         self.doors.send_modify(|doors| doors.push(Arc::clone(&door)));
         Ok(self.endpoint(&door))
@@ -231,7 +232,7 @@ impl Regions {
     }
 
     /// Gives every region a socket; later ones get theirs when they join.
-    pub(crate) fn listen(&self, sockets: Sockets) -> io::Result<()> {
+    pub(crate) fn listen(&self, sockets: Sockets) -> Result<(), (SocketAddr, io::Error)> {
         let sockets = self.sockets.get_or_init(|| sockets);
         self.doors.borrow().iter().try_for_each(|door| door.listen(sockets))
     }
@@ -246,6 +247,11 @@ impl Regions {
         self.doors.borrow().iter().filter_map(|door| Some(Arc::clone(&door.socket()?.gate))).collect()
     }
 
+    /// What the connections of one region listen to.
+    pub(crate) fn gate_of(&self, region: &str) -> Option<Arc<Gate>> {
+        Some(Arc::clone(&self.named(region).ok()?.socket()?.gate))
+    }
+
     fn endpoint(&self, door: &Door) -> Option<String> {
         let scheme = self.sockets.get()?.scheme;
         door.socket().map(|socket| url(socket.address, scheme))
@@ -254,16 +260,17 @@ impl Regions {
 
 impl Sockets {
     /// A listener for a region: ten ports apart when the first one's was chosen, so that they can be guessed.
-    fn bind(&self, region: RegionId) -> io::Result<(TcpListener, SocketAddr)> {
+    fn bind(&self, region: RegionId) -> Result<(TcpListener, SocketAddr), (SocketAddr, io::Error)> {
         let apart = u16::from(region.byte()).saturating_mul(PORTS_APART);
         let port = if self.port == 0 { 0 } else { self.port.saturating_add(apart) };
         let address = SocketAddr::new(self.bind, port);
-        let told =
-            |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"));
-        let listener = TcpListener::bind(address).map_err(told)?;
-        listener.set_nonblocking(true)?;
-        let address = listener.local_addr()?;
-        Ok((listener, address))
+        let listen = || {
+            let listener = TcpListener::bind(address)?;
+            listener.set_nonblocking(true)?;
+            let address = listener.local_addr()?;
+            Ok((listener, address))
+        };
+        listen().map_err(|error| (address, error))
     }
 }
 

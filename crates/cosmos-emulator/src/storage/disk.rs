@@ -167,6 +167,10 @@ impl Storage for DiskStorage {
     fn is_slow_to_sync(&self) -> bool {
         self.durability == Durability::Fsync
     }
+
+    fn failure(&self) -> Option<StorageError> {
+        self.failure.get().cloned()
+    }
 }
 
 impl Drop for DiskStorage {

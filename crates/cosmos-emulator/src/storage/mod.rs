@@ -128,6 +128,11 @@ pub trait Storage: Send + Sync + 'static {
 
     /// Whether `wait_durable` may block for a disk (so that async callers move it off their threads).
     fn is_slow_to_sync(&self) -> bool;
+
+    /// Why no more writes are taken, once one has failed (a full disk). Reads go on.
+    fn failure(&self) -> Option<StorageError> {
+        None
+    }
 }
 
 /// Where a store keeps its data.

@@ -147,7 +147,7 @@ fn a_snapshot_taken_under_writes_is_consistent_and_can_be_started_and_restored()
         let found = Client::new(&copy).query("SELECT VALUE c.id FROM c").expect(200).json();
         let ids: Vec<&str> =
             found["Documents"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
-        assert!(ids.len() >= 40 && ids.len() % 2 == 0, "whole batches only: {}", ids.len());
+        assert!(ids.len() >= 40 && ids.len().is_multiple_of(2), "whole batches only: {}", ids.len());
         let numbers: std::collections::BTreeSet<u32> =
             ids.iter().map(|id| id.split('-').next().unwrap().parse().unwrap()).collect();
         assert_eq!(numbers.last().map(|last| *last as usize + 1), Some(numbers.len()), "no gap");
@@ -158,4 +158,123 @@ fn a_snapshot_taken_under_writes_is_consistent_and_can_be_started_and_restored()
     drop(emulator);
     let refused = Emulator::start(occupied).unwrap_err().to_string();
     assert!(refused.contains("is not empty"), "{refused}");
+}
+
+/// Two regions with a container, the first one writes.
+fn two_regions() -> (Emulator, Manager) {
+    let config = Config::default().with_management().with_regions(&["East US", "West US"]);
+    let emulator = Emulator::start(config).unwrap();
+    Client::new(&emulator).with_container();
+    let manager = Manager::of(&emulator);
+    (emulator, manager)
+}
+
+fn at(emulator: &Emulator, region: &str) -> Client {
+    Client::at(&emulator.regions().endpoint_of(region).unwrap(), emulator.key())
+}
+
+#[test]
+fn regions_go_offline_and_come_back_by_command() {
+    let (emulator, mut manager) = two_regions();
+    let listed = manager.get("/regions").expect(200).json();
+    assert_eq!(listed["writeRegion"], "East US");
+    assert_eq!(listed["regions"][1]["name"], "West US");
+    assert_eq!(listed["regions"][1]["isWritable"], false);
+    assert_eq!(listed["regions"][1]["replicationLag"]["commits"], 0);
+    at(&emulator, "West US").get("/dbs/d").send().expect(200);
+    manager.post("/regions/West%20US/offline", &json!({})).expect(200);
+    assert!(at(&emulator, "West US").get("/dbs/d").try_send().is_err(), "connections are refused");
+    manager.post("/regions/West%20US/offline", &json!({"manner": "unavailable"})).expect(200);
+    at(&emulator, "West US").get("/dbs/d").send().expect(503);
+    manager.post("/regions/West%20US/online", &json!({})).expect(200);
+    at(&emulator, "West US").get("/dbs/d").send().expect(200);
+    let unknown = manager.post("/regions/Mars/offline", &json!({})).expect(404).json();
+    assert!(unknown["error"].as_str().unwrap().contains("East US, West US"), "{unknown}");
+    let wrong = manager.post("/regions/West%20US/offline", &json!({"manner": "gently"})).expect(400).json();
+    assert!(wrong["error"].as_str().unwrap().contains("refuse"), "{wrong}");
+}
+
+#[test]
+fn the_write_region_moves_and_replication_pauses_by_command() {
+    let (emulator, mut manager) = two_regions();
+    manager.post("/regions/West%20US/replication/pause", &json!({})).expect(200);
+    let mut east = at(&emulator, "East US");
+    east.create(&json!({"id": "a", "pk": "k"})).expect(201);
+    let listed = manager.get("/regions").expect(200).json();
+    assert_eq!(listed["regions"][1]["isReplicationPaused"], true);
+    assert_eq!(listed["regions"][1]["replicationLag"]["commits"], 1);
+    at(&emulator, "West US").get("/dbs/d/colls/c/docs/a").key("k").send().expect(404);
+    let refused = manager.post("/failover", &json!({"writeRegion": "West US"})).expect(409).json();
+    assert!(refused["error"].is_string(), "a planned failover needs both: {refused}");
+    manager.post("/regions/West%20US/replication/resume", &json!({})).expect(200);
+    let moved = manager.post("/failover", &json!({"writeRegion": "West US", "kind": "planned"})).expect(200);
+    assert_eq!(moved.json()["writeRegion"], "West US");
+    at(&emulator, "West US").get("/dbs/d/colls/c/docs/a").key("k").send().expect(200);
+    assert_eq!(east.create(&json!({"id": "b", "pk": "k"})).status(), (403, 3));
+    manager.post("/failover", &json!({"writeRegion": "Mars"})).expect(404);
+    manager.post("/failover", &json!({})).expect(400);
+}
+
+#[test]
+fn regions_join_and_leave_by_command_and_the_flag_is_advertised() {
+    let (emulator, mut manager) = two_regions();
+    let joined = manager.put("/regions/North", &json!({})).expect(201).json();
+    let mut north = Client::at(joined["endpoint"].as_str().unwrap(), emulator.key());
+    north.get("/dbs/d").send().expect(200);
+    manager.put("/regions/north", &json!({})).expect(409);
+    manager.delete("/regions/North").expect(204);
+    assert_eq!(north.get("/dbs/d").send().status(), (403, 1008));
+    manager.delete("/regions/East%20US").expect(409);
+    let set = manager.put("/config/per-partition-failover", &json!({"enabled": true})).expect(200).json();
+    assert_eq!(set["enabled"], true);
+    let account = manager.get("/account").expect(200).json();
+    assert_eq!(account["enablePerPartitionFailoverBehavior"], true);
+    manager.put("/config/replication-delay", &json!({"to": "West US", "delayMs": 1000})).expect(204);
+    at(&emulator, "East US").create(&json!({"id": "a", "pk": "k"})).expect(201);
+    at(&emulator, "West US").get("/dbs/d/colls/c/docs/a").key("k").send().expect(404);
+    manager.post("/clock/advance", &json!({"seconds": 1})).expect(200);
+    at(&emulator, "West US").get("/dbs/d/colls/c/docs/a").key("k").send().expect(200);
+}
+
+#[test]
+fn goaway_reaches_one_region_only() {
+    let (emulator, mut manager) = two_regions();
+    let mut clients = [at(&emulator, "East US"), at(&emulator, "West US")];
+    for client in &mut clients {
+        client.get("/dbs").send().expect(200);
+    }
+    let told = manager.post("/goaway", &json!({"region": "West US"})).expect(200).json();
+    assert_eq!(told["connections"], 1);
+    let [east, west] = &mut clients;
+    while west.get("/dbs").try_send().is_ok() {}
+    east.get("/dbs").send().expect(200);
+    manager.post("/goaway", &json!({"region": "Mars"})).expect(404);
+}
+
+#[test]
+fn wrong_orders_for_partitions_are_explained() {
+    let (emulator, mut manager) = managed();
+    Client::new(&emulator).with_container();
+    let base = "/databases/d/containers/c/partitions";
+    let listed = manager.get(base).expect(200).json();
+    assert_eq!(listed["partitions"][0]["id"], 0);
+    assert!(listed["partitions"][0]["normalizedLastMinute"].is_number(), "hot-partition telemetry: {listed}");
+    manager.get("/databases/d/containers/nothing/partitions").expect(404);
+    for (path, body, reason) in [
+        (format!("{base}/0/split"), json!({"mode": "epk"}), "needs the key"),
+        (format!("{base}/0/split"), json!({"epk": "05"}), "epk is for mode epk"),
+        (format!("{base}/0/split"), json!({"mode": "random"}), "midpoint"),
+        (format!("{base}/x/split"), json!({}), "whole number"),
+        (
+            format!("{base}/0/split"),
+            json!({"progressionMode": "manual", "lockDurationMs": 5}),
+            "lockDurationMs is for",
+        ),
+        (format!("{base}/merge"), json!({"partitionIds": [0]}), "two neighbours"),
+        (format!("{base}/merge"), json!({}), "partitionIds"),
+    ] {
+        let refused = manager.post(&path, &body).expect(400).json();
+        assert!(refused["error"].as_str().unwrap().contains(reason), "{body}: {refused}");
+    }
+    manager.get("/operations/99").expect(404);
 }

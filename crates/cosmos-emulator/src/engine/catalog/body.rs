@@ -18,6 +18,8 @@ pub(crate) struct ContainerBody {
     pub(crate) definition: Definition,
     pub(crate) policy: Policy,
     pub(crate) default_ttl: Option<i32>,
+    /// Seconds for which versions are kept.
+    pub(crate) retention: Option<u64>,
     pub(crate) unique_keys: Vec<Vec<Path>>,
 }
 
@@ -81,8 +83,27 @@ pub(crate) fn container(body: &[u8]) -> Result<ContainerBody, Failure> {
             fields.insert(kept.into(), value.clone());
         }
     }
-    Ok(ContainerBody { name, fields, definition, policy, default_ttl, unique_keys })
+    let retention = retention(body.get("changeFeedPolicy"))?;
+    Ok(ContainerBody { name, fields, definition, policy, default_ttl, retention, unique_keys })
 }
+
+/// How long versions are kept, in seconds, as a change feed policy says it in minutes.
+pub(crate) fn retention(policy: Option<&Value>) -> Result<Option<u64>, Failure> {
+    let Some(policy) = policy.filter(|policy| !policy.is_null()) else { return Ok(None) };
+    match &policy["retentionDuration"] {
+        Value::Null => Ok(None),
+        minutes => match minutes.as_u64().filter(|minutes| *minutes <= RETENTION_MINUTES_MAX) {
+            Some(minutes) => Ok(Some(minutes * 60).filter(|seconds| *seconds > 0)),
+            None => Err(Failure::bad_request(format!(
+                "The retentionDuration '{minutes}' of the change feed policy is invalid: it must be a whole number of \
+                 minutes between 0 and {RETENTION_MINUTES_MAX}."
+            ))),
+        },
+    }
+}
+
+/// Thirty days.
+const RETENTION_MINUTES_MAX: u64 = 30 * 24 * 60;
 
 fn default_ttl(value: Option<&Value>) -> Result<Option<i32>, Failure> {
     let Some(value) = value.filter(|value| !value.is_null()) else { return Ok(None) };

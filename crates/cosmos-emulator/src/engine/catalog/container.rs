@@ -59,7 +59,7 @@ impl Engine {
             Offer { rid: numbers.offer_rid(), resource, resource_rid, throughput, etag, timestamp: now }
         });
         let count = self.options().partitions.unwrap_or(throughput.map_or(1, offer::partitions)).max(1);
-        let ContainerBody { name, fields, definition, policy, default_ttl, unique_keys } = body;
+        let ContainerBody { name, fields, definition, policy, default_ttl, retention, unique_keys } = body;
         let topology = self.topology();
         let partitions = |region: RegionId| -> Vec<_> {
             EpkRange::equal(definition.version(), count)
@@ -90,6 +90,7 @@ impl Engine {
             policy,
             index: IndexState::Ready,
             default_ttl,
+            retention,
             unique_keys,
             offer,
             partitions,
@@ -176,6 +177,7 @@ impl Engine {
             policy: body.policy,
             index: if rebuild { IndexState::Building } else { IndexState::Ready },
             default_ttl: body.default_ttl,
+            retention: body.retention,
             ..(*old).clone()
         };
         self.commit(Batch { changes: vec![Change::Put(key::meta(), numbers.to_record().into())] })?;

@@ -6,6 +6,7 @@ use cosmos_wire::epk::EpkRange;
 use cosmos_wire::partition_key::Definition;
 use serde_json::{Value, json};
 
+use super::body;
 use super::offer::Offer;
 use super::{Database, Numbers};
 use crate::engine::container::{Container, Identity, IndexState, Shape};
@@ -85,7 +86,7 @@ pub(crate) fn container_record(database: u32, shape: &Shape) -> Vec<u8> {
         .map(|partition| {
             json!({"id": partition.id(), "min": partition.range.min.to_hex(), "max": partition.range.max.to_hex(),
                    "parents": partition.lineage.parents, "born": partition.lineage.born,
-                   "merges": partition.lineage.merges, "base": partition.lineage.base})
+                   "merges": partition.lineage.merges, "base": partition.lineage.base, "since": partition.lineage.since})
         })
         .collect();
     let tracked: Vec<_> = shape.tracked.iter().map(|path| names(path)).collect();
@@ -137,6 +138,7 @@ pub(crate) fn load_container(
         let shape = Shape {
             etag: body["_etag"].as_str()?.to_owned(),
             default_ttl: body["defaultTtl"].as_i64().and_then(|ttl| i32::try_from(ttl).ok()),
+            retention: body::retention(body.get("changeFeedPolicy")).ok()?,
             policy,
             tracked: tracked(&record["tracked"])?,
             index: if record["building"] == true { IndexState::Building } else { IndexState::Ready },
@@ -175,6 +177,7 @@ fn load_partitions(
                 born: range["born"].as_u64().unwrap_or(0),
                 merges: range["merges"].as_i64().unwrap_or(0),
                 base: range["base"].as_u64().unwrap_or(0),
+                since: range["since"].as_i64().unwrap_or(0),
             };
             let segment = Segment { container: replica, range: id };
             let counters = storage

@@ -51,12 +51,8 @@ impl<'s> PartitionSource<'s> {
         }
         let equality = self.fewest(access, &shape, |predicate| matches!(predicate, Predicate::In { .. }))?;
         // What narrows the sort path narrows the ordered way just as well.
-        let is_sorted_by = |at: u8| {
-            access.order.first().is_some_and(|(path, _)| {
-                choice::predicate_path(&access.predicates[usize::from(at)]) == path
-                    && (access.order.len() == 1 || shape.policy.composite_for(&access.order).is_some())
-            })
-        };
+        let is_sorted_by =
+            |at: u8| choice::narrows_order(&access.predicates[usize::from(at)], access, &shape.policy);
         if let Some((at, count)) = equality
             && count <= FEW
             && !is_sorted_by(at)
@@ -247,9 +243,8 @@ impl Source for ChainSource<'_> {
         if let ([_], [only]) = (self.parts.as_slice(), links.as_slice()) {
             return Ok(Box::new(only.source.cursor(access, only.after.as_deref())?));
         }
-        let is_ordered = access.order.is_empty();
-        let access = Access { predicates: access.predicates.clone(), order: Vec::new() };
-        Ok(Box::new(Chain { links, access, at: 0, rows: None, is_ordered }))
+        let unordered = Access { predicates: access.predicates.clone(), order: Vec::new() };
+        Ok(Box::new(Chain { links, begun: access.clone(), unordered, at: 0, rows: None }))
     }
 
     fn check_order(&self, order: &[(Path, Direction)]) -> Result<(), Failure> {
@@ -265,10 +260,12 @@ struct Link<'s> {
 
 struct Chain<'s> {
     links: Vec<Link<'s>>,
-    access: Access,
+    /// What is asked of links that go on behind a row, on the way that led there.
+    begun: Access,
+    /// What is asked of the others.
+    unordered: Access,
     at: usize,
     rows: Option<Cursor<'s>>,
-    is_ordered: bool,
 }
 
 impl Chain<'_> {
@@ -283,7 +280,7 @@ impl Chain<'_> {
 
 impl Rows for Chain<'_> {
     fn is_ordered(&self) -> bool {
-        self.is_ordered
+        self.begun.order.is_empty()
     }
 
     fn next(&mut self) -> Result<Option<crate::sql::source::Row>, Failure> {
@@ -291,7 +288,10 @@ impl Rows for Chain<'_> {
             let Some(link) = self.links.get(self.at) else { return Ok(None) };
             let rows = match &mut self.rows {
                 Some(rows) => rows,
-                None => self.rows.insert(link.source.cursor(&self.access, link.after.as_deref())?),
+                None => {
+                    let access = if link.after.is_some() { &self.begun } else { &self.unordered };
+                    self.rows.insert(link.source.cursor(access, link.after.as_deref())?)
+                }
             };
             if let Some(mut row) = rows.next()? {
                 row.position = self.position(&row.position);

@@ -15,6 +15,12 @@ use crate::storage::{Batch, Change, Storage, StorageError};
 
 /// The regions a store remembers, or those of a new account.
 pub(crate) fn load(storage: &dyn Storage, options: &EngineOptions) -> Result<Topology, StorageError> {
+    if options.write_mode == WriteMode::Multiple && options.consistency == Consistency::Strong {
+        return Err(StorageError(
+            "an account with several write regions cannot be strong: choose another consistency, or one write region"
+                .to_owned(),
+        ));
+    }
     let Some(bytes) = storage.get(&key::topology())? else {
         let first = options.regions.first().cloned().unwrap_or_else(|| "Local".to_owned());
         return Ok(Topology::new(&[first], options.write_mode));
@@ -182,7 +188,7 @@ impl Engine {
                     "this is the write region: fail over to another one first".to_owned(),
                 ));
             }
-            topology.hub = *heir;
+            topology.set_hub(*heir);
         }
         let containers = self.every_container();
         let shapes: Vec<_> = containers.iter().map(|container| container.shape()).collect();
@@ -218,11 +224,11 @@ impl Engine {
         }
         drop(locks);
         drop(control);
-        Ok(())
+        Ok(self.forget_replicated()?)
     }
 
     /// Makes a topology the valid one; when this returns nobody acts on the old one. The caller holds the catalog.
-    fn set_topology(&self, topology: Topology) -> Result<(), Failure> {
+    pub(crate) fn set_topology(&self, topology: Topology) -> Result<(), Failure> {
         self.store_topology(&topology, Vec::new())?;
         self.topology.store(Arc::new(topology));
         for container in self.every_container() {
@@ -242,11 +248,11 @@ impl Engine {
 }
 
 impl Topology {
-    /// Makes a region the hub. What tokens said before means nothing after a loss, or where each region counts.
+    /// Makes a region the hub. What tokens said before means nothing after a loss; where each region counts, nothing
+    /// is lost.
     fn move_hub(&mut self, to: RegionId, kind: Failover) {
-        self.hub = to;
-        self.version += 1;
-        if kind == Failover::Forced {
+        self.set_hub(to);
+        if kind == Failover::Forced && self.mode == WriteMode::Single {
             self.comparable_from = self.version;
         }
     }

@@ -24,14 +24,15 @@ impl Writer<'_> {
     ) -> Result<(), Failure> {
         match topology.mode {
             WriteMode::Single => {
-                for write in &entry.writes {
+                self.next.lsn = lsn;
+                for write in in_order(&entry.writes) {
                     self.install(&write.place, write.item.as_ref())?;
                 }
                 self.next = entry.counters;
             }
             WriteMode::Multiple => {
                 self.next.lsn += 1;
-                for write in &entry.writes {
+                for write in in_order(&entry.writes) {
                     self.contest(write)?;
                 }
                 self.reach.get_or_insert_with(|| self.partition.reach().clone()).insert(stream, lsn);
@@ -134,4 +135,10 @@ impl Writer<'_> {
         let key = key::item_at(replica, place);
         self.engine.storage().get(&key).map_err(|error| storage_failed(&error))
     }
+}
+
+/// What is gone first: an item may have the value of a unique key that another one gave up in the same commit.
+fn in_order(writes: &[Write]) -> impl Iterator<Item = &Write> {
+    let gone = writes.iter().filter(|write| write.item.is_none());
+    gone.chain(writes.iter().filter(|write| write.item.is_some()))
 }

@@ -47,20 +47,23 @@ impl Engine {
         self.follow(container, partition, &topology, self.usual_haste())
     }
 
-    /// Brings every replica up to where it should be by now, and forgets what nobody needs any more.
-    ///
-    /// # Errors
-    /// 500 when the store fails.
+    /// Brings every replica up to where it should be by now.
     pub(crate) fn replicate(&self) -> Result<(), Failure> {
         let topology = self.topology().clone();
         if topology.is_single() {
             return Ok(());
         }
-        for container in self.every_container() {
-            self.spread(&container, &topology, self.usual_haste())?;
-            self.forget(&container, &topology)?;
+        let mut containers = self.every_container().into_iter();
+        containers.try_for_each(|container| self.spread(&container, &topology, self.usual_haste()))
+    }
+
+    /// Forgets what was kept for other regions and nobody needs any more.
+    pub(crate) fn forget_replicated(&self) -> Result<(), Failure> {
+        let topology = self.topology().clone();
+        if topology.is_single() {
+            return Ok(());
         }
-        Ok(())
+        self.every_container().into_iter().try_for_each(|container| self.forget(&container, &topology))
     }
 
     /// Brings the replicas of a container together, whether regions can be reached or not. No writer may be at work:
@@ -259,7 +262,9 @@ impl Writer<'_> {
             for (lsn, entry) in engine.entries(log, reached + 1, ENTRIES_MAX - applied)? {
                 let too_far = engine.options().consistency == Consistency::BoundedStaleness
                     && there.reached(topology, source).saturating_sub(lsn) >= STALE_COMMITS_MAX;
-                let due = entry.micros.saturating_add(wait) <= now || too_far;
+                // A clock that was set back must not keep writes on their way for as long.
+                let is_from_later = entry.micros > now;
+                let due = entry.micros.saturating_add(wait) <= now || too_far || is_from_later;
                 if haste == Haste::Due && !due {
                     break;
                 }

@@ -132,8 +132,9 @@ pub(crate) fn commit(mut writer: Writer<'_>, topology: &Topology) -> Result<Tick
     let mut copies = Vec::with_capacity(reached.len());
     for container in &reached {
         let Some(partition) = shape.partition_with(container.region, range) else { continue };
+        // Nobody else writes meanwhile, so afterwards it lacks nothing but this.
+        engine.follow(container, partition, topology, Haste::Now)?;
         let mut copy = Writer::begin_copy(engine, container, partition)?;
-        copy.follow(topology, Haste::Now)?;
         copy.apply(topology, own, lsn, &entry)?;
         copy.note_progress();
         copies.push(copy);

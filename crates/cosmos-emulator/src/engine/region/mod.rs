@@ -41,6 +41,8 @@ pub(crate) use change::load;
 pub(crate) use follow::Haste;
 pub(crate) use links::Links;
 pub(crate) use log::commit;
+#[cfg(test)]
+pub(crate) use topology::Move;
 pub use topology::RegionId;
 pub(crate) use topology::{Reach, Topology};
 

@@ -1,5 +1,6 @@
 //! Giving a new region everything the hub has, and taking back what a lost region alone had.
 
+use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -98,14 +99,15 @@ impl Engine {
             return Ok(());
         }
         let log = log_of(topology, container.number, partition.id(), topology.hub);
-        for (lsn, entry) in self.entries(log, counters.lsn + 1, usize::MAX)? {
-            if lsn > reached {
-                break;
-            }
-            for write in &entry.writes {
-                let item = copy.elsewhere(hub, &write.place)?;
-                copy.install(&write.place, item.as_ref())?;
-            }
+        let entries = self.entries(log, counters.lsn + 1, usize::MAX)?;
+        let taken_back = entries.into_iter().take_while(|(lsn, _)| *lsn <= reached);
+        let places: BTreeSet<_> =
+            taken_back.flat_map(|(_, entry)| entry.writes).map(|write| write.place).collect();
+        // All go before any comes back, so that values of unique keys are free.
+        places.iter().try_for_each(|place| copy.install(place, None))?;
+        for place in &places {
+            let item = copy.elsewhere(hub, place)?;
+            copy.install(place, item.as_ref())?;
         }
         copy.next = counters;
         copy.note_progress();

@@ -94,6 +94,10 @@ pub(crate) struct Topology {
     pub(crate) version: i64,
     /// Tokens before this version speak of writes that may have been lost; their numbers mean nothing any more.
     pub(crate) comparable_from: i64,
+    /// Earlier hubs are not forgotten, because the first number of a token counts the writes of the hub of its version:
+    /// from which version on, and which region.
+    #[serde(default)]
+    pub(crate) hubs: Vec<(i64, RegionId)>,
     /// A failover in progress.
     pub(crate) moving: Option<Move>,
 }
@@ -110,6 +114,7 @@ impl Topology {
             mode,
             version: 0,
             comparable_from: -1,
+            hubs: Vec::new(),
             moving: None,
         };
         for name in names {
@@ -150,6 +155,18 @@ impl Topology {
             None => Some(RegionId::FIRST),
             Some(last) => last.next(),
         }
+    }
+
+    /// Makes a region the hub of a new version.
+    pub(crate) fn set_hub(&mut self, hub: RegionId) {
+        self.hub = hub;
+        self.version += 1;
+        self.hubs.push((self.version, hub));
+    }
+
+    /// The hub of a version.
+    pub(crate) fn hub_of(&self, version: i64) -> RegionId {
+        self.hubs.iter().rev().find(|(from, _)| *from <= version).map_or(RegionId::FIRST, |(_, hub)| *hub)
     }
 
     /// Refuses a write in a region that takes none.

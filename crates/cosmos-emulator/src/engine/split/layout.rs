@@ -32,7 +32,7 @@ pub(super) fn swaps(
     container: &Container,
     shape: &Shape,
     operation: &PartitionOperation,
-    counters: &BTreeMap<Segment, Counters>,
+    (counters, version): (&BTreeMap<Segment, Counters>, i64),
 ) -> Result<Vec<Swap>, Failure> {
     let ranges = operation
         .children
@@ -54,7 +54,7 @@ pub(super) fn swaps(
             if parents.len() != operation.parents.len() {
                 return Err(damaged());
             }
-            let lineage = lineage(&parents, operation.kind, shape.partitions_version + 1, base);
+            let lineage = lineage(&parents, operation.kind, shape.partitions_version + 1, (base, version));
             let lsn = match operation.kind {
                 Reshaping::Split => parents.iter().map(|parent| reached(parent)).max().unwrap_or(0) + 1,
                 Reshaping::Merge => base + 1,
@@ -74,7 +74,7 @@ pub(super) fn swaps(
         .collect()
 }
 
-fn lineage(parents: &[Arc<Partition>], kind: Reshaping, born: u64, base: u64) -> Lineage {
+fn lineage(parents: &[Arc<Partition>], kind: Reshaping, born: u64, (base, version): (u64, i64)) -> Lineage {
     let mut names: Vec<String> = Vec::new();
     let ancestors = parents.iter().flat_map(|parent| parent.lineage.parents.iter().cloned());
     for name in ancestors.chain(parents.iter().map(|parent| parent.id().to_string())) {
@@ -85,10 +85,13 @@ fn lineage(parents: &[Arc<Partition>], kind: Reshaping, born: u64, base: u64) ->
     let merges = parents.iter().map(|parent| parent.lineage.merges).max().unwrap_or(0);
     match kind {
         Reshaping::Split => {
-            let base = parents.first().map_or(0, |parent| parent.lineage.base);
-            Lineage { parents: names, born, merges, base }
+            let (base, since) =
+                parents.first().map_or((0, 0), |parent| (parent.lineage.base, parent.lineage.since));
+            Lineage { parents: names, born, merges, base, since }
         }
-        Reshaping::Merge => Lineage { parents: names, born, merges: merges + 1, base },
+        Reshaping::Merge => {
+            Lineage { parents: names, born, merges: merges + 1, base, since: version + merges + 1 }
+        }
     }
 }
 

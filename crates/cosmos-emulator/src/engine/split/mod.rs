@@ -63,9 +63,10 @@ pub enum Reshaping {
     Merge,
 }
 
-/// A split or a merge, as it can be watched.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+/// A split or a merge, as it can be watched. As JSON it has the form of the emulator that comes with the official Rust
+/// driver: `operationId`, `phase`, the ids of the `children`, and for a merge the one `into` which they went; and besides
+/// `id`, `status`, and the `ranges` of the children.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionOperation {
     /// To ask for it again.
     pub id: u64,
@@ -76,12 +77,32 @@ pub struct PartitionOperation {
     /// Name of the container.
     pub container: String,
     /// How far it is.
-    #[serde(rename = "status")]
     pub phase: Phase,
     /// The partitions it takes away.
     pub parents: Vec<u32>,
     /// The partitions it makes.
     pub children: Vec<NewPartition>,
+}
+
+impl Serialize for PartitionOperation {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let children: Vec<u32> = self.children.iter().map(|child| child.id).collect();
+        let into = children.first().filter(|_| self.kind == Reshaping::Merge);
+        serde_json::json!({
+            "id": self.id,
+            "operationId": self.id.to_string(),
+            "kind": self.kind,
+            "database": self.database,
+            "container": self.container,
+            "phase": self.phase,
+            "status": self.phase,
+            "parents": self.parents,
+            "children": children,
+            "into": into,
+            "ranges": self.children,
+        })
+        .serialize(serializer)
+    }
 }
 
 /// A partition that an operation makes.

@@ -222,7 +222,7 @@ impl Engine {
         let shape = container.shape();
         let locks = layout::lock(&shape, &record);
         let counters = locks.iter().map(|(segment, held)| (*segment, **held)).collect::<BTreeMap<_, _>>();
-        let swaps = layout::swaps(container, &shape, &record.shown, &counters)?;
+        let swaps = layout::swaps(container, &shape, &record.shown, (&counters, self.topology().version))?;
         if self.topology().mode == WriteMode::Multiple {
             layout::agree(&swaps);
         }

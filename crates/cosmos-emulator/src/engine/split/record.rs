@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{PartitionOperation, Phase};
+use super::{NewPartition, PartitionOperation, Phase, Reshaping};
 use crate::engine::key;
 use crate::engine::partition::Partition;
 use crate::storage::{Change, Order, Storage, StorageError};
@@ -22,13 +22,43 @@ pub(crate) struct Moving {
 
 /// An operation as it is kept.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(from = "Kept", into = "Kept")]
 pub(super) struct Record {
-    #[serde(flatten)]
     pub(super) shown: PartitionOperation,
     /// Number of the container.
     pub(super) number: u32,
     /// When it ends by itself, in microseconds since 1970.
     pub(super) finish_at: Option<u64>,
+}
+
+/// The form of a record in the store.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    id: u64,
+    kind: Reshaping,
+    database: String,
+    container: String,
+    phase: Phase,
+    parents: Vec<u32>,
+    children: Vec<NewPartition>,
+    number: u32,
+    finish_at: Option<u64>,
+}
+
+impl From<Kept> for Record {
+    fn from(kept: Kept) -> Self {
+        let Kept { id, kind, database, container, phase, parents, children, number, finish_at } = kept;
+        let shown = PartitionOperation { id, kind, database, container, phase, parents, children };
+        Self { shown, number, finish_at }
+    }
+}
+
+impl From<Record> for Kept {
+    fn from(record: Record) -> Self {
+        let Record { shown, number, finish_at } = record;
+        let PartitionOperation { id, kind, database, container, phase, parents, children } = shown;
+        Self { id, kind, database, container, phase, parents, children, number, finish_at }
+    }
 }
 
 impl Record {

@@ -4,9 +4,12 @@
 mod batch;
 mod catalog;
 mod feed;
+mod history;
 mod items;
 mod model;
 mod query;
+mod regions;
+mod script;
 mod split;
 mod users;
 

@@ -1,6 +1,9 @@
-//! A seeded comparison of the engine with a plain map: random operations, batches, patches and time.
+//! A seeded comparison of the engine with a plain map: random operations, batches, patches, splits, merges and time,
+//! with readers of both change feeds that follow the partitions wherever they go.
 
 use std::collections::BTreeMap;
+
+use cosmos_wire::epk::{Epk, EpkRange};
 
 use super::*;
 
@@ -196,10 +199,188 @@ fn check_all(world: &World, model: &Model, seed: u64) {
     assert_eq!(changes, expected.len(), "seed {seed}: one change per item");
 }
 
+/// Somebody who reads a change feed of all keys, from the first change on.
+struct Follower {
+    is_full: bool,
+    /// Keys, and behind which page to go on.
+    places: Vec<(EpkRange, FeedStart)>,
+    /// By partition key and id: what came, in order.
+    seen: BTreeMap<(String, String), Vec<Value>>,
+}
+
+impl Follower {
+    fn new(world: &World, is_full: bool) -> Self {
+        let start = |range: &EpkRange| {
+            let scope = Scope::EpkRange(range.min.to_hex(), range.max.to_hex());
+            let now = follow(world, is_full, scope, FeedStart::Now, 1).expect("served");
+            (range.clone(), FeedStart::After(now.etag))
+        };
+        let places = world.container().ranges().iter().map(start).collect();
+        Self { is_full, places, seen: BTreeMap::new() }
+    }
+
+    /// Reads whatever is new, in pages of this many.
+    fn catch_up(&mut self, world: &World, page: usize, seed: u64) {
+        let ranges = world.container().ranges();
+        let places = std::mem::take(&mut self.places);
+        for (range, start) in places {
+            for held in ranges.iter().filter_map(|held| held.intersection(&range)) {
+                let start = self.read(world, &held, start.clone(), (page, seed));
+                self.places.push((held, start));
+            }
+        }
+        assert!(self.places.windows(2).all(|pair| pair[0].0.max <= pair[1].0.min));
+        assert!(self.places.first().is_some_and(|(range, _)| range.min == Epk::MIN));
+    }
+
+    fn read(
+        &mut self,
+        world: &World,
+        range: &EpkRange,
+        mut start: FeedStart,
+        (max, seed): (usize, u64),
+    ) -> FeedStart {
+        loop {
+            let scope = Scope::EpkRange(range.min.to_hex(), range.max.to_hex());
+            let page = follow(world, self.is_full, scope, start, max).expect("served");
+            for bytes in &page.documents {
+                let change: Value = serde_json::from_slice(bytes).expect("JSON");
+                let item = if !self.is_full {
+                    &change
+                } else if change["metadata"]["operationType"] == "delete" {
+                    &change["previous"]
+                } else {
+                    &change["current"]
+                };
+                let text = |name: &str| item[name].as_str().expect("text").to_owned();
+                let seen = self.seen.entry((text("pk"), text("id"))).or_default();
+                assert_ne!(seen.last(), Some(&change), "seed {seed}: nothing comes twice");
+                seen.push(change);
+            }
+            start = FeedStart::After(page.etag);
+            if page.status == 304 {
+                return start;
+            }
+        }
+    }
+
+    /// Whether what was read last of each item is what it is.
+    fn check(&self, model: &Model, now: u64, seed: u64) {
+        for ((pk, id), entry) in model.0.iter().filter(|(_, entry)| entry.is_alive(now)) {
+            let changes = self.seen.get(&(pk.clone(), id.clone()));
+            let last = changes.and_then(|changes| changes.last()).expect("every item was seen");
+            let item = if self.is_full { &last["current"] } else { last };
+            assert_eq!(item["_etag"].as_str(), Some(entry.etag.as_str()), "seed {seed}: {pk} {id}");
+        }
+        if !self.is_full {
+            return;
+        }
+        for ((pk, id), changes) in &self.seen {
+            let kind =
+                |change: &Value| change["metadata"]["operationType"].as_str().expect("text").to_owned();
+            for pair in changes.windows(2) {
+                assert_eq!(kind(&pair[1]) == "create", kind(&pair[0]) == "delete", "seed {seed}: {pair:?}");
+                if kind(&pair[1]) == "delete" {
+                    assert_eq!(pair[1]["previous"], pair[0]["current"], "seed {seed}");
+                }
+            }
+            let is_gone = changes.last().is_some_and(|change| kind(change) == "delete");
+            assert_eq!(model.alive(pk, id, now).is_none(), is_gone, "seed {seed}: {pk} {id}");
+        }
+    }
+}
+
+fn follow(
+    world: &World,
+    is_full: bool,
+    scope: Scope,
+    start: FeedStart,
+    max: usize,
+) -> Result<FeedPage, Failure> {
+    let request = FeedRequest { scope, start, page_size: PageSize::AtMost(max), session_token: None };
+    if is_full {
+        world.engine.all_versions(&world.container(), request)
+    } else {
+        world.engine.change_feed(&world.container(), request)
+    }
+}
+
+/// Splits or merges something, by hand or at once, perhaps with a restart in each phase.
+fn reshape(mut world: World, random: &mut Random) -> World {
+    let container = world.container();
+    let ids = container.range_ids();
+    let at = usize::try_from(random.below(ids.len() as u64)).expect("small");
+    let progression = match random.below(2) {
+        0 => Progression::Manual,
+        _ => Progression::Automatic { lock_duration: Duration::ZERO },
+    };
+    let begun = if ids.len() > 4 || (ids.len() > 1 && random.below(3) == 0) {
+        let low = at.min(ids.len() - 2);
+        world.engine.merge(&container, [ids[low], ids[low + 1]], progression)
+    } else {
+        let mode = if random.below(2) == 0 { SplitMode::Midpoint } else { SplitMode::Storage };
+        world.engine.split(&container, ids[at], &mode, progression)
+    };
+    drop(container);
+    // A partition of one logical partition cannot be split by what it stores.
+    let Ok(mut operation) = begun else { return world };
+    while operation.phase != Phase::Succeeded {
+        if random.below(3) == 0 {
+            world = world.reopened();
+        }
+        operation = world.engine.advance(operation.id).expect("moved on");
+    }
+    if random.below(2) == 0 {
+        world.engine.sweep(10_000).expect("swept");
+    }
+    world
+}
+
+/// The ids of a query that is read in small pages, with the partitions changing in between.
+fn check_pages(mut world: World, random: &mut Random, seed: u64) -> World {
+    let texts = [
+        "SELECT * FROM c",
+        "SELECT * FROM c ORDER BY c.n",
+        "SELECT * FROM c WHERE c.n > 1 ORDER BY c.n DESC",
+    ];
+    let text = texts[usize::try_from(random.below(3)).expect("small")];
+    let mut expected = world.ids(&Scope::All, text);
+    let (mut seen, mut continuation) = (Vec::new(), None);
+    loop {
+        let request = QueryRequest {
+            text: text.into(),
+            parameters: Vec::new(),
+            scope: Scope::All,
+            page_size: PageSize::AtMost(3),
+            continuation,
+            session_token: None,
+        };
+        let page = world.engine.query(&world.container(), request).expect("served");
+        seen.extend(page.rows.iter().map(|row| row["id"].as_str().unwrap_or_default().to_owned()));
+        continuation = page.continuation;
+        if continuation.is_none() {
+            break;
+        }
+        if random.below(3) == 0 {
+            world = reshape(world, random);
+        }
+    }
+    if !text.contains("ORDER BY") {
+        expected.sort();
+        seen.sort();
+    }
+    assert_eq!(seen, expected, "seed {seed}: {text}");
+    world
+}
+
 fn run(seed: u64, steps: usize) {
     let random = &mut Random(seed);
     let options = EngineOptions { partitions: Some(2), ..EngineOptions::default() };
-    let mut world = World::with_options(json!({"defaultTtl": DEFAULT_TTL}), options);
+    let mut world = World::with_options(
+        json!({"defaultTtl": DEFAULT_TTL, "changeFeedPolicy": {"retentionDuration": 1_000}}),
+        options,
+    );
+    let mut followers = [false, true].map(|is_full| Follower::new(&world, is_full));
     let mut model = Model::default();
     for step in 0..steps {
         let pk = format!("p{}", random.below(4));
@@ -209,6 +390,7 @@ fn run(seed: u64, steps: usize) {
             1 => {
                 world.engine.sweep(3).expect("swept");
             }
+            2 if random.below(2) == 0 => world = reshape(world, random),
             2..6 => batch(&world, &mut model, random, &pk, now, seed),
             _ => {
                 let (op, id) = operation(random, &pk);
@@ -234,6 +416,11 @@ fn run(seed: u64, steps: usize) {
         }
         if step % 50 == 49 {
             check_all(&world, &model, seed);
+            world = check_pages(world, random, seed);
+            for follower in &mut followers {
+                follower.catch_up(&world, 5, seed);
+                follower.check(&model, world.engine.clock().now_seconds(), seed);
+            }
         }
         if step == steps / 2 {
             world = world.reopened();

@@ -219,7 +219,8 @@ fn continuations_of_queries_survive_splits_and_merges() {
             Scope::EpkRange("0A".into(), "FF".into()),
         ] {
             let world = World::new();
-            for i in 0..70 {
+            let count = if text.contains("DESC") { 400 } else { 70 };
+            for i in 0..count {
                 let item =
                     json!({"id": format!("{i:03}"), "pk": format!("p{i}"), "n": i % 6, "tags": [1, 2]});
                 world.create(item).expect("created");

@@ -170,7 +170,9 @@ impl Run<'_> {
             _ => None,
         };
         let mut rows = source.open(access, resume)?;
-        if !query.order_by.is_empty() && (access.order.is_empty() || !rows.is_ordered()) {
+        // A sort that was begun goes on as one, even if the rows would come in order by now.
+        let is_sort = matches!(place, Some(Place::Sorted { .. }));
+        if !query.order_by.is_empty() && (is_sort || access.order.is_empty() || !rows.is_ordered()) {
             return self.sort(&mut *rows, place.as_ref());
         }
         match (query.distinct, place) {
@@ -295,7 +297,8 @@ impl Run<'_> {
     /// Puts sorted rows on the page; the next one begins behind the last of them, wherever the documents are by then.
     fn hand_out_sorted(&mut self, entries: Vec<Entry>, place: Option<&Place>) -> Option<Place> {
         let before = match place {
-            Some(Place::Sorted { taken, .. }) => *taken,
+            // Rows that came in order before their partition was split are not among these any more.
+            Some(Place::Sorted { taken, .. } | Place::Stream { taken, .. }) => *taken,
             _ => 0,
         };
         let limit = Window::of(&self.prepared.query).limit.map_or(u64::MAX, |limit| limit as u64);

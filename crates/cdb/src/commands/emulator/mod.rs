@@ -1,0 +1,213 @@
+//! `cdb emulator`: serve an account until told to stop.
+
+mod args;
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use cosmos_emulator::{
+    Auth, Blueprint, Config, Consistency, Emulator, Entra, Fsync, Gateway, Limits, ReplicationDelay, Store,
+    Tls, WriteMode,
+};
+use serde_json::{Value, json};
+
+pub(crate) use self::args::EmulatorArgs;
+use self::args::{AccountArgs, DataArgs, Level, Switch, TlsArgs};
+use crate::exit::Problem;
+
+/// Threads that serve requests unless told otherwise: more do not help one developer's machine.
+const THREADS_MAX: usize = 4;
+/// How soon a failed data folder is noticed.
+const LOOK_AFTER_FOLDER: Duration = Duration::from_millis(500);
+
+/// Starts the emulator, says where it is, and waits for the end.
+pub(crate) fn run(args: &EmulatorArgs) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        // Listening for signals before anyone can know that we are here, so that none is missed.
+        let mut signals = Signals::new().context("cannot listen for signals")?;
+        let emulator = Emulator::start(config(args)?)?;
+        export(&emulator, &args.tls)?;
+        announce(&emulator).context("cannot write the ready line")?;
+        tokio::select! {
+            () = signals.wait() => {}
+            () = tell_failure(&emulator) => signals.wait().await,
+        }
+        // The reader of our messages may be gone by now.
+        let _ = writeln!(io::stderr(), "stopping");
+        emulator.shutdown().await;
+        Ok(())
+    })
+}
+
+/// Says once that no more writes are taken. Reads go on, so the server does.
+async fn tell_failure(emulator: &Emulator) {
+    loop {
+        if let Some(failure) = emulator.failure() {
+            let _ = writeln!(io::stderr(), "cdb: {failure} Until then only reads are served.");
+            return;
+        }
+        tokio::time::sleep(LOOK_AFTER_FOLDER).await;
+    }
+}
+
+fn config(args: &EmulatorArgs) -> anyhow::Result<Config> {
+    let EmulatorArgs { data, access, tls, account, .. } = args;
+    let processors = available_parallelism().map_or(1, usize::from);
+    let mut config = Config {
+        bind: args.bind,
+        port: args.port,
+        management_port: (!args.no_management).then_some(args.management_port),
+        store: store(data),
+        restore_from: data.restore.clone(),
+        read_only_key: access.read_only_key.clone(),
+        auth: if access.no_auth { Auth::Open } else { Auth::Required },
+        entra: access.entra.then(|| Entra {
+            issuers: access.entra_issuer.clone(),
+            audiences: access.entra_audience.clone(),
+        }),
+        tls: security(tls),
+        account_id: account.account.clone(),
+        gateway: if account.serve_all_queries { Gateway::ServeAll } else { Gateway::AsService },
+        threads: args.threads.map_or(processors.min(THREADS_MAX), usize::from),
+        limits: Limits { connection_age_max: tls.connection_age, ..Limits::default() },
+        ..Config::default()
+    };
+    if let Some(key) = &access.key {
+        config.key.clone_from(key);
+    }
+    if let Some(file) = &args.config {
+        config = config.with_blueprint(blueprint(file)?);
+    }
+    describe(account, &mut config);
+    Ok(config)
+}
+
+/// What the options say of the account, over what a file says.
+fn describe(account: &AccountArgs, config: &mut Config) {
+    if !account.region.is_empty() {
+        config.regions.clone_from(&account.region);
+    }
+    if account.multi_write {
+        config.write_mode = WriteMode::Multiple;
+    }
+    if let Some(delay) = account.replication_delay_ms {
+        config.replication_delays.push(ReplicationDelay::everywhere(Duration::from_millis(delay)));
+    }
+    if let Some(level) = account.consistency {
+        config.consistency = match level {
+            Level::Eventual => Consistency::Eventual,
+            Level::ConsistentPrefix => Consistency::ConsistentPrefix,
+            Level::Session => Consistency::Session,
+            Level::BoundedStaleness => Consistency::BoundedStaleness,
+            Level::Strong => Consistency::Strong,
+        };
+    }
+    config.partitions = account.partitions.or(config.partitions);
+    config.throttling |= account.throttle;
+    config.serverless |= account.serverless;
+}
+
+fn blueprint(file: &Path) -> anyhow::Result<Blueprint> {
+    let usage = |reason: String| Problem::Usage(format!("--config {}: {reason}", file.display()));
+    let text = fs::read_to_string(file).map_err(|error| usage(format!("it cannot be read: {error}")))?;
+    Ok(Blueprint::parse(&text).map_err(|error| usage(error.to_string()))?)
+}
+
+fn store(data: &DataArgs) -> Store {
+    let fsync = match data.fsync {
+        Switch::On => Fsync::On,
+        Switch::Off => Fsync::Off,
+    };
+    if data.memory { Store::Memory } else { Store::Folder { path: data.data.clone(), fsync } }
+}
+
+fn security(args: &TlsArgs) -> Tls {
+    match (&args.tls_certificate, &args.tls_key) {
+        (Some(certificate), Some(key)) => Tls::Files { certificate: certificate.clone(), key: key.clone() },
+        // The command line takes both or none.
+        _ if args.tls => Tls::Generated { names: args.tls_name.clone() },
+        _ => Tls::Off,
+    }
+}
+
+/// Writes the certificate where clients find it.
+fn export(emulator: &Emulator, args: &TlsArgs) -> anyhow::Result<()> {
+    if let (Some(file), Some(pem)) = (&args.export_certificate, emulator.certificate()) {
+        fs::write(file, pem)
+            .with_context(|| format!("the certificate cannot be written to {}", file.display()))?;
+    }
+    Ok(())
+}
+
+/// One line for programs on standard output, one for people on standard error.
+fn announce(emulator: &Emulator) -> io::Result<()> {
+    let endpoint = emulator.endpoint();
+    let regions: Vec<Value> = emulator
+        .regions()
+        .list()
+        .into_iter()
+        .map(|region| json!({"name": region.name, "gatewayEndpoint": region.endpoint}))
+        .collect();
+    let mut ready = json!({"event": "ready", "accountEndpoint": endpoint, "regions": regions});
+    if let Some(management) = emulator.management_endpoint() {
+        ready["managementEndpoint"] = management.into();
+    }
+    let mut out = io::stdout().lock();
+    writeln!(out, "{ready}")?;
+    out.flush()?;
+    let place = match &emulator.config().store {
+        Store::Memory => "in memory".to_owned(),
+        Store::Folder { path, .. } => format!("in {}", path.display()),
+    };
+    let auth = match emulator.config().auth {
+        Auth::Required => "",
+        Auth::Open => "; signatures are not checked",
+    };
+    let others = match regions.len() {
+        0 | 1 => String::new(),
+        count => format!(" ({count} regions)"),
+    };
+    writeln!(io::stderr(), "Cosmos DB account at {endpoint}{others}, data {place}{auth}. Ctrl-C stops it.")
+}
+
+/// The signals that mean stop.
+struct Signals {
+    #[cfg(unix)]
+    terminate: tokio::signal::unix::Signal,
+    #[cfg(unix)]
+    interrupt: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    #[cfg(unix)]
+    fn new() -> io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    #[cfg(unix)]
+    async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+
+    #[cfg(not(unix))]
+    fn new() -> io::Result<Self> {
+        Ok(Self {})
+    }
+
+    #[cfg(not(unix))]
+    async fn wait(&mut self) {
+        // Without a console there is nothing to wait for but the end of the process.
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}

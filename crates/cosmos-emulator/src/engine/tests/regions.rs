@@ -1,0 +1,259 @@
+//! Replicas of several regions, compared byte by byte, and changes of the regions that a crash interrupts.
+
+use std::ops::Bound;
+
+use super::model::Random;
+use super::*;
+use crate::config::{ReplicationDelay, WriteMode};
+use crate::engine::region::{Move, RegionId};
+use crate::storage::Order;
+
+const DELAY: Duration = Duration::from_secs(10);
+/// Worlds that are tried.
+const SEEDS: u64 = 24;
+
+fn options(regions: &[&str], write_mode: WriteMode) -> EngineOptions {
+    EngineOptions {
+        regions: regions.iter().map(|name| (*name).to_owned()).collect(),
+        write_mode,
+        partitions: Some(2),
+        replication_delays: vec![ReplicationDelay::everywhere(DELAY)],
+        ..EngineOptions::default()
+    }
+}
+
+fn properties() -> Value {
+    json!({"defaultTtl": 60, "uniqueKeyPolicy": {"uniqueKeys": [{"paths": ["/u"]}]}})
+}
+
+impl World {
+    fn region(&self, name: &str) -> RegionId {
+        self.engine.topology().named(name).expect("a region").id
+    }
+
+    fn item_in(&self, region: RegionId, pk: &str, op: ItemOp) -> Result<ItemReply, Failure> {
+        let container = self.container().in_region(region);
+        let conditions = Conditions::default();
+        let request = ItemRequest { partition_key: Some(key(pk)), op, conditions, session_token: None };
+        self.engine.item(&container, request)
+    }
+
+    fn rows_with(&self, prefix: &[u8]) -> Vec<(Bytes, Bytes)> {
+        let upper = super::super::key::beyond(prefix.to_vec());
+        let rows =
+            self.engine.storage().scan(Bound::Included(prefix), Bound::Excluded(&upper), Order::Forward);
+        rows.map(|row| row.expect("readable")).collect()
+    }
+
+    /// Everything a region keeps, as if it were the first.
+    fn replica(&self, region: RegionId) -> Vec<(Bytes, Bytes)> {
+        let number = self.container().number;
+        super::super::key::replica_data(region.replica_of(number))
+            .flat_map(|prefix| self.rows_with(&prefix))
+            .map(|(key, value)| (super::super::key::in_replica(&key, number), value))
+            .collect()
+    }
+
+    /// What a region shows, in order of partitions and ids.
+    fn shown(&self, region: RegionId) -> Vec<Value> {
+        let container = self.container().in_region(region);
+        let request = ReadFeedRequest {
+            scope: Scope::All,
+            page_size: PageSize::Dynamic,
+            continuation: None,
+            session_token: None,
+        };
+        let page = self.engine.read_feed(&container, request).expect("a page");
+        let mut shown: Vec<Value> =
+            page.documents.iter().map(|body| serde_json::from_slice(body).expect("JSON")).collect();
+        shown.sort_by_key(|item| (item["pk"].to_string(), item["id"].to_string()));
+        shown
+    }
+
+    /// Entries of logs, and ranks, that are still kept.
+    fn kept_for_others(&self) -> usize {
+        [0x20_u8, 0x22].iter().map(|tag| self.rows_with(&[*tag]).len()).sum()
+    }
+
+    /// Lets everything arrive everywhere.
+    fn settle(&self) {
+        for region in self.live() {
+            self.engine.set_paused(region, false).expect("resumed");
+        }
+        self.hand.advance(DELAY);
+        self.engine.replicate().expect("replicated");
+        self.engine.forget_replicated().expect("forgotten");
+    }
+
+    fn live(&self) -> Vec<RegionId> {
+        self.engine.topology().live().map(|region| region.id).collect()
+    }
+}
+
+fn operation(random: &mut Random) -> (String, ItemOp) {
+    let (pk, id) = (format!("k{}", random.below(4)), format!("i{}", random.below(6)));
+    let body = json!({"id": id, "pk": pk, "n": random.below(5), "u": random.below(40), "list": [random.below(3)],
+        "ttl": 5 + random.below(60)});
+    let op = match random.below(8) {
+        0 | 1 => ItemOp::Delete { id },
+        2 => ItemOp::Replace { id, body: text(&body) },
+        3 => ItemOp::Create { body: text(&body) },
+        _ => ItemOp::Upsert { body: text(&body) },
+    };
+    (pk, op)
+}
+
+#[test]
+fn replicas_of_one_writer_are_the_same_to_the_byte() {
+    for seed in 0..SEEDS {
+        let mut random = Random(seed);
+        let mut world =
+            World::with_options(properties(), options(&["East", "West", "North"], WriteMode::Single));
+        for step in 0..150 {
+            let hub = world.engine.topology().hub;
+            match random.below(40) {
+                0 => {
+                    let live = world.live();
+                    let to = live[usize::try_from(random.below(live.len() as u64)).expect("small")];
+                    let kind = if random.below(2) == 0 { Failover::Planned } else { Failover::Forced };
+                    // A planned one may be refused while someone is cut off.
+                    let _ = world.engine.fail_over(to, kind);
+                }
+                1 => {
+                    let live = world.live();
+                    let region = live[usize::try_from(random.below(live.len() as u64)).expect("small")];
+                    world.engine.set_paused(region, random.below(2) == 0).expect("paused or resumed");
+                }
+                2 if step % 2 == 0 => drop(world.engine.add_region(&format!("R{step}")).expect("added")),
+                2 => drop(world.engine.remove_region(*world.live().last().expect("one"))),
+                3 => {
+                    world.engine.sweep(100).expect("swept");
+                }
+                4 => {
+                    let live = world.live();
+                    world.shown(live[usize::try_from(random.below(live.len() as u64)).expect("small")]);
+                }
+                5 if step % 3 == 0 => world = world.reopened(),
+                5..12 => world.hand.advance(Duration::from_secs(random.below(9))),
+                _ => {
+                    let (pk, op) = operation(&mut random);
+                    // Refusals are fine; they must leave no trace.
+                    let _ = world.item_in(hub, &pk, op);
+                }
+            }
+        }
+        world.settle();
+        let hub = world.engine.topology().hub;
+        let expected = world.replica(hub);
+        for region in world.live() {
+            assert_eq!(world.replica(region), expected, "seed {seed}, {region:?}");
+        }
+        assert_eq!(world.kept_for_others(), 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn several_writers_agree_whatever_the_order_in_which_they_learn_of_each_other() {
+    for seed in 0..SEEDS {
+        let mut random = Random(1_000 + seed);
+        let properties = json!({"defaultTtl": 60,
+            "conflictResolutionPolicy": {"mode": "LastWriterWins", "conflictResolutionPath": "/n"}});
+        let mut world =
+            World::with_options(properties, options(&["East", "West", "North"], WriteMode::Multiple));
+        for step in 0..200 {
+            let live = world.live();
+            let region = live[usize::try_from(random.below(live.len() as u64)).expect("small")];
+            match random.below(30) {
+                0 => world.engine.set_paused(region, random.below(2) == 0).expect("paused or resumed"),
+                1 => world.engine.fail_over(region, Failover::Forced).expect("moved"),
+                2 if step == 100 => drop(world.engine.add_region("South").expect("added")),
+                3 if step % 3 == 0 => world = world.reopened(),
+                4 => drop(world.engine.sweep(100).expect("swept")),
+                5..9 => world.hand.advance(Duration::from_secs(random.below(7))),
+                _ => {
+                    let (pk, op) = operation(&mut random);
+                    let _ = world.item_in(region, &pk, op);
+                }
+            }
+        }
+        world.settle();
+        // Expired items stay in some replicas until they are swept; nobody sees them.
+        let expected = world.shown(world.live()[0]);
+        for region in world.live() {
+            assert_eq!(world.shown(region), expected, "seed {seed}, {region:?}");
+        }
+        assert_eq!(world.kept_for_others(), 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn one_region_keeps_nothing_for_others() {
+    let world = World::new();
+    world.create(json!({"id": "a", "pk": "k"})).expect("created");
+    world.delete("k", "a").expect("deleted");
+    assert_eq!(world.kept_for_others(), 0);
+    assert!(world.rows_with(&[0x07]).is_empty(), "not even the regions");
+}
+
+#[test]
+fn a_planned_failover_that_was_interrupted_is_finished_after_a_restart() {
+    let world = World::with_options(properties(), options(&["East", "West"], WriteMode::Single));
+    for index in 0..20 {
+        world.create(json!({"id": format!("i{index}"), "pk": "k", "u": index})).expect("created");
+    }
+    let (east, west) = (world.region("East"), world.region("West"));
+    let mut topology = Topology::clone(&world.engine.topology());
+    topology.moving = Some(Move::Draining(west));
+    world.engine.set_topology(topology).expect("stored");
+    let refused =
+        world.create(json!({"id": "late", "pk": "k", "u": 99})).expect_err("nobody writes meanwhile");
+    assert_eq!((refused.status, refused.sub_status), (403, 3));
+    let world = world.reopened();
+    assert_eq!(world.engine.topology().hub, west);
+    assert_eq!(world.engine.topology().moving, None);
+    assert_eq!(world.replica(west), world.replica(east));
+    let body = text(&json!({"id": "late", "pk": "k", "u": 99}));
+    world.item_in(west, "k", ItemOp::Create { body }).expect("created");
+}
+
+#[test]
+fn a_forced_failover_that_was_interrupted_is_finished_after_a_restart() {
+    let world = World::with_options(properties(), options(&["East", "West", "North"], WriteMode::Single));
+    let (east, west, north) = (world.region("East"), world.region("West"), world.region("North"));
+    world.upsert(json!({"id": "a", "pk": "k", "u": 1})).expect("created");
+    world.settle();
+    world.upsert(json!({"id": "a", "pk": "k", "u": 2})).expect("replaced");
+    world.upsert(json!({"id": "b", "pk": "k", "u": 3})).expect("created");
+    let mut topology = Topology::clone(&world.engine.topology());
+    topology.hub = west;
+    topology.version += 1;
+    topology.comparable_from = topology.version;
+    topology.moving = Some(Move::TakingBack);
+    world.engine.set_topology(topology).expect("stored");
+    let world = world.reopened();
+    assert_eq!(world.engine.topology().moving, None);
+    assert_eq!(world.shown(east).len(), 1);
+    for region in [east, north] {
+        assert_eq!(world.replica(region), world.replica(west), "{region:?}");
+    }
+    assert_eq!(world.kept_for_others(), 0);
+    let body = text(&json!({"id": "c", "pk": "k", "u": 3}));
+    world.item_in(west, "k", ItemOp::Create { body }).expect("the unique value is free again");
+    world.settle();
+    assert_eq!(world.replica(east), world.replica(west));
+}
+
+#[test]
+fn what_a_region_that_left_had_is_removed() {
+    let world = World::with_options(properties(), options(&["East", "West"], WriteMode::Single));
+    let (east, west) = (world.region("East"), world.region("West"));
+    world.create(json!({"id": "a", "pk": "k"})).expect("created");
+    world.settle();
+    assert_eq!(world.replica(west).len(), world.replica(east).len());
+    world.engine.remove_region(west).expect("removed");
+    world.engine.sweep(10_000).expect("swept");
+    assert!(world.replica(west).is_empty());
+    world.read("k", "a").expect("the other one stays");
+    world.create(json!({"id": "b", "pk": "k", "u": 1})).expect("created");
+    assert_eq!(world.kept_for_others(), 0, "nobody follows");
+}
