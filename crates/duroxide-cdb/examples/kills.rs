@@ -62,7 +62,7 @@ async fn main() -> ExitCode {
             let begun = Instant::now();
             match kills::run(size, seed, deaths).await {
                 Ok(died) => {
-                    println!("{size}, seed {seed}: right after {died} deaths, {:.1?}", begun.elapsed())
+                    println!("{size}, seed {seed}: right after {died} deaths, {:.1?}", begun.elapsed());
                 }
                 Err(error) => {
                     println!("{error}");
