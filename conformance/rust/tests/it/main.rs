@@ -6,3 +6,4 @@ mod containers;
 mod items;
 mod patch;
 mod query;
+mod regions;
