@@ -99,6 +99,7 @@ def environment(single, partitioned, secure):
         **os.environ,
         "RUST_BACKTRACE": "0",
         "COSMOS_ENDPOINT": single.endpoint,
+        "COSMOS_MANAGEMENT": single.management,
         "COSMOS_ENDPOINT_PARTITIONED": partitioned.endpoint,
         "COSMOS_ENDPOINT_TLS": secure.endpoint,
         "COSMOS_CERTIFICATE": str(CERTIFICATE),

@@ -46,6 +46,9 @@ enum What {
         /// Processors to use.
         #[arg(long, value_delimiter = ',')]
         cores: Vec<usize>,
+        /// Regions of its account.
+        #[arg(long, value_delimiter = ',')]
+        regions: Vec<String>,
     },
     /// Make tables, charts and the README again from compare/results, without measuring.
     Render {
@@ -89,7 +92,7 @@ async fn main() -> anyhow::Result<()> {
         }
         What::Provider => ("provider", provider::run(args.quick).await?),
         What::Driver => ("driver", driver::run(seconds).await?),
-        What::Serve { cores } => return driver::serve(&cores),
+        What::Serve { cores, regions } => return driver::serve(&regions, &cores),
         What::Render { report } => (report.name(), publish::stored(report.name())?),
     };
     print!("{}", report.to_markdown());

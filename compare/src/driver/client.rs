@@ -64,8 +64,10 @@ pub const KEYS: u64 = 50;
 pub const ITEMS: u64 = 20;
 /// HTTP/2 connections a client may open to an endpoint: enough for 256 requests at 16 each.
 pub const CONNECTIONS_MAX: usize = 16;
-/// The account's region, as the emulator calls it.
+/// The account's region.
 pub const REGION: &str = "East US";
+/// The second one, where there are two.
+pub const OTHER_REGION: &str = "West US";
 /// The query of [`Operation::Query`].
 pub const QUERY: &str = "SELECT * FROM c WHERE c.status = @status";
 

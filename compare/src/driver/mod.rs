@@ -11,6 +11,7 @@ mod cores;
 mod floor;
 mod official;
 mod ours;
+mod proxy;
 mod server;
 mod speed;
 
@@ -41,7 +42,7 @@ pub async fn run(seconds: f64) -> anyhow::Result<Report> {
 }
 
 async fn measure(seconds: f64, cores: Cores) -> anyhow::Result<Report> {
-    let server = Server::start(&cores.server).await?;
+    let server = Server::start(&[client::REGION], &cores.server).await?;
     client::prepare(&server.endpoint).await?;
     let mut tables = Vec::new();
     for protocol in [Protocol::Http1, Protocol::Http2] {

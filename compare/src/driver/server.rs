@@ -3,9 +3,16 @@
 use std::io::{Read, Write};
 use std::process::Stdio;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
+use bytes::Bytes;
 use cosmos_emulator::{Config, Emulator};
+use http_body_util::Full;
+use hyper::Request;
+use hyper_util::rt::TokioIo;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::net::TcpStream;
 use tokio::process::{Child, ChildStdin, Command};
 
 use super::cores;
@@ -14,16 +21,24 @@ use super::cores;
 pub struct Server {
     _child: Child,
     _stdin: ChildStdin,
-    /// `http://127.0.0.1:N`.
+    /// `http://127.0.0.1:N`, of the first region.
     pub endpoint: String,
+    management: String,
+}
+
+/// What the child says when it serves.
+#[derive(Serialize, Deserialize)]
+struct Ready {
+    endpoint: String,
+    management: String,
 }
 
 impl Server {
-    /// Starts one on these processors.
-    pub async fn start(cores: &[usize]) -> anyhow::Result<Self> {
+    /// Starts one with these regions on these processors.
+    pub async fn start(regions: &[&str], cores: &[usize]) -> anyhow::Result<Self> {
         let cores: Vec<String> = cores.iter().map(ToString::to_string).collect();
         let mut child = Command::new(std::env::current_exe()?)
-            .args(["serve", "--cores", &cores.join(",")])
+            .args(["serve", "--cores", &cores.join(","), "--regions", &regions.join(",")])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
@@ -31,17 +46,44 @@ impl Server {
             .context("starting the server")?;
         let stdin = child.stdin.take().context("the child has a stdin")?;
         let stdout = child.stdout.take().context("the child has a stdout")?;
-        let endpoint =
-            BufReader::new(stdout).lines().next_line().await?.context("the server did not start")?;
-        Ok(Self { _child: child, _stdin: stdin, endpoint })
+        let line = BufReader::new(stdout).lines().next_line().await?.context("the server did not start")?;
+        let Ready { endpoint, management } = serde_json::from_str(&line)?;
+        Ok(Self { _child: child, _stdin: stdin, endpoint, management })
+    }
+
+    /// Puts a fault rule in force.
+    pub async fn add_fault(&self, rule: &Value) -> anyhow::Result<()> {
+        self.manage("POST", "/faults", rule.to_string()).await
+    }
+
+    /// Removes all of them.
+    pub async fn clear_faults(&self) -> anyhow::Result<()> {
+        self.manage("DELETE", "/faults", String::new()).await
+    }
+
+    async fn manage(&self, method: &str, path: &str, body: String) -> anyhow::Result<()> {
+        let host = self.management.trim_start_matches("http://");
+        let io = TokioIo::new(TcpStream::connect(host).await?);
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await?;
+        tokio::spawn(connection);
+        let request = Request::builder().method(method).uri(path).header("host", host);
+        let request =
+            request.header("content-type", "application/json").body(Full::new(Bytes::from(body)))?;
+        let status = sender.send_request(request).await?.status();
+        ensure!(status.is_success(), "{method} {path}: {status}");
+        Ok(())
     }
 }
 
 /// The child's side: serves until its standard input is closed.
-pub fn serve(cores: &[usize]) -> anyhow::Result<()> {
+pub fn serve(regions: &[String], cores: &[usize]) -> anyhow::Result<()> {
     cores::bind(cores)?;
-    let emulator = Emulator::start(Config { threads: cores.len(), ..Config::default() })?;
-    println!("{}", emulator.endpoint().trim_end_matches('/'));
+    let config = Config { threads: cores.len(), regions: regions.to_vec(), ..Config::default() };
+    let emulator = Emulator::start(config.with_management())?;
+    let management = emulator.management_endpoint().context("the management API is served")?;
+    let plain = |url: String| url.trim_end_matches('/').to_owned();
+    let ready = Ready { endpoint: plain(emulator.endpoint()), management: plain(management) };
+    println!("{}", serde_json::to_string(&ready)?);
     std::io::stdout().flush()?;
     let mut rest = Vec::new();
     std::io::stdin().read_to_end(&mut rest)?;

@@ -3,6 +3,8 @@
 pub mod process;
 
 use std::env;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 
 use azure_data_cosmos::feed::{ContinuationToken, FeedScope};
 use azure_data_cosmos::models::{ContainerProperties, PartitionKeyDefinition};
@@ -79,6 +81,26 @@ impl Account {
         }
         container
     }
+}
+
+/// Asks the management API of the account with one partition.
+pub fn manage(method: &str, path: &str, body: &Value) -> Value {
+    let endpoint = variable("COSMOS_MANAGEMENT");
+    let host = endpoint.trim_start_matches("http://").trim_end_matches('/');
+    let mut stream = TcpStream::connect(host).expect("the management API listens");
+    let body = body.to_string();
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).expect("sent");
+    stream.write_all(body.as_bytes()).expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("answered");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("an answer has a head");
+    assert!(head.starts_with("HTTP/1.1 2"), "{answer}");
+    serde_json::from_str(body).unwrap_or_default()
 }
 
 /// Everything a query answers.

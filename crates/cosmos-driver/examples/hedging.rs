@@ -1,35 +1,42 @@
-//! Hedging, watched: the first region turns slow, the second answers instead.
-//! `cargo run -p cosmos-driver --example hedging`.
+//! Hedging, watched live: the first of two regions becomes slow, and the second is asked as well.
+//!
+//! `cargo run -p cosmos-driver --example hedging`
 
-// An example talks to its reader.
-#![allow(clippy::print_stdout)]
-// Only part of the make-believe account is used here.
-#![allow(dead_code)]
-
-#[path = "../tests/it/world.rs"]
-mod world;
+#![allow(clippy::print_stdout)] // Examples talk to people.
 
 use std::time::Duration;
 
-use cosmos_driver::{CallOptions, HedgingMode, ItemOptions};
+use cosmos_driver::{CallOptions, ContainerProperties, Credential, Driver, ItemOptions};
+use cosmos_emulator::{Config, Emulator, FaultRule, Operation, Verdict};
 use serde_json::json;
-use world::{Mood, World};
 
-#[tokio::main(flavor = "current_thread")]
+#[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let account = World::start(&["East US", "West US"]).await;
-    let driver = account.builder().build().await?;
-    let items = driver.container("db", "items")?;
-    items.create_item("p", &json!({ "id": "1", "pk": "p" }), ItemOptions::default()).await?;
+    let emulator = Emulator::start(Config::default().with_regions(&["East US", "West US"]))?;
+    let driver = Driver::builder(emulator.endpoint(), Credential::emulator())
+        .preferred_regions(["East US", "West US"])
+        .build()
+        .await?;
+    driver.create_database("shop", CallOptions::default()).await?;
+    let orders = ContainerProperties::new("orders", &["/customer"]);
+    driver.database("shop").create_container(&orders, None, CallOptions::default()).await?;
+    let orders = driver.container("shop", "orders")?;
+    let order = json!({ "id": "1", "customer": "ada" });
+    orders.create_item("ada", &order, ItemOptions::default()).await?;
     for _ in 0..50 {
-        items.read_item("p", "1", ItemOptions::default()).await?;
+        orders.read_item("ada", "1", ItemOptions::default()).await?;
     }
-    println!("-- East US turns slow");
-    account.mood(0, Mood::Slow(Duration::from_millis(400)));
-    for hedging in [HedgingMode::Off, HedgingMode::default()] {
-        let options = ItemOptions::from(CallOptions::default().with_hedging(hedging));
-        let read = items.read_item("p", "1", options).await?;
-        println!("{hedging:?}: {:?}\n  {}", read.diagnostics().elapsed(), read.diagnostics());
+    let read = orders.read_item("ada", "1", ItemOptions::default()).await?;
+    println!("all is well:        {}", read.diagnostics());
+
+    let slow = Verdict::Delay { duration: Duration::from_millis(400) };
+    let mut rule = FaultRule::new(slow).on(Operation::ReadItem);
+    rule.region = Some("East US".to_owned());
+    let _slow = emulator.faults().add(rule);
+    for n in 1..=7 {
+        let read = orders.read_item("ada", "1", ItemOptions::default()).await?;
+        let how = if read.diagnostics().is_hedged() { "hedged" } else { "straight to West US" };
+        println!("East US is slow, {n}: {how} {}", read.diagnostics());
     }
     Ok(())
 }

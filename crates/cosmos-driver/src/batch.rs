@@ -1,13 +1,13 @@
 //! Transactional batches.
 
 use bytes::Bytes;
-use cosmos_wire::batch::{Operation, OperationResult, OperationType};
+use cosmos_wire::batch::{OperationResult, OperationType};
 use cosmos_wire::partition_key::PartitionKey;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use crate::container::{ToBody, check_own_id};
-use crate::database::json;
 use crate::diagnostics::Diagnostics;
 use crate::error::Error;
 use crate::limits;
@@ -20,7 +20,9 @@ use crate::response::Response;
 #[must_use]
 pub struct Batch {
     key: PartitionKey,
-    operations: Vec<Operation>,
+    /// The request so far, without its last bracket.
+    text: Vec<u8>,
+    count: usize,
     content: ContentResponse,
     /// The first operation that cannot be sent; reported when the batch is executed.
     broken: Option<Error>,
@@ -29,7 +31,7 @@ pub struct Batch {
 impl Batch {
     /// An empty batch for one logical partition.
     pub fn new(key: impl Into<PartitionKey>) -> Self {
-        Self { key: key.into(), operations: Vec::new(), content: ContentResponse::Full, broken: None }
+        Self { key: key.into(), text: Vec::new(), count: 0, content: ContentResponse::Full, broken: None }
     }
 
     /// Sets whether operations answer with their items. Default: they do; without, reads may
@@ -46,119 +48,148 @@ impl Batch {
     /// How many operations it has.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.operations.len()
+        self.count
     }
 
     /// True if it has none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.operations.is_empty()
+        self.count == 0
     }
 
     /// Creates an item.
     pub fn create(self, item: impl ToBody) -> Self {
-        self.with_item(OperationType::Create, None, item, None)
+        self.with(&Step::new(OperationType::Create), |out| append_item(item, out))
     }
 
     /// Creates or replaces an item.
     pub fn upsert(self, item: impl ToBody) -> Self {
-        self.with_item(OperationType::Upsert, None, item, None)
+        self.with(&Step::new(OperationType::Upsert), |out| append_item(item, out))
     }
 
     /// Creates an item, or replaces the one there is if it has this ETag.
     pub fn upsert_if_match(self, item: impl ToBody, etag: &str) -> Self {
-        self.with_item(OperationType::Upsert, None, item, Some(etag))
+        let step = Step { if_match: Some(etag), ..Step::new(OperationType::Upsert) };
+        self.with(&step, |out| append_item(item, out))
     }
 
     /// Replaces an item, under an ETag if one is given.
     pub fn replace(self, id: &str, item: impl ToBody, if_match: Option<&str>) -> Self {
-        self.with_item(OperationType::Replace, Some(id), item, if_match)
+        let step = Step { id: Some(id), if_match, ..Step::new(OperationType::Replace) };
+        self.with(&step, |out| append_item(item, out))
     }
 
     /// Reads an item.
     pub fn read(self, id: &str) -> Self {
-        self.with(OperationType::Read, Some(id), Ok(None), None)
+        self.with(&Step { id: Some(id), ..Step::new(OperationType::Read) }, no_body)
     }
 
     /// Deletes an item, under an ETag if one is given.
     pub fn delete(self, id: &str, if_match: Option<&str>) -> Self {
-        self.with(OperationType::Delete, Some(id), Ok(None), if_match)
+        self.with(&Step { id: Some(id), if_match, ..Step::new(OperationType::Delete) }, no_body)
     }
 
     /// Changes parts of an item, under an ETag if one is given.
     pub fn patch(self, id: &str, patch: &Patch, if_match: Option<&str>) -> Self {
-        self.with(OperationType::Patch, Some(id), patch_body(patch), if_match)
+        let step = Step { id: Some(id), if_match, ..Step::new(OperationType::Patch) };
+        self.with(&step, |out| append_patch(patch, out))
     }
 
-    fn with_item(
-        self,
-        kind: OperationType,
-        id: Option<&str>,
-        item: impl ToBody,
-        if_match: Option<&str>,
-    ) -> Self {
-        let body = item_body(item);
-        self.with(kind, id, body, if_match)
-    }
-
-    fn with(
-        mut self,
-        kind: OperationType,
-        id: Option<&str>,
-        body: Result<Option<Box<RawValue>>, Error>,
-        if_match: Option<&str>,
-    ) -> Self {
-        match step(kind, id, body, if_match) {
-            Ok(step) => self.operations.push(step),
+    fn with(mut self, step: &Step<'_>, body: impl FnOnce(&mut Vec<u8>) -> Result<(), Error>) -> Self {
+        let before = self.text.len();
+        self.text.push(if self.count == 0 { b'[' } else { b',' });
+        match step.append(&mut self.text, body) {
+            Ok(()) => self.count += 1,
             Err(error) => {
-                let index = self.operations.len();
-                let message = format!("batch operation {index}: {}", error.message());
+                self.text.truncate(before);
+                let message = format!("batch operation {}: {}", self.count, error.message());
                 self.broken.get_or_insert_with(|| Error::limit(message));
             }
         }
         self
     }
 
-    pub(crate) fn into_body(self) -> Result<(PartitionKey, Bytes), Error> {
+    pub(crate) fn into_body(mut self) -> Result<(PartitionKey, Bytes), Error> {
         if let Some(error) = self.broken {
             return Err(error);
         }
-        limits::batch(self.operations.len())?;
-        let body = json(&self.operations)?;
-        limits::body("batch", body.len())?;
-        Ok((self.key, body))
+        limits::batch(self.count)?;
+        self.text.push(b']');
+        limits::body("batch", self.text.len())?;
+        Ok((self.key, self.text.into()))
     }
 }
 
-/// One operation, checked as far as it can be before it is sent.
-pub(crate) fn step(
-    kind: OperationType,
-    id: Option<&str>,
-    body: Result<Option<Box<RawValue>>, Error>,
-    if_match: Option<&str>,
-) -> Result<Operation, Error> {
-    id.map_or(Ok(()), limits::item_id)?;
-    Ok(Operation {
-        id: id.map(str::to_owned),
-        resource_body: body?,
-        if_match: if_match.map(str::to_owned),
-        ..Operation::new(kind)
-    })
+/// One operation of a batch or bulk, without its body.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Step<'a> {
+    pub(crate) kind: OperationType,
+    pub(crate) id: Option<&'a str>,
+    /// Only operations of a bulk have keys of their own.
+    pub(crate) key: Option<&'a PartitionKey>,
+    pub(crate) if_match: Option<&'a str>,
 }
 
-pub(crate) fn item_body(item: impl ToBody) -> Result<Option<Box<RawValue>>, Error> {
-    let bytes = item.to_body()?;
-    check_own_id(&bytes)?;
-    raw(&bytes).map(Some)
+impl<'a> Step<'a> {
+    pub(crate) fn new(kind: OperationType) -> Self {
+        Self { kind, id: None, key: None, if_match: None }
+    }
+
+    /// Writes the operation as the service reads it, checked as far as it can be before it is sent. The body is
+    /// written in place: a batch of many items is one buffer.
+    pub(crate) fn append(
+        &self,
+        out: &mut Vec<u8>,
+        body: impl FnOnce(&mut Vec<u8>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        out.extend_from_slice(b"{\"operationType\":");
+        append_json(out, &self.kind)?;
+        if let Some(id) = self.id {
+            limits::item_id(id)?;
+            out.extend_from_slice(b",\"id\":");
+            append_json(out, id)?;
+        }
+        if let Some(key) = self.key {
+            out.extend_from_slice(b",\"partitionKey\":");
+            append_json(out, &key.to_string())?;
+        }
+        let before = out.len();
+        out.extend_from_slice(RESOURCE_BODY);
+        body(out)?;
+        if out.len() == before + RESOURCE_BODY.len() {
+            out.truncate(before);
+        }
+        if let Some(etag) = self.if_match {
+            out.extend_from_slice(b",\"ifMatch\":");
+            append_json(out, etag)?;
+        }
+        out.push(b'}');
+        Ok(())
+    }
 }
 
-pub(crate) fn patch_body(patch: &Patch) -> Result<Option<Box<RawValue>>, Error> {
-    patch.to_bytes().and_then(|bytes| raw(&bytes)).map(Some)
+fn append_json(out: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) -> Result<(), Error> {
+    serde_json::to_writer(out, value).map_err(|e| Error::serialization("an operation", e))
 }
 
-fn raw(bytes: &[u8]) -> Result<Box<RawValue>, Error> {
-    serde_json::from_slice(bytes).map_err(|e| Error::serialization("the item is not JSON", e))
+pub(crate) fn append_item(item: impl ToBody, out: &mut Vec<u8>) -> Result<(), Error> {
+    let before = out.len();
+    item.append_body(out)?;
+    check_own_id(&out[before..])
 }
+
+pub(crate) fn append_patch(patch: &Patch, out: &mut Vec<u8>) -> Result<(), Error> {
+    out.extend_from_slice(&patch.to_bytes()?);
+    Ok(())
+}
+
+/// For operations that have none.
+#[allow(clippy::unnecessary_wraps)] // Bodies are written by functions that can fail.
+pub(crate) fn no_body(_: &mut Vec<u8>) -> Result<(), Error> {
+    Ok(())
+}
+
+const RESOURCE_BODY: &[u8] = b",\"resourceBody\":";
 
 /// What became of a batch: one result per operation, in order.
 #[derive(Debug)]

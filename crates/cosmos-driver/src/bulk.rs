@@ -3,22 +3,21 @@
 //! Operations are put together by the physical partition that holds their key, up to the service's limits per
 //! request, and sent in parallel. What the service refuses for a while (429, 449, 410, 503) is sent again, alone.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use cosmos_wire::batch::{OPERATIONS_MAX, Operation as Step, OperationResult, OperationType};
+use cosmos_wire::batch::{OPERATIONS_MAX, OperationResult, OperationType};
 use cosmos_wire::epk::{Epk, EpkRange};
 use cosmos_wire::partition_key::PartitionKey;
 use futures::StreamExt;
 use futures::stream;
-use serde_json::value::RawValue;
 use tokio::time::sleep;
 
 use crate::attempt::throttle::backoff;
-use crate::batch::{BatchResult, item_body, patch_body, step};
+use crate::batch::{BatchResult, Step, append_item, append_patch, no_body};
 use crate::container::{Container, ToBody};
-use crate::database::json;
 use crate::diagnostics::Diagnostics;
 use crate::error::Error;
 use crate::limits::{self, BODY_BYTES_MAX};
@@ -33,7 +32,9 @@ use crate::query::range_target;
 #[derive(Debug, Default)]
 #[must_use]
 pub struct Bulk {
-    steps: Vec<(PartitionKey, Step)>,
+    /// Each operation's key, and where its text is.
+    steps: Vec<(PartitionKey, Range<usize>)>,
+    text: Vec<u8>,
     content: ContentResponse,
     /// The first operation that cannot be sent; reported when the bulk is executed.
     broken: Option<Error>,
@@ -65,12 +66,12 @@ impl Bulk {
 
     /// Creates an item.
     pub fn create(self, key: impl Into<PartitionKey>, item: impl ToBody) -> Self {
-        self.with(key.into(), step(OperationType::Create, None, item_body(item), None))
+        self.with(key.into(), Step::new(OperationType::Create), |out| append_item(item, out))
     }
 
     /// Creates or replaces an item.
     pub fn upsert(self, key: impl Into<PartitionKey>, item: impl ToBody) -> Self {
-        self.with(key.into(), step(OperationType::Upsert, None, item_body(item), None))
+        self.with(key.into(), Step::new(OperationType::Upsert), |out| append_item(item, out))
     }
 
     /// Replaces an item, under an ETag if one is given.
@@ -81,17 +82,18 @@ impl Bulk {
         item: impl ToBody,
         if_match: Option<&str>,
     ) -> Self {
-        self.with(key.into(), step(OperationType::Replace, Some(id), item_body(item), if_match))
+        let step = Step { id: Some(id), if_match, ..Step::new(OperationType::Replace) };
+        self.with(key.into(), step, |out| append_item(item, out))
     }
 
     /// Reads an item.
     pub fn read(self, key: impl Into<PartitionKey>, id: &str) -> Self {
-        self.with(key.into(), step(OperationType::Read, Some(id), Ok(None), None))
+        self.with(key.into(), Step { id: Some(id), ..Step::new(OperationType::Read) }, no_body)
     }
 
     /// Deletes an item, under an ETag if one is given.
     pub fn delete(self, key: impl Into<PartitionKey>, id: &str, if_match: Option<&str>) -> Self {
-        self.with(key.into(), step(OperationType::Delete, Some(id), Ok(None), if_match))
+        self.with(key.into(), Step { id: Some(id), if_match, ..Step::new(OperationType::Delete) }, no_body)
     }
 
     /// Changes parts of an item, under an ETag if one is given.
@@ -102,18 +104,22 @@ impl Bulk {
         patch: &Patch,
         if_match: Option<&str>,
     ) -> Self {
-        self.with(key.into(), step(OperationType::Patch, Some(id), patch_body(patch), if_match))
+        let step = Step { id: Some(id), if_match, ..Step::new(OperationType::Patch) };
+        self.with(key.into(), step, |out| append_patch(patch, out))
     }
 
-    fn with(mut self, key: PartitionKey, step: Result<Step, Error>) -> Self {
-        let index = self.steps.len();
-        match step {
-            Ok(step) => {
-                let step = step.with_partition_key(&key);
-                self.steps.push((key, step));
-            }
+    fn with(
+        mut self,
+        key: PartitionKey,
+        step: Step<'_>,
+        body: impl FnOnce(&mut Vec<u8>) -> Result<(), Error>,
+    ) -> Self {
+        let before = self.text.len();
+        match (Step { key: Some(&key), ..step }).append(&mut self.text, body) {
+            Ok(()) => self.steps.push((key, before..self.text.len())),
             Err(error) => {
-                let message = format!("bulk operation {index}: {}", error.message());
+                self.text.truncate(before);
+                let message = format!("bulk operation {}: {}", self.steps.len(), error.message());
                 self.broken.get_or_insert_with(|| Error::limit(message));
             }
         }
@@ -162,7 +168,8 @@ struct Rounds<'a> {
     call: Call<'a>,
     is_minimal: bool,
     keys: Vec<Epk>,
-    texts: Vec<Box<RawValue>>,
+    text: Vec<u8>,
+    places: Vec<Range<usize>>,
     results: Vec<Option<Result<BatchResult, Arc<Error>>>>,
     charge: f64,
     log: Diagnostics,
@@ -181,20 +188,25 @@ impl Container {
         let call = Call::start(&self.driver().core, &options);
         let info = self.cell().info(&self.driver().core, &call).await?;
         let mut keys = Vec::with_capacity(bulk.steps.len());
-        let mut texts = Vec::with_capacity(bulk.steps.len());
-        for (key, step) in &bulk.steps {
-            limits::full_key(key, &info.definition)?;
-            keys.push(Epk::of(key, &info.definition));
-            let text = serde_json::value::to_raw_value(step)
-                .map_err(|e| Error::serialization("a bulk operation", e))?;
-            limits::body("bulk operation", text.get().len() + 2)?;
-            texts.push(text);
+        let mut places = Vec::with_capacity(bulk.steps.len());
+        for (key, place) in bulk.steps {
+            limits::full_key(&key, &info.definition)?;
+            limits::body("bulk operation", place.len() + 2)?;
+            keys.push(Epk::of(&key, &info.definition));
+            places.push(place);
         }
-        let results = (0..keys.len()).map(|_| None).collect();
-        let is_minimal = bulk.content == ContentResponse::Minimal;
-        let log = Diagnostics::default();
-        let rounds =
-            Rounds { container: self, info, call, is_minimal, keys, texts, results, charge: 0.0, log };
+        let rounds = Rounds {
+            container: self,
+            info,
+            call,
+            is_minimal: bulk.content == ContentResponse::Minimal,
+            results: (0..keys.len()).map(|_| None).collect(),
+            keys,
+            text: bulk.text,
+            places,
+            charge: 0.0,
+            log: Diagnostics::default(),
+        };
         rounds.go().await
     }
 }
@@ -241,7 +253,7 @@ impl Rounds<'_> {
         let keys = pending.iter().map(|at| (*at, &self.keys[*at]));
         let mut chunks = Vec::new();
         for (bounds, group) in self.info.ranges.load().grouped(keys) {
-            let sizes = group.iter().map(|at| self.texts[*at].get().len());
+            let sizes = group.iter().map(|at| self.places[*at].len());
             for chunk in cut(&group, sizes) {
                 chunks.push((bounds.clone(), chunk));
             }
@@ -259,15 +271,22 @@ impl Rounds<'_> {
         let mut operation = Operation::new(Kind::Bulk, "docs", cell.link.clone(), cell.docs_path.clone());
         operation.container = Some(self.info.clone());
         operation.target = range_target(bounds)?;
-        operation.body = self.body(chunk)?;
+        operation.body = self.body(chunk);
         operation.is_minimal = self.is_minimal;
         operation.on_unknown = call.options.on_unknown;
         let response = self.container.run(operation, call).await?;
         Ok((response.json()?, response.charge(), response.into_diagnostics()))
     }
 
-    fn body(&self, chunk: &[usize]) -> Result<Bytes, Error> {
-        json(&chunk.iter().map(|at| &self.texts[*at]).collect::<Vec<_>>())
+    fn body(&self, chunk: &[usize]) -> Bytes {
+        let bytes: usize = chunk.iter().map(|at| self.places[*at].len() + 1).sum();
+        let mut body = Vec::with_capacity(bytes + 1);
+        for at in chunk {
+            body.push(if body.is_empty() { b'[' } else { b',' });
+            body.extend_from_slice(&self.text[self.places[*at].clone()]);
+        }
+        body.push(b']');
+        body.into()
     }
 
     /// Keeps what is settled; what may be tried again becomes pending.

@@ -113,7 +113,8 @@ pub struct Connections {
     pub tcp_keepalive: Duration,
     /// Silence on a busy HTTP/2 connection before it is pinged. Default 500 ms.
     pub ping_after: Duration,
-    /// Time for a ping to be answered before the connection is given up. Default 1 s.
+    /// Time for a ping to be answered before the connection is given up. Default 1 s. Requests that may be repeated
+    /// leave after a quarter of it.
     pub ping_timeout: Duration,
 }
 

@@ -2,10 +2,12 @@
 
 use azure_data_cosmos::ContainerClient;
 use azure_data_cosmos::feed::{ContinuationToken, FeedScope};
-use azure_data_cosmos::options::{ChangeFeedOptions, ChangeFeedStartFrom, MaxItemCountHint};
-use conformance::Account;
+use azure_data_cosmos::models::{ChangeFeedOperationType, ChangeFeedPolicy};
+use azure_data_cosmos::options::{ChangeFeedMode, ChangeFeedOptions, ChangeFeedStartFrom, MaxItemCountHint};
+use conformance::{Account, status};
 use futures::StreamExt;
 use serde_json::{Value, json};
+use std::time::Duration;
 
 /// More than the partitions of any container here, so that each had its turn.
 const EMPTY_PAGES_MAX: usize = 6;
@@ -92,5 +94,35 @@ async fn one_partition_key_and_each_range_have_feeds_of_their_own() {
         }
         whole.sort();
         assert_eq!(whole, (0..12).map(|number| format!("{number:02}")).collect::<Vec<_>>());
+    }
+}
+
+#[tokio::test]
+async fn all_versions_and_deletes_come_in_order_from_now_on() {
+    for account in Account::ALL {
+        let policy = ChangeFeedPolicy::default().with_retention_duration(Duration::from_secs(300));
+        let container = account
+            .container_with("/pk".into(), |properties| properties.with_change_feed_policy(policy))
+            .await;
+        let options = || Some(ChangeFeedOptions::default().with_mode(ChangeFeedMode::AllVersionsAndDeletes));
+        let scope = || FeedScope::partition("a");
+        let from = |start| container.query_change_feed::<Value>(scope(), start, options());
+        let mut beginning = from(ChangeFeedStartFrom::Beginning).await.unwrap();
+        assert_eq!(status(beginning.next().await.expect("an answer")), 400);
+        let mut pages = from(ChangeFeedStartFrom::Now).await.unwrap();
+        assert!(pages.next().await.expect("the feed goes on").unwrap().items().is_empty());
+        write(&container, "1", "a").await;
+        write(&container, "1", "a").await;
+        container.delete_item("a", "1", None).await.unwrap();
+        let mut changes = Vec::new();
+        while changes.len() < 3 {
+            changes.extend(pages.next().await.expect("the feed goes on").unwrap().into_items());
+        }
+        let kinds: Vec<_> = changes.iter().filter_map(|change| change.metadata()?.operation_type()).collect();
+        use ChangeFeedOperationType::{Create, Delete, Replace};
+        assert_eq!(kinds, [Create, Replace, Delete]);
+        let metadata = |at: usize| changes[at].metadata().expect("metadata");
+        assert_eq!(metadata(1).previous_image_lsn(), metadata(0).lsn());
+        assert_eq!(metadata(2).id(), Some("1"));
     }
 }

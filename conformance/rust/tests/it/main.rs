@@ -7,3 +7,4 @@ mod items;
 mod patch;
 mod query;
 mod regions;
+mod split;

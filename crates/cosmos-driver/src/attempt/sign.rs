@@ -15,7 +15,7 @@ use crate::clock::Clock;
 use crate::credential::Kind;
 use crate::driver::Core;
 use crate::error::Error;
-use crate::operation::request::Operation;
+use crate::operation::request::{Operation, Repeat};
 use crate::transport::{HttpRequest, Label};
 
 /// The current second as a header, made once per second.
@@ -76,7 +76,14 @@ pub(crate) async fn sign(
     authorization.set_sensitive(true);
     headers.insert(&X_DATE, date);
     headers.insert(AUTHORIZATION, authorization);
-    Ok(HttpRequest { method, path: operation.path.clone(), headers, body: operation.body.clone(), label })
+    Ok(HttpRequest {
+        method,
+        path: operation.path.clone(),
+        headers,
+        body: operation.body.clone(),
+        may_leave: operation.repeat() == Repeat::Safe,
+        label,
+    })
 }
 
 fn encode(token: &str) -> String {

@@ -50,11 +50,28 @@ pub trait ToBody {
     /// # Errors
     /// When the value cannot be written as JSON.
     fn to_body(self) -> Result<Bytes, Error>;
+
+    /// Appends the JSON text, without a buffer of its own where that can be.
+    ///
+    /// # Errors
+    /// When the value cannot be written as JSON; what was appended until then stays.
+    fn append_body(self, out: &mut Vec<u8>) -> Result<(), Error>
+    where
+        Self: Sized,
+    {
+        out.extend_from_slice(&self.to_body()?);
+        Ok(())
+    }
 }
 
 impl<T: Serialize + ?Sized> ToBody for &T {
     fn to_body(self) -> Result<Bytes, Error> {
         json(&self)
+    }
+
+    fn append_body(self, out: &mut Vec<u8>) -> Result<(), Error> {
+        serde_json::to_writer(out, self)
+            .map_err(|e| Error::serialization("the value cannot be written as JSON", e))
     }
 }
 

@@ -58,11 +58,24 @@ pub(crate) struct Effects {
     pub(crate) set_clock: bool,
 }
 
+impl Effects {
+    /// What there is to learn from an attempt that went well.
+    pub(crate) const SUCCESS: Self = Self {
+        refresh_account: false,
+        refresh_container: false,
+        refresh_ranges: false,
+        endpoint_unavailable: false,
+        partition_failed: false,
+        partition_succeeded: true,
+        set_clock: false,
+    };
+}
+
 /// The table.
 pub(crate) fn decide(event: Event, state: &RetryState, view: &View<'_>, rules: &Retry) -> (Action, Effects) {
     match event {
         Event::Answered(status) if status.is_success() || status.code == 304 => {
-            (Action::Complete, Effects { partition_succeeded: true, ..Effects::default() })
+            (Action::Complete, Effects::SUCCESS)
         }
         Event::Answered(status) => answered(status, state, view, rules),
         Event::Broken { kind, sent } => broken(kind, sent, state, view, rules),

@@ -123,7 +123,12 @@ impl<'a> Run<'a> {
             let (outcome, region) = self.attempt(&turn, &route).await?;
             self.state.has_unknown |= self.budget.has_unknown && !self.operation.kind.is_read();
             let (action, effects) = self.decide(&turn, &outcome, &region);
-            self.apply(&turn, &route, &region, effects, &outcome).await;
+            if effects != Effects::SUCCESS
+                || !self.suspects.is_empty()
+                || !self.core.router.health().is_empty()
+            {
+                Box::pin(self.apply(&turn, &route, &region, effects, &outcome)).await;
+            }
             match action {
                 Action::Complete => return Ok(self.complete(&turn, outcome)),
                 Action::Fail { is_unknown } => return Err(self.fail(&turn, outcome, is_unknown)),
@@ -254,7 +259,9 @@ impl<'a> Run<'a> {
         if let Some((second, delay)) = self.hedge(turn, route) {
             self.has_raced = true;
             let second = Try { endpoint: &second.endpoint, context: Context::Hedging, ..first };
-            let race = hedge::race(self.core, &self.operation, [first, second], delay, &self.budget).await?;
+            // Two attempts at once are large; operations of one region should not carry their size.
+            let race = hedge::race(self.core, &self.operation, [first, second], delay, &self.budget);
+            let race = Box::pin(race).await?;
             self.budget = race.budget;
             self.log.merge(race.log);
             // Either leg of a write may be the one that was executed.

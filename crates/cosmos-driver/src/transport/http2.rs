@@ -33,6 +33,8 @@ struct Shared {
     /// A ping is waiting for its answer.
     suspect: AtomicBool,
     kill: Notify,
+    /// The ping is overdue: who can go elsewhere should.
+    doubt: Notify,
     in_flight: AtomicU64,
     /// Tick of the last sign of life, or of the moment the connection became busy.
     heard: AtomicU64,
@@ -64,6 +66,7 @@ impl Http2 {
             closed: AtomicBool::new(false),
             suspect: AtomicBool::new(false),
             kill: Notify::new(),
+            doubt: Notify::new(),
             in_flight: AtomicU64::new(0),
             heard: AtomicU64::new(clock.tick_ms()),
         });
@@ -91,7 +94,19 @@ impl Http2 {
         if !request.body.is_empty() {
             stream.send_data(request.body, true).map_err(|e| broken(&e, Sent::Unknown))?;
         }
-        let response = answer.await.map_err(|e| broken(&e, Sent::Unknown))?;
+        let response = if request.may_leave {
+            tokio::select! {
+                biased;
+                answered = answer => answered,
+                () = self.shared.doubt.notified() => {
+                    let why = "the connection owes the answer to a ping";
+                    return Err(HttpError::new(HttpErrorKind::Closed, Sent::Unknown, why));
+                }
+            }
+        } else {
+            answer.await
+        };
+        let response = response.map_err(|e| broken(&e, Sent::Unknown))?;
         self.shared.heard.store(self.clock.tick_ms(), Ordering::Relaxed);
         let (head, body) = response.into_parts();
         let body = collect(body).await.map_err(|e| broken(&e, Sent::Unknown))?;
@@ -196,8 +211,14 @@ async fn watch(mut pings: PingPong, shared: &Shared, policy: PingPolicy, clock: 
             continue;
         }
         shared.suspect.store(true, Ordering::Relaxed);
-        let pong = pin!(pings.ping(Ping::opaque()));
-        match timeout(policy.answer_within, pong).await {
+        let mut pong = pin!(pings.ping(Ping::opaque()));
+        let doubt_after = policy.answer_within / DOUBT_SHARE;
+        let mut answered = timeout(doubt_after, pong.as_mut()).await;
+        if answered.is_err() {
+            shared.doubt.notify_waiters();
+            answered = timeout(policy.answer_within - doubt_after, pong).await;
+        }
+        match answered {
             Ok(Ok(_)) => {
                 last_ping = clock.tick_ms();
                 shared.suspect.store(false, Ordering::Relaxed);
@@ -243,6 +264,8 @@ fn broken(error: &h2::Error, sent: Sent) -> HttpError {
     HttpError::new(kind, sent, error.to_string())
 }
 
+/// After this part of a ping's time, requests that may be repeated are.
+const DOUBT_SHARE: u32 = 4;
 /// Answers of up to 4 MB should not wait for window updates more than a few times.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;

@@ -90,6 +90,8 @@ pub(crate) struct HttpRequest {
     pub(crate) path: PathAndQuery,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
+    /// It may be sent a second time, so there is no need to wait for a connection that may be dead.
+    pub(crate) may_leave: bool,
     /// What the request is about, for fault rules. Never sent.
     #[cfg_attr(not(feature = "fault-injection"), allow(dead_code))] // Read by the fault rules only.
     pub(crate) label: Label,

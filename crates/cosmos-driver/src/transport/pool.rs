@@ -153,8 +153,9 @@ impl Pool {
         let now_ms = self.clock.tick_ms();
         // A connection that owes a sign of life gets no new work while another can take it.
         let has_calm = shards.iter().any(|shard| shard.is_calm() && Some(shard.id) != avoid);
-        if !has_calm && !shards.is_empty() {
-            self.open_what_is_wanted(0);
+        if !has_calm && !shards.is_empty() && self.open_what_is_wanted(0) {
+            // A new connection is a matter of moments; one that may be dead is not.
+            return None;
         }
         let is_fit = |shard: &Shard| if has_calm { shard.is_calm() } else { shard.is_usable() };
         let usable = || shards.iter().filter(|shard| is_fit(shard) && Some(shard.id) != avoid);

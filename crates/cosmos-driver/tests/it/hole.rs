@@ -1,11 +1,10 @@
-//! Things between driver and service: a proxy that can swallow bytes, and a TLS server.
+//! Something between driver and service: a proxy that can swallow bytes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use cosmos_driver::{Builder, Credential, Driver};
-use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Mutex;
@@ -114,45 +113,4 @@ fn readdressed(bytes: &[u8], target: SocketAddr, own: SocketAddr) -> Vec<u8> {
         at += 1;
     }
     bytes
-}
-
-/// An account behind TLS with this certificate; it answers everything with the account document.
-pub(crate) async fn tls_account(certificate: Vec<u8>, key: Vec<u8>) -> SocketAddr {
-    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("bound");
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let mut config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .expect("versions")
-        .with_no_client_auth()
-        .with_single_cert(
-            vec![CertificateDer::from(certificate)],
-            PrivateKeyDer::try_from(key).expect("a key"),
-        )
-        .expect("a certificate");
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
-    tokio::spawn(async move {
-        loop {
-            let Ok((stream, _)) = listener.accept().await else { return };
-            let acceptor = acceptor.clone();
-            tokio::spawn(async move {
-                let Ok(stream) = acceptor.accept(stream).await else { return };
-                let service = hyper::service::service_fn(move |_| async move {
-                    let place = format!("https://localhost:{}/", address.port());
-                    let location = json!([{ "name": "Safe", "databaseAccountEndpoint": place }]);
-                    let body = json!({ "writableLocations": location, "readableLocations": location });
-                    Ok::<_, std::convert::Infallible>(http::Response::new(http_body_util::Full::new(
-                        bytes::Bytes::from(body.to_string()),
-                    )))
-                });
-                let io = hyper_util::rt::TokioIo::new(stream);
-                let builder =
-                    hyper_util::server::conn::auto::Builder::new(hyper_util::rt::TokioExecutor::new());
-                let _ended = builder.serve_connection(io, service).await;
-            });
-        }
-    });
-    address
 }

@@ -1,10 +1,12 @@
-//! The driver over real sockets: against the emulator, and against a make-believe account of several regions.
+//! The driver over real sockets: against the emulator with its regions, faults and connections, and against a
+//! make-believe account where the emulator is too well behaved.
 
 mod account;
 mod bulk;
 #[cfg(feature = "entra")]
 mod entra;
 mod failover;
+mod globe;
 mod hole;
 mod items;
 mod query;

@@ -27,7 +27,7 @@ const SORTED: &str = "SELECT * FROM c WHERE ({documentdb-formattableorderbyquery
 async fn a_query_survives_splits_at_any_point() {
     for text in ["SELECT * FROM c", SORTED] {
         for after in 0..20 {
-            let world = World::start(&["East"]).await;
+            let world = World::start().await;
             let items = filled(&world).await;
             world.split();
             world.split_after(after);
@@ -48,7 +48,7 @@ async fn a_query_survives_splits_at_any_point() {
 #[tokio::test]
 async fn a_continuation_survives_a_split() {
     for text in ["SELECT * FROM c", SORTED] {
-        let world = World::start(&["East"]).await;
+        let world = World::start().await;
         let items = filled(&world).await;
         let mut seen = Vec::new();
         let mut continuation = None;
@@ -73,7 +73,7 @@ async fn a_continuation_survives_a_split() {
 
 #[tokio::test]
 async fn a_range_asked_for_by_its_old_bounds_is_read_in_its_halves() {
-    let world = World::start(&["East"]).await;
+    let world = World::start().await;
     let items = filled(&world).await;
     let ranges = items.ranges(CallOptions::default()).await.expect("ranges");
     world.split();

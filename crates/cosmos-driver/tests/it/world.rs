@@ -1,6 +1,5 @@
-//! A make-believe account of several regions over real sockets: just enough of the protocol to fail in every way.
-//!
-//! Writes go to one shared table, so that what was applied, and how often, can be checked. Each region has a mood.
+//! A make-believe account over real sockets, for what the emulator does not do: split in mid-query on cue, and live in
+//! another time.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -16,38 +15,13 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::GracefulShutdown;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet};
-
-/// How a region behaves towards requests for items.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Mood {
-    Well,
-    Status(u16, u32),
-    /// Only these statuses, this many times.
-    Times(u16, u32, u32),
-    Slow(Duration),
-    Hanging,
-    /// Executes the request and never answers.
-    Swallowing,
-}
 
 #[derive(Default)]
 pub(crate) struct Table {
-    pub(crate) items: BTreeMap<String, Value>,
-    /// How often a write of an item was applied.
-    pub(crate) applied: BTreeMap<String, u32>,
-    /// Requests for items per region.
-    pub(crate) asked: BTreeMap<String, u32>,
-    pub(crate) account_reads: u32,
-    /// The authorization of the last request.
-    pub(crate) authorization: String,
-    moods: BTreeMap<String, Mood>,
-    write_region: usize,
-    is_multi_write: bool,
+    items: BTreeMap<String, Value>,
     lsn: u64,
     /// Upper bounds of the ranges, each with its id and the id of its parent.
     ranges: Vec<(String, u32, Option<u32>)>,
@@ -57,65 +31,28 @@ pub(crate) struct Table {
     clock_ahead: i64,
 }
 
-pub(crate) struct Region {
-    pub(crate) name: String,
-    address: SocketAddr,
-    server: Option<Server>,
-}
-
-struct Server {
-    task: JoinHandle<()>,
-    go_away: Arc<Notify>,
-}
-
 pub(crate) struct World {
-    pub(crate) table: Arc<Mutex<Table>>,
-    pub(crate) regions: Vec<Region>,
+    table: Arc<Mutex<Table>>,
+    address: SocketAddr,
+    server: JoinHandle<()>,
 }
 
 impl World {
-    pub(crate) async fn start(names: &[&str]) -> Self {
+    pub(crate) async fn start() -> Self {
         let table = Table { ranges: vec![("FF".to_owned(), 0, None)], ..Table::default() };
         let table = Arc::new(Mutex::new(table));
-        let mut listeners = Vec::new();
-        let mut regions = Vec::new();
-        for name in names {
-            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-            let address = listener.local_addr().expect("bound");
-            regions.push(Region { name: (*name).to_owned(), address, server: None });
-            listeners.push(listener);
-        }
-        let places: Arc<Vec<(String, SocketAddr)>> =
-            Arc::new(regions.iter().map(|region| (region.name.clone(), region.address)).collect());
-        for (i, listener) in listeners.into_iter().enumerate() {
-            regions[i].server = Some(serve(listener, places.clone(), i, table.clone()));
-        }
-        Self { table, regions }
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let server = tokio::spawn(serve(listener, address, table.clone()));
+        Self { table, address, server }
     }
 
-    pub(crate) fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().expect("not poisoned")
     }
 
-    pub(crate) fn endpoint(&self) -> String {
-        format!("http://{}/", self.regions[0].address)
-    }
-
     pub(crate) fn builder(&self) -> Builder {
-        Driver::builder(self.endpoint(), Credential::emulator())
-            .preferred_regions(self.regions.iter().map(|region| region.name.clone()))
-    }
-
-    pub(crate) fn mood(&self, region: usize, mood: Mood) {
-        self.table().moods.insert(self.regions[region].name.clone(), mood);
-    }
-
-    pub(crate) fn write_region(&self, region: usize) {
-        self.table().write_region = region;
-    }
-
-    pub(crate) fn multi_write(&self) {
-        self.table().is_multi_write = true;
+        Driver::builder(format!("http://{}/", self.address), Credential::emulator())
     }
 
     /// Cuts every range in two.
@@ -135,74 +72,25 @@ impl World {
     pub(crate) fn clock_ahead(&self, seconds: i64) {
         self.table().clock_ahead = seconds;
     }
-
-    pub(crate) fn asked(&self, region: usize) -> u32 {
-        self.table().asked.get(&self.regions[region].name).copied().unwrap_or(0)
-    }
-
-    /// Stops listening and cuts every connection of a region.
-    pub(crate) async fn down(&mut self, region: usize) {
-        if let Some(server) = self.regions[region].server.take() {
-            server.task.abort();
-            let _ended = server.task.await;
-        }
-    }
-
-    /// Listens again where it was.
-    pub(crate) async fn up(&mut self, region: usize) {
-        let places =
-            Arc::new(self.regions.iter().map(|region| (region.name.clone(), region.address)).collect());
-        let listener = TcpListener::bind(self.regions[region].address).await.expect("the port is free again");
-        self.regions[region].server = Some(serve(listener, places, region, self.table.clone()));
-    }
-
-    /// Tells every connection of a region to finish and go.
-    pub(crate) fn go_away(&self, region: usize) {
-        if let Some(server) = &self.regions[region].server {
-            server.go_away.notify_waiters();
-        }
-    }
 }
 
-fn serve(
-    listener: TcpListener,
-    places: Arc<Vec<(String, SocketAddr)>>,
-    region: usize,
-    table: Arc<Mutex<Table>>,
-) -> Server {
-    let go_away = Arc::new(Notify::new());
-    let told = go_away.clone();
-    let task = tokio::spawn(async move {
-        let mut connections = JoinSet::new();
-        loop {
-            let Ok((stream, _)) = listener.accept().await else { return };
-            stream.set_nodelay(true).expect("a socket option");
-            let (places, table, told) = (places.clone(), table.clone(), told.clone());
-            connections.spawn(async move {
-                let service =
-                    service_fn(move |request| answer(request, places.clone(), region, table.clone()));
-                let mut builder = auto::Builder::new(TokioExecutor::new());
-                builder.http2().max_concurrent_streams(20);
-                let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
-                let graceful = GracefulShutdown::new();
-                let watched = tokio::spawn(graceful.watch(connection));
-                let cut = watched.abort_handle();
-                let _guard = AbortOnDrop(cut);
-                tokio::select! {
-                    _ = watched => {}
-                    () = told.notified() => graceful.shutdown().await,
-                }
-            });
-        }
-    });
-    Server { task, go_away }
-}
-
-struct AbortOnDrop(tokio::task::AbortHandle);
-
-impl Drop for AbortOnDrop {
+impl Drop for World {
     fn drop(&mut self) {
-        self.0.abort();
+        self.server.abort();
+    }
+}
+
+async fn serve(listener: TcpListener, address: SocketAddr, table: Arc<Mutex<Table>>) {
+    let mut connections = JoinSet::new();
+    while let Ok((stream, _)) = listener.accept().await {
+        stream.set_nodelay(true).expect("a socket option");
+        let table = table.clone();
+        connections.spawn(async move {
+            let service = service_fn(move |request| answer(request, address, table.clone()));
+            let mut builder = auto::Builder::new(TokioExecutor::new());
+            builder.http2().max_concurrent_streams(20);
+            let _ended = builder.serve_connection(TokioIo::new(stream), service).await;
+        });
     }
 }
 
@@ -210,21 +98,17 @@ type Answer = Response<Full<Bytes>>;
 
 async fn answer(
     request: Request<Incoming>,
-    places: Arc<Vec<(String, SocketAddr)>>,
-    region: usize,
+    address: SocketAddr,
     table: Arc<Mutex<Table>>,
 ) -> Result<Answer, Infallible> {
     let (head, body) = request.into_parts();
     let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
     let path = head.uri.path().to_owned();
-    if let Some(text) = head.headers.get("authorization").and_then(|value| value.to_str().ok()) {
-        text.clone_into(&mut table.lock().expect("not poisoned").authorization);
-    }
     if let Some(refused) = clock_refusal(&head.headers, &table) {
         return Ok(refused);
     }
     if path == "/" {
-        return Ok(account(&places, &table));
+        return Ok(account(address));
     }
     if path.ends_with("/pkranges") {
         return Ok(ranges(&head.headers, &table));
@@ -233,37 +117,12 @@ async fn answer(
         let key = json!({ "paths": ["/pk"], "kind": "Hash", "version": 2 });
         return Ok(status(200, 0, &json!({ "id": "items", "_rid": "AAAAAIAAAAA=", "partitionKey": key })));
     }
-    let name = places[region].0.clone();
-    let mood = {
-        let mut table = table.lock().expect("not poisoned");
-        *table.asked.entry(name.clone()).or_default() += 1;
-        let mood = table.moods.get(&name).cloned().unwrap_or(Mood::Well);
-        if let Mood::Times(code, sub, left) = mood {
-            table
-                .moods
-                .insert(name.clone(), if left > 1 { Mood::Times(code, sub, left - 1) } else { Mood::Well });
-        }
-        mood
-    };
     let is_query = head.headers.contains_key("x-ms-documentdb-isquery")
         || head.headers.contains_key("x-ms-cosmos-is-query-plan-request");
-    if is_query && mood == Mood::Well {
-        return Ok(query(&head.headers, &body, &table));
-    }
-    match mood {
-        Mood::Well => Ok(item(&head.method, &path, &body, region, &table)),
-        Mood::Status(code, sub) | Mood::Times(code, sub, _) => {
-            Ok(status(code, sub, &json!({ "message": "mood" })))
-        }
-        Mood::Slow(delay) => {
-            tokio::time::sleep(delay).await;
-            Ok(item(&head.method, &path, &body, region, &table))
-        }
-        Mood::Hanging => std::future::pending().await,
-        Mood::Swallowing => {
-            item(&head.method, &path, &body, region, &table);
-            std::future::pending().await
-        }
+    if is_query {
+        Ok(query(&head.headers, &body, &table))
+    } else {
+        Ok(item(&head.method, &path, &body, &table))
     }
 }
 
@@ -282,22 +141,16 @@ fn clock_refusal(headers: &http::HeaderMap, table: &Mutex<Table>) -> Option<Answ
     Some(refused)
 }
 
-fn account(places: &[(String, SocketAddr)], table: &Mutex<Table>) -> Answer {
-    let mut table = table.lock().expect("not poisoned");
-    table.account_reads += 1;
-    let location = |(name, address): &(String, SocketAddr)| json!({ "name": name, "databaseAccountEndpoint": format!("http://{address}/") });
-    let readable: Vec<Value> = places.iter().map(location).collect();
-    let writable =
-        if table.is_multi_write { readable.clone() } else { vec![location(&places[table.write_region])] };
-    status(
-        200,
-        0,
-        &json!({
-            "id": "world", "writableLocations": writable, "readableLocations": readable,
-            "enableMultipleWriteLocations": table.is_multi_write,
-            "userConsistencyPolicy": { "defaultConsistencyLevel": "Session" },
-        }),
-    )
+fn account(address: SocketAddr) -> Answer {
+    let locations = json!([{ "name": "East", "databaseAccountEndpoint": format!("http://{address}/") }]);
+    let policy = json!({ "defaultConsistencyLevel": "Session" });
+    let account = json!({
+        "id": "world",
+        "writableLocations": locations,
+        "readableLocations": locations,
+        "userConsistencyPolicy": policy,
+    });
+    status(200, 0, &account)
 }
 
 fn ranges(headers: &http::HeaderMap, table: &Mutex<Table>) -> Answer {
@@ -393,7 +246,7 @@ fn query(headers: &http::HeaderMap, body: &[u8], table: &Mutex<Table>) -> Answer
     answer
 }
 
-fn item(method: &Method, path: &str, body: &[u8], region: usize, table: &Mutex<Table>) -> Answer {
+fn item(method: &Method, path: &str, body: &[u8], table: &Mutex<Table>) -> Answer {
     let mut table = table.lock().expect("not poisoned");
     if *method == Method::GET {
         let id = path.rsplit('/').next().unwrap_or_default();
@@ -402,13 +255,9 @@ fn item(method: &Method, path: &str, body: &[u8], region: usize, table: &Mutex<T
             None => done(404, &json!({ "message": "missing" }), table.lsn),
         };
     }
-    if !table.is_multi_write && table.write_region != region {
-        return status(403, 3, &json!({ "message": "not the write region" }));
-    }
     let item: Value = serde_json::from_slice(body).unwrap_or_default();
     let id = item["id"].as_str().unwrap_or_default().to_owned();
     table.lsn += 1;
-    *table.applied.entry(id.clone()).or_default() += 1;
     table.items.insert(id, item.clone());
     done(201, &item, table.lsn)
 }

@@ -293,6 +293,28 @@ mod tests {
     }
 
     #[test]
+    fn the_first_number_of_a_token_counts_the_hub_of_its_version() {
+        let segment = Segment { container: 1, range: 0 };
+        let counters = Counters { lsn: 9, rid: 0, etag: 0 };
+        let partition = Partition::new(segment, EpkRange::full(), Lineage::default(), counters);
+        let names = ["A".to_owned(), "B".to_owned()];
+        let mut topology = Topology::new(&names, WriteMode::Multiple);
+        let second = topology.live().nth(1).expect("B").id;
+        *partition.reach() = [(RegionId::FIRST, 9), (second, 3)].into();
+        assert_eq!(partition.check_session(&topology, Some("0:1#9#2=3")), Ok(()));
+        assert!(partition.check_session(&topology, Some("0:1#9#2=4")).is_err());
+        topology.set_hub(second);
+        assert_eq!(
+            partition.check_session(&topology, Some("0:1#9#2=3")),
+            Ok(()),
+            "9 of A, though B is the hub now"
+        );
+        assert!(partition.check_session(&topology, Some("0:1#9#2=4")).is_err());
+        assert!(partition.check_session(&topology, Some("0:2#4#1=9")).is_err());
+        assert_eq!(partition.check_session(&topology, Some("0:2#3#1=9")), Ok(()));
+    }
+
+    #[test]
     fn a_session_ahead_of_the_partition_is_refused_with_1002() {
         let segment = Segment { container: 1, range: 0 };
         let partition = Partition::new(

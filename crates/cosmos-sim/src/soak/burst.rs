@@ -71,7 +71,7 @@ impl World {
     fn kill_in_burst(&mut self) -> anyhow::Result<()> {
         self.counts.restarts += 1;
         // Long enough for some of the work, short enough to hit the middle of it.
-        thread::sleep(std::time::Duration::from_micros(self.random.u64(..5_000)));
+        thread::sleep(std::time::Duration::from_micros(self.random.u64(..20_000)));
         self.server.kill()
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::http::Request;
-use super::model::Change;
+use super::model::{Change, Session};
 use super::plan::{Home, Promise, Step, Writes};
 use super::server::region_name;
 use super::world::{DOCS, World};
@@ -192,7 +192,7 @@ impl World {
     }
 
     fn split(&mut self) -> anyhow::Result<()> {
-        if self.operation.is_some() || self.routing.ranges.len() >= RANGES_MAX {
+        if self.operation.is_some() || !self.is_reachable() || self.routing.ranges.len() >= RANGES_MAX {
             return Ok(());
         }
         let index = self.random.usize(..self.routing.ranges.len());
@@ -200,8 +200,13 @@ impl World {
         self.reshape(&format!("{id}/split"), json!({"mode": "midpoint"}))
     }
 
+    /// Whether a client could ask which ranges there are.
+    fn is_reachable(&self) -> bool {
+        self.regions.iter().any(|region| region.is_online)
+    }
+
     fn merge(&mut self) -> anyhow::Result<()> {
-        if self.operation.is_some() || self.routing.ranges.len() < 2 {
+        if self.operation.is_some() || !self.is_reachable() || self.routing.ranges.len() < 2 {
             return Ok(());
         }
         let index = self.random.usize(..self.routing.ranges.len() - 1);
@@ -211,9 +216,6 @@ impl World {
     }
 
     fn reshape(&mut self, what: &str, mut body: Value) -> anyhow::Result<()> {
-        if !self.regions.iter().any(|region| region.is_online) {
-            return Ok(());
-        }
         let is_manual = self.random.bool();
         body["progressionMode"] = if is_manual { "manual" } else { "automatic" }.into();
         self.note(|| format!("{what} {body}"));
@@ -259,7 +261,8 @@ impl World {
         if matches!(what, "offline" | "replication/pause") {
             self.counts.outages += 1;
         }
-        self.look_at_regions()
+        self.look_at_regions()?;
+        self.look_at_ranges()
     }
 
     /// Regions that could become the write region.
@@ -283,7 +286,13 @@ impl World {
         self.counts.failovers += 1;
         self.look_at_regions()?;
         anyhow::ensure!(self.hub == to, "{} is the write region after a failover to {to}", self.hub);
-        if self.plan.writes == Writes::One { self.count_losses(&to, false) } else { Ok(()) }
+        match self.plan.writes {
+            Writes::One => self.count_losses(&to, false),
+            Writes::All => {
+                self.begin_sessions();
+                Ok(())
+            }
+        }
     }
 
     fn force_failover(&mut self) -> anyhow::Result<()> {
@@ -301,7 +310,18 @@ impl World {
         anyhow::ensure!(self.hub == to, "{} is the write region after a failover to {to}", self.hub);
         match self.plan.writes {
             Writes::One => self.count_losses(&to, lag > 0),
-            Writes::All => Ok(()),
+            Writes::All => {
+                self.begin_sessions();
+                Ok(())
+            }
+        }
+    }
+
+    /// Where all regions write, a session does not outlive a change of the regions: of two tokens the newer one's first
+    /// number stands, by the rule of the SDKs, though the region that gave it may be behind.
+    fn begin_sessions(&mut self) {
+        for session in &mut self.sessions {
+            *session = Session::default();
         }
     }
 
@@ -316,6 +336,9 @@ impl World {
         self.regions_made += 1;
         self.note(|| format!("add {name}"));
         self.server.put(&format!("/regions/{name}"), json!({}))?;
+        if self.plan.writes == Writes::All {
+            self.begin_sessions();
+        }
         self.look_at_regions()
     }
 

@@ -23,7 +23,7 @@ const SESSIONS: usize = 3;
 /// Lines of history that are shown.
 const HISTORY_SHOWN: usize = 60;
 /// Times that the clock is put forward to let replication finish.
-const SETTLE_TIMES_MAX: usize = 200;
+const SETTLE_TIMES_MAX: u64 = 200;
 
 /// A region as its clients know it.
 #[derive(Debug)]
@@ -552,8 +552,9 @@ impl World {
                 self.operation = None;
             }
         }
-        for _ in 0..SETTLE_TIMES_MAX {
-            self.server.advance(Duration::from_millis(self.plan.delay_ms + 1))?;
+        for time in 0..SETTLE_TIMES_MAX {
+            // More each time: a process that was killed has forgotten how far its clock was put forward.
+            self.server.advance(Duration::from_millis(self.plan.delay_ms + 1 + 100 * time))?;
             self.look_at_regions()?;
             if self.regions.iter().all(|region| region.lag_commits == 0 && region.is_online) {
                 return self.look_at_ranges();
