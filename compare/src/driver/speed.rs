@@ -22,8 +22,11 @@ pub async fn measure(clients: &[Client], protocol: Protocol, seconds: f64) -> an
         let title = format!("{what} ({})", protocol.name());
         Table::new(&title, first, clients.iter().map(Client::name), Better::Mixed)
     };
-    let chart = format!("driver-rates-{}", protocol.name().to_lowercase().replace(['/', '.', ' '], ""));
-    let mut rates = titled("Operations per second", "in flight").with_chart(&chart);
+    let chart = match protocol {
+        Protocol::Http1 => "driver-rates-http1",
+        Protocol::Http2 => "driver-rates-http2",
+    };
+    let mut rates = titled("Operations per second", "in flight").with_chart(chart);
     rates.columns.push("ours / official".to_owned());
     let mut latency = titled("Latency", "milliseconds");
     let mut processor = titled("Processor time of the client per operation", "microseconds");

@@ -215,14 +215,14 @@ impl Connection {
 
     /// The provider of an operating command: it does what it is told and sweeps nothing by itself.
     pub(crate) async fn provider(&self) -> anyhow::Result<Arc<dyn Provider>> {
-        self.provider_with(|config| config.reconciler_interval = NO_SWEEP).await
+        Ok(self.provider_with(|config| config.reconciler_interval = NO_SWEEP).await?)
     }
 
     /// A provider with settings of its own.
     pub(crate) async fn provider_with(
         &self,
         adjust: impl FnOnce(&mut CosmosDBProviderConfig),
-    ) -> anyhow::Result<Arc<dyn Provider>> {
+    ) -> anyhow::Result<Arc<CosmosDBProvider>> {
         let mut config = CosmosDBProviderConfig::new(&self.endpoint, &self.key)
             .with_database(&self.target.database)
             .with_container(&self.target.container);

@@ -111,7 +111,7 @@ pub struct Connections {
     pub connect_timeout: Duration,
     /// TCP keepalive, and HTTP/2 pings while idle. Default 30 s.
     pub tcp_keepalive: Duration,
-    /// Silence on a busy HTTP/2 connection before it is pinged. Default 500 ms.
+    /// Silence on a busy HTTP/2 connection before it is pinged. Default 200 ms.
     pub ping_after: Duration,
     /// Time for a ping to be answered before the connection is given up. Default 1 s. Requests that may be repeated
     /// leave after a quarter of it.
@@ -125,7 +125,7 @@ impl Default for Connections {
             certificates: Certificates::System,
             connect_timeout: Duration::from_secs(5),
             tcp_keepalive: Duration::from_secs(30),
-            ping_after: Duration::from_millis(500),
+            ping_after: Duration::from_millis(200),
             ping_timeout: Duration::from_secs(1),
         }
     }

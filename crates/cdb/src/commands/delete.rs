@@ -73,7 +73,8 @@ struct Tally {
 pub(crate) async fn run(args: &DeleteArgs) -> anyhow::Result<()> {
     let connection = Connection::open(&args.connection).await?;
     // The sweep of this provider finishes what a killed command left.
-    let provider = connection.provider_with(|config| config.reconciler_interval = SWEEP).await?;
+    let provider: std::sync::Arc<dyn Provider> =
+        connection.provider_with(|config| config.reconciler_interval = SWEEP).await?;
     let outcome = connection.guard(work(&connection, &provider, args)).await;
     drop(provider);
     connection.close().await;

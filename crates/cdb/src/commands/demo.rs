@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use clap::Args;
-use duroxide::providers::Provider;
 use duroxide::runtime::{Runtime, RuntimeOptions};
 use duroxide::{Client, OrchestrationStatus};
+use duroxide_cdb::CosmosDBProvider;
 
 use crate::clock::now_ms;
 use crate::context::{Connection, ConnectionArgs, DEMO_FOLDER, IfMissing, Place, Target};
@@ -20,7 +20,6 @@ use crate::demo::screen::Screen;
 use crate::demo::summary;
 use crate::exit::Problem;
 use crate::interrupt::Interrupt;
-use crate::meters::Meters;
 use crate::output::{Output, ago, plural};
 
 /// See durable workflows run, stop and continue.
@@ -77,19 +76,17 @@ struct Demo<'a> {
     connection: &'a Connection,
     output: Output,
     pace: Duration,
-    provider: Arc<dyn Provider>,
+    provider: Arc<CosmosDBProvider>,
     client: Client,
     number: u32,
     board: Arc<Board>,
     began: Instant,
-    meters: Meters,
 }
 
 impl<'a> Demo<'a> {
     /// Finds out what is there and decides what to run.
     async fn open(connection: &'a Connection, output: Output, args: &DemoArgs) -> anyhow::Result<Self> {
-        let meters = Meters::listen();
-        let provider: Arc<dyn Provider> = connection.provider_with(|_| {}).await?;
+        let provider = connection.provider_with(|_| {}).await?;
         let client = Client::new(provider.clone());
         let past = Past::read(&client, &connection.documents()?).await?;
         let (number, rows) = match (past.unfinished(), &past.last) {
@@ -114,13 +111,12 @@ impl<'a> Demo<'a> {
             number,
             board: Arc::new(Board::new(rows)),
             began: Instant::now(),
-            meters,
         })
     }
 
     /// Runs until everything has ended or somebody wants to stop.
     async fn conduct(self, interrupt: &mut Interrupt) -> anyhow::Result<()> {
-        let mut costs = Costs::starting_now(self.connection.emulator(), &self.meters);
+        let mut costs = Costs::since(&self.provider.spending());
         let mut screen = Screen::new(self.output);
         screen.draw(&self.board.rows(), HINT)?;
         let runtime = Runtime::start_with_options(
@@ -143,7 +139,7 @@ impl<'a> Demo<'a> {
             Ok(problem) => problem.into(),
             Err(error) => error,
         })?;
-        costs.read(self.connection.emulator(), &self.meters);
+        costs.read(&self.provider.spending());
         let rows = self.board.rows();
         if is_done {
             screen.clear()?;
@@ -175,7 +171,7 @@ impl<'a> Demo<'a> {
             if !approval_sent && self.began.elapsed() >= self.pace * APPROVAL_AFTER {
                 approval_sent = self.approve(&rows).await?;
             }
-            costs.read(self.connection.emulator(), &self.meters);
+            costs.read(&self.provider.spending());
             let rows = self.board.rows();
             screen.draw(&rows, HINT)?;
             if rows.iter().all(|row| row.phase.has_ended()) {
@@ -219,9 +215,6 @@ impl<'a> Demo<'a> {
         for line in summary::continuations(rows) {
             self.output.line(&line)?;
         }
-        if costs.is_incomplete {
-            self.output.line("The ledger overflowed: the costs above are too low.")?;
-        }
         if self.connection.target.place != Place::Memory {
             self.hints()?;
         }
@@ -235,9 +228,9 @@ impl<'a> Demo<'a> {
         self.output.line("")?;
         self.output.line("Look around:")?;
         for (command, what) in [
-            (format!("cdb instances {place}"), "everything that is stored"),
-            (format!("cdb show bakery-{run}-order {place}"), "one workflow and its timeline"),
-            (format!("cdb tree bakery-{run}-deliver {place}"), "a workflow and its children"),
+            (format!("{} instances {place}", program()), "everything that is stored"),
+            (format!("{} show bakery-{run}-order {place}", program()), "one workflow and its timeline"),
+            (format!("{} tree bakery-{run}-deliver {place}", program()), "a workflow and its children"),
             (self.again(), "another run; what is above stays"),
         ] {
             self.output.line(&format!("  {command:<44}  {}", style.dim(what)))?;
@@ -248,9 +241,11 @@ impl<'a> Demo<'a> {
     /// The command that runs the demo again at the same place.
     fn again(&self) -> String {
         match &self.connection.target.place {
-            Place::Folder(folder) if folder == std::path::Path::new(DEMO_FOLDER) => "cdb demo".to_owned(),
+            Place::Folder(folder) if folder == std::path::Path::new(DEMO_FOLDER) => {
+                format!("{} demo", program())
+            }
             Place::Memory | Place::Folder(_) | Place::Account { .. } => {
-                format!("cdb demo {}", self.connection.target.options())
+                format!("{} demo {}", program(), self.connection.target.options())
             }
         }
     }
@@ -258,6 +253,12 @@ impl<'a> Demo<'a> {
     fn pace_ms(&self) -> u64 {
         u64::try_from(self.pace.as_millis()).unwrap_or(u64::MAX)
     }
+}
+
+/// How this program was called, so that what we say can be typed: `cdb`, or `target/release/cdb` after `cargo run`.
+fn program() -> String {
+    let name = std::env::args().next().unwrap_or_default();
+    if name.is_empty() || name.len() > PROGRAM_MAX { "cdb".to_owned() } else { name }
 }
 
 /// Where it runs and what earlier runs left.
@@ -309,6 +310,8 @@ fn options() -> RuntimeOptions {
     }
 }
 
+/// Longer paths would bury the command they begin.
+const PROGRAM_MAX: usize = 24;
 const HINT: &str = "Ctrl-C stops; the next run continues.";
 /// The baker says yes after this many steps' time.
 const APPROVAL_AFTER: u32 = 10;

@@ -1,12 +1,11 @@
-//! What each workflow cost, from the embedded emulator's ledger: every request names the partition it went to, and a
-//! partition is an instance.
+//! What each workflow cost, from the provider's own ledger: it knows the instance of every request, on an embedded
+//! emulator and on an account alike.
 
 use std::collections::BTreeMap;
 
-use cosmos_emulator::{Emulator, RequestRecord};
+use duroxide_cdb::{LedgerSnapshot, Spending};
 
 use super::board::root;
-use crate::meters::Meters;
 
 /// Requests and request units.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -18,119 +17,102 @@ pub(crate) struct Cost {
 }
 
 impl Cost {
-    fn add(&mut self, record: &RequestRecord) {
-        self.requests += 1;
-        self.request_units += record.request_units;
+    fn add(&mut self, other: Self) {
+        self.requests += other.requests;
+        self.request_units += other.request_units;
+    }
+
+    fn without(self, other: Self) -> Self {
+        Self {
+            requests: self.requests.saturating_sub(other.requests),
+            request_units: (self.request_units - other.request_units).max(0.0),
+        }
     }
 }
 
-/// What a run costs. An embedded emulator says whom it served; of an account only the provider's sum is known.
+impl From<&Spending> for Cost {
+    fn from(spent: &Spending) -> Self {
+        Self { requests: spent.requests, request_units: spent.request_units }
+    }
+}
+
+/// What a run costs: what the provider spent since it began.
 #[derive(Debug, Default)]
 pub(crate) struct Costs {
-    /// Number of the last request counted; none where there is no log of requests.
-    seen: Option<u64>,
-    /// Whether requests fell out of the log before they were counted.
-    pub(crate) is_incomplete: bool,
-    by_instance: BTreeMap<String, Cost>,
-    shared: Cost,
+    before: Sums,
+    now: Sums,
+}
+
+/// Sums over requests.
+#[derive(Debug, Default)]
+struct Sums {
     total: Cost,
+    by_workflow: BTreeMap<String, Cost>,
 }
 
 impl Costs {
     /// Counts from now on.
-    pub(crate) fn starting_now(emulator: Option<&Emulator>, meters: &Meters) -> Self {
-        meters.reset();
-        let last = |emulator: &Emulator| {
-            emulator.ledger().snapshot().recent.last().map_or(0, |record| record.number)
-        };
-        Self { seen: emulator.map(last), ..Self::default() }
+    pub(crate) fn since(ledger: &LedgerSnapshot) -> Self {
+        let total = Cost::from(&ledger.total);
+        let rows = ledger.instances.iter().map(|(name, spent)| (name.as_str(), Cost::from(spent)));
+        Self { before: Sums::new(total, rows), now: Sums::default() }
     }
 
-    /// Counts what came since the last time. The log keeps the last requests only: it has to be read often.
-    pub(crate) fn read(&mut self, emulator: Option<&Emulator>, meters: &Meters) {
-        match emulator {
-            Some(emulator) => self.count(&emulator.ledger().snapshot().recent),
-            None => {
-                let (requests, request_units) = meters.totals();
-                self.total = Cost { requests, request_units };
-            }
+    /// Takes what was spent until now.
+    pub(crate) fn read(&mut self, ledger: &LedgerSnapshot) {
+        let total = Cost::from(&ledger.total);
+        let rows = ledger.instances.iter().map(|(name, spent)| (name.as_str(), Cost::from(spent)));
+        self.now = Sums::new(total, rows);
+    }
+
+    /// What one workflow and its children cost.
+    pub(crate) fn of(&self, instance: &str) -> Cost {
+        self.now.of(instance).without(self.before.of(instance))
+    }
+
+    /// What no single workflow is to blame for: looking for work, sessions.
+    pub(crate) fn shared(&self) -> Cost {
+        let mut workflows = Cost::default();
+        for name in self.now.by_workflow.keys() {
+            workflows.add(self.of(name));
         }
-    }
-
-    fn count(&mut self, recent: &[RequestRecord]) {
-        let seen = self.seen.unwrap_or(0);
-        if recent.first().is_some_and(|first| first.number > seen + 1) {
-            self.is_incomplete = true;
-        }
-        for record in recent.iter().filter(|record| record.number > seen) {
-            self.total.add(record);
-            match record.partition_key.as_deref().and_then(instance_of) {
-                Some(instance) => self.by_instance.entry(instance).or_default().add(record),
-                None => self.shared.add(record),
-            }
-        }
-        self.seen = Some(recent.last().map_or(seen, |record| record.number));
-    }
-
-    /// What one workflow and its children cost, if that is known.
-    pub(crate) fn of(&self, instance: &str) -> Option<Cost> {
-        self.seen.map(|_| self.by_instance.get(instance).copied().unwrap_or_default())
-    }
-
-    /// What no single workflow is to blame for: looking for work, sessions, metadata.
-    pub(crate) fn shared(&self) -> Option<Cost> {
-        self.seen.map(|_| self.shared)
+        self.total().without(workflows)
     }
 
     /// Everything.
     pub(crate) fn total(&self) -> Cost {
-        self.total
+        self.now.total.without(self.before.total)
     }
 }
 
-/// The workflow a partition key header (`["bakery-1-order"]`) belongs to; reserved partitions belong to none.
-fn instance_of(header: &str) -> Option<String> {
-    let key: Vec<serde_json::Value> = serde_json::from_str(header).ok()?;
-    let name = key.first()?.as_str()?;
-    (!name.starts_with("__")).then(|| root(name).to_owned())
+impl Sums {
+    fn new<'a>(total: Cost, rows: impl Iterator<Item = (&'a str, Cost)>) -> Self {
+        let mut sums = Self { total, by_workflow: BTreeMap::new() };
+        for (name, cost) in rows {
+            sums.by_workflow.entry(root(name).to_owned()).or_default().add(cost);
+        }
+        sums
+    }
+
+    fn of(&self, instance: &str) -> Cost {
+        self.by_workflow.get(instance).copied().unwrap_or_default()
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use cosmos_emulator::Operation;
-
     use super::*;
 
-    fn record(number: u64, key: Option<&str>) -> RequestRecord {
-        RequestRecord {
-            number,
-            operation: Operation::ReadItem,
-            container: "c".into(),
-            path: String::new(),
-            partition_key: key.map(str::to_owned),
-            status: 200,
-            sub_status: 0,
-            request_units: 1.5,
-            documents_visited: 1,
-        }
+    fn cost(requests: u64) -> Cost {
+        Cost { requests, request_units: requests as f64 * 1.5 }
     }
 
     #[test]
-    fn requests_go_to_the_workflow_whose_partition_they_name() {
-        let mut costs = Costs::default();
-        costs.count(&[record(1, Some("[\"a\"]")), record(2, Some("[\"a::sub::2\"]")), record(3, None)]);
-        costs.count(&[record(3, None), record(4, Some("[\"__session__:oven\"]"))]);
-        assert_eq!(costs.of("a"), Some(Cost { requests: 2, request_units: 3.0 }));
-        assert_eq!(costs.shared().map(|cost| cost.requests), Some(2));
-        assert_eq!(costs.total().requests, 4);
-        assert!(!costs.is_incomplete);
-    }
-
-    #[test]
-    fn requests_that_fell_out_of_the_log_are_noticed() {
-        let mut costs = Costs::default();
-        costs.count(&[record(1, None)]);
-        costs.count(&[record(5, None)]);
-        assert!(costs.is_incomplete);
+    fn a_workflow_costs_what_it_and_its_children_cost_since_the_beginning() {
+        let before = Sums::new(cost(3), [("a", cost(2))].into_iter());
+        let now = Sums::new(cost(12), [("a", cost(5)), ("a::sub::2", cost(2)), ("b", cost(1))].into_iter());
+        let costs = Costs { before, now };
+        assert_eq!((costs.of("a"), costs.of("b"), costs.of("c")), (cost(5), cost(1), cost(0)));
+        assert_eq!((costs.total(), costs.shared()), (cost(9), cost(3)), "the parts are the whole");
     }
 }

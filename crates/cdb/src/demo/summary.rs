@@ -17,10 +17,7 @@ pub(crate) fn table(rows: &[Row], costs: &Costs, took_ms: u64) -> Table {
         Column::number("REQUESTS"),
         Column::number("RU"),
     ]);
-    let cells = |cost: Option<Cost>| match cost {
-        Some(cost) => (cost.requests.to_string(), format!("{:.1}", cost.request_units)),
-        None => ("-".to_owned(), "-".to_owned()),
-    };
+    let cells = |cost: Cost| (cost.requests.to_string(), format!("{:.1}", cost.request_units));
     for row in rows {
         let (requests, units) = cells(costs.of(&row.instance));
         let (result, paint): (&str, Paint) = match &row.phase {
@@ -60,7 +57,7 @@ pub(crate) fn table(rows: &[Row], costs: &Costs, took_ms: u64) -> Table {
         units,
     ]);
     table.rule();
-    let (requests, units) = cells(Some(costs.total()));
+    let (requests, units) = cells(costs.total());
     let steps: usize = rows.iter().map(|row| row.scenario.steps).sum();
     table.row(["total".into(), blank(), blank(), steps.to_string(), span(took_ms), requests, units]);
     table
@@ -68,9 +65,7 @@ pub(crate) fn table(rows: &[Row], costs: &Costs, took_ms: u64) -> Table {
 
 /// The summary for programs.
 pub(crate) fn to_json(number: u32, rows: &[Row], costs: &Costs, took_ms: u64) -> serde_json::Value {
-    let cost = |cost: Option<Cost>| {
-        cost.map(|cost| json!({"requests": cost.requests, "requestUnits": (cost.request_units * 100.0).round() / 100.0}))
-    };
+    let cost = |cost: Cost| json!({"requests": cost.requests, "requestUnits": (cost.request_units * 100.0).round() / 100.0});
     let workflows: Vec<serde_json::Value> = rows
         .iter()
         .map(|row| {
@@ -102,7 +97,7 @@ pub(crate) fn to_json(number: u32, rows: &[Row], costs: &Costs, took_ms: u64) ->
         "ms": took_ms,
         "workflows": workflows,
         "shared": cost(costs.shared()),
-        "total": cost(Some(costs.total())),
+        "total": cost(costs.total()),
     })
 }
 

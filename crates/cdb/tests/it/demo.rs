@@ -108,6 +108,10 @@ fn the_demo_runs_on_an_account_as_well() {
     let summary = stage.run(&["demo", "--pace", "5", "--json"]).with_code(0).json();
     assert_eq!(workflow(&summary, "deliver")["result"], "North done, Harbour done, Hill done");
     assert!(summary["total"]["requestUnits"].as_f64().unwrap() > 100.0, "the provider counts: {summary}");
+    for name in WORKFLOWS {
+        let cost = &workflow(&summary, name)["cost"];
+        assert!(cost["requests"].as_u64().unwrap() >= 5, "{name}: {cost}");
+    }
     let text = stage.ok(&["demo", "--pace", "5"]);
     assert!(text.contains(&format!("run 2, on {}", stage.endpoint)), "{text}");
     assert!(

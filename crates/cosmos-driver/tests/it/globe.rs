@@ -9,7 +9,7 @@ use cosmos_emulator::{
 };
 
 /// How a region behaves towards requests for items.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Mood {
     Well,
     Status(u16, u32),

@@ -1,4 +1,4 @@
-//! A seeded soak: regions die, heal and move under load; what was promised holds.
+//! A seeded soak: regions die, heal and move and ranges split under load; what was promised holds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use cosmos_driver::{
     Config, Container, Error, ErrorKind, Hedging, HedgingMode, ItemOptions, Patch, Sharding, Timeouts,
 };
-use cosmos_emulator::{Consistency, Failover, Offline};
+use cosmos_emulator::{Consistency, Failover, Offline, Progression, SplitMode};
 use serde_json::{Value, json};
 
 use crate::globe::{Globe, Mood};
@@ -72,7 +72,7 @@ async fn torment(world: &Globe, mut dice: Dice, consistency: Consistency, is_don
     while !is_done() {
         tokio::time::sleep(Duration::from_millis(15)).await;
         let region = dice.pick(REGIONS.len());
-        match dice.roll(9) {
+        match dice.roll(10) {
             0 => world.mood(region, Mood::Status(503, 0)),
             1 => world.mood(region, Mood::Slow(Duration::from_millis(120))),
             2 => world.mood(region, Mood::Hanging),
@@ -91,7 +91,8 @@ async fn torment(world: &Globe, mut dice: Dice, consistency: Consistency, is_don
                     world.emulator.regions().fail_over(heir, Failover::Forced).expect("an heir");
                 }
             }
-            7 | 8 => {
+            7 => split_one(world, &mut dice),
+            8 | 9 => {
                 if let Some(region) = down.take() {
                     world.up(region);
                 }
@@ -104,6 +105,16 @@ async fn torment(world: &Globe, mut dice: Dice, consistency: Consistency, is_don
         world.up(region);
     }
     (0..REGIONS.len()).for_each(|region| world.mood(region, Mood::Well));
+}
+
+/// Cuts one range in two, while there are few; refused when it is just being cut.
+fn split_one(world: &Globe, dice: &mut Dice) {
+    let partitions = world.emulator.partitions("db", "items").expect("listed");
+    if partitions.len() < 12 {
+        let at = partitions[dice.pick(partitions.len())].id;
+        let progression = Progression::Automatic { lock_duration: Duration::from_millis(20) };
+        let _refused = world.emulator.split("db", "items", at, SplitMode::Midpoint, progression);
+    }
 }
 
 fn settings(seed: u64) -> Config {

@@ -1,5 +1,4 @@
-//! A make-believe account over real sockets, for what the emulator does not do: split in mid-query on cue, and live in
-//! another time.
+//! A make-believe account over real sockets, for what the emulator does not do: live in another time.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -23,10 +22,6 @@ use tokio::task::{JoinHandle, JoinSet};
 pub(crate) struct Table {
     items: BTreeMap<String, Value>,
     lsn: u64,
-    /// Upper bounds of the ranges, each with its id and the id of its parent.
-    ranges: Vec<(String, u32, Option<u32>)>,
-    /// Split the container when this many more queries have been asked.
-    split_after: Option<u32>,
     /// Seconds the service's clock is ahead of ours.
     clock_ahead: i64,
 }
@@ -39,8 +34,7 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) async fn start() -> Self {
-        let table = Table { ranges: vec![("FF".to_owned(), 0, None)], ..Table::default() };
-        let table = Arc::new(Mutex::new(table));
+        let table: Arc<Mutex<Table>> = Arc::default();
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
         let server = tokio::spawn(serve(listener, address, table.clone()));
@@ -53,20 +47,6 @@ impl World {
 
     pub(crate) fn builder(&self) -> Builder {
         Driver::builder(format!("http://{}/", self.address), Credential::emulator())
-    }
-
-    /// Cuts every range in two.
-    pub(crate) fn split(&self) {
-        split(&mut self.table());
-    }
-
-    pub(crate) fn ranges(&self) -> usize {
-        self.table().ranges.len()
-    }
-
-    /// Cuts every range in two in the middle of what comes next.
-    pub(crate) fn split_after(&self, queries: u32) {
-        self.table().split_after = Some(queries);
     }
 
     pub(crate) fn clock_ahead(&self, seconds: i64) {
@@ -111,19 +91,13 @@ async fn answer(
         return Ok(account(address));
     }
     if path.ends_with("/pkranges") {
-        return Ok(ranges(&head.headers, &table));
+        return Ok(ranges(&head.headers));
     }
     if path.ends_with("/colls/items") {
         let key = json!({ "paths": ["/pk"], "kind": "Hash", "version": 2 });
         return Ok(status(200, 0, &json!({ "id": "items", "_rid": "AAAAAIAAAAA=", "partitionKey": key })));
     }
-    let is_query = head.headers.contains_key("x-ms-documentdb-isquery")
-        || head.headers.contains_key("x-ms-cosmos-is-query-plan-request");
-    if is_query {
-        Ok(query(&head.headers, &body, &table))
-    } else {
-        Ok(item(&head.method, &path, &body, &table))
-    }
+    Ok(item(&head.method, &path, &body, &table))
 }
 
 fn clock_refusal(headers: &http::HeaderMap, table: &Mutex<Table>) -> Option<Answer> {
@@ -153,96 +127,13 @@ fn account(address: SocketAddr) -> Answer {
     status(200, 0, &account)
 }
 
-fn ranges(headers: &http::HeaderMap, table: &Mutex<Table>) -> Answer {
+fn ranges(headers: &http::HeaderMap) -> Answer {
     if headers.contains_key("if-none-match") {
         return status(304, 0, &Value::Null);
     }
-    let table = table.lock().expect("not poisoned");
-    let mut min = String::new();
-    let mut ranges = Vec::new();
-    for (max, id, parent) in &table.ranges {
-        let parents: Vec<String> = parent.iter().map(ToString::to_string).collect();
-        ranges.push(
-            json!({ "id": id.to_string(), "minInclusive": min, "maxExclusive": max, "parents": parents }),
-        );
-        min.clone_from(max);
-    }
-    let mut answer = status(200, 0, &json!({ "PartitionKeyRanges": ranges, "_count": ranges.len() }));
+    let ranges = json!([{ "id": "0", "minInclusive": "", "maxExclusive": "FF", "parents": [] }]);
+    let mut answer = status(200, 0, &json!({ "PartitionKeyRanges": ranges, "_count": 1 }));
     answer.headers_mut().insert("etag", "\"1\"".parse().expect("a header"));
-    answer
-}
-
-fn split(table: &mut Table) {
-    let byte = |hex: &str| if hex.is_empty() { 0 } else { u32::from_str_radix(hex, 16).expect("two digits") };
-    let mut next = table.ranges.iter().map(|(_, id, _)| *id).max().unwrap_or(0) + 1;
-    let mut min = String::new();
-    let mut halves = Vec::new();
-    for (max, id, _) in std::mem::take(&mut table.ranges) {
-        // Hashes stay below 40 in their first byte.
-        let middle = format!("{:02X}", (byte(&min) + byte(&max).min(0x40)) / 2);
-        halves.push((middle, next, Some(id)));
-        halves.push((max.clone(), next + 1, Some(id)));
-        next += 2;
-        min = max;
-    }
-    table.ranges = halves;
-}
-
-/// Plans and pages of `SELECT * FROM c`, plain or sorted by `n`: enough to split under them.
-fn query(headers: &http::HeaderMap, body: &[u8], table: &Mutex<Table>) -> Answer {
-    let mut table = table.lock().expect("not poisoned");
-    let body: Value = serde_json::from_slice(body).unwrap_or_default();
-    let text = body["query"].as_str().unwrap_or_default();
-    let is_sorted = text.contains("ORDER BY");
-    if headers.contains_key("x-ms-cosmos-is-query-plan-request") {
-        let info = if is_sorted {
-            json!({ "orderBy": ["Ascending"], "orderByExpressions": ["c.n"], "rewrittenQuery": text })
-        } else {
-            json!({ "rewrittenQuery": "" })
-        };
-        return status(200, 0, &json!({ "queryInfo": info, "queryRanges": [{ "min": "", "max": "FF" }] }));
-    }
-    if let Some(left) = table.split_after {
-        table.split_after = left.checked_sub(1);
-        if left == 0 {
-            split(&mut table);
-        }
-    }
-    let id = headers
-        .get("x-ms-documentdb-partitionkeyrangeid")
-        .and_then(|id| id.to_str().ok())
-        .unwrap_or_default();
-    let Some(at) = table.ranges.iter().position(|(_, known, _)| known.to_string() == id) else {
-        return status(410, 1002, &json!({ "message": "the range is gone" }));
-    };
-    let low = if at == 0 { String::new() } else { table.ranges[at - 1].0.clone() };
-    let definition = cosmos_wire::partition_key::Definition::hash("/pk").expect("a path");
-    let range =
-        cosmos_wire::epk::EpkRange::new(low.parse().expect("hex"), table.ranges[at].0.parse().expect("hex"));
-    let mut rows: Vec<&Value> = table
-        .items
-        .values()
-        .filter(|item| range.contains(&cosmos_wire::epk::Epk::of(&definition.extract(item), &definition)))
-        .collect();
-    rows.sort_by_key(|item| item["n"].as_u64());
-    // The place is the last row given, as the service's own is, so that it means something to a half of the range.
-    let after = headers.get("x-ms-continuation").and_then(|token| token.to_str().ok()?.parse::<u64>().ok());
-    rows.retain(|item| after.is_none_or(|after| item["n"].as_u64() > Some(after)));
-    let page: Vec<Value> = rows
-        .iter()
-        .take(3)
-        .map(|item| {
-            let rid =
-                cosmos_wire::rid::Rid::database(1).container(1).document(item["n"].as_u64().unwrap_or(0) + 1);
-            let sorted =
-                json!({ "_rid": rid.to_string(), "orderByItems": [{ "item": item["n"] }], "payload": item });
-            if is_sorted { sorted } else { (*item).clone() }
-        })
-        .collect();
-    let mut answer = status(200, 0, &json!({ "Documents": page }));
-    if rows.len() > 3 {
-        answer.headers_mut().insert("x-ms-continuation", rows[2]["n"].to_string().parse().expect("a header"));
-    }
     answer
 }
 

@@ -86,7 +86,7 @@ impl Ord for Key {
 #[derive(Default)]
 pub struct MemoryStorage {
     // Locked in this order: entries, waiting, records.
-    entries: Mutex<Map>,
+    entries: Mutex<Entries>,
     /// Changes of entries that are not in their map yet, oldest first. Whoever commits holds it, so that a batch
     /// becomes visible as a whole.
     waiting: Mutex<Waiting>,
@@ -94,7 +94,21 @@ pub struct MemoryStorage {
     commits: AtomicU64,
 }
 
-type Waiting = Vec<(Key, Option<Bytes>)>;
+#[derive(Default)]
+struct Entries {
+    map: Map,
+    /// Empty, and large enough for those that wait next.
+    spare: Waiting,
+}
+
+type Waiting = Vec<Entering>;
+
+struct Entering {
+    key: Key,
+    /// The last change of a key is the one that counts.
+    turn: u32,
+    value: Option<Bytes>,
+}
 
 /// From this many on, a commit lets them in unless somebody does already.
 const WAITING_MANY: usize = 8 * 1024;
@@ -108,11 +122,13 @@ fn enter(map: &mut Map, key: Key, value: Option<Bytes>) {
     };
 }
 
-fn let_in(map: &mut Map, mut waiting: Waiting) {
-    // The sort is stable, so the last change of a key stays the last.
-    waiting.sort_by(|(one, _), (other, _)| one.cmp(other));
-    for (key, value) in waiting {
-        enter(map, key, value);
+impl Entries {
+    fn enter_all(&mut self, mut waiting: Waiting) {
+        waiting.sort_unstable_by(|one, other| one.key.cmp(&other.key).then(one.turn.cmp(&other.turn)));
+        for Entering { key, value, .. } in waiting.drain(..) {
+            enter(&mut self.map, key, value);
+        }
+        self.spare = waiting;
     }
 }
 
@@ -131,19 +147,25 @@ impl MemoryStorage {
     }
 
     /// The entries, with all that was committed before.
-    fn entries(&self) -> MutexGuard<'_, Map> {
+    fn entries(&self) -> MutexGuard<'_, Entries> {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        let waiting = std::mem::take(&mut *self.waiting());
-        let_in(&mut entries, waiting);
+        self.let_in(&mut entries);
         entries
+    }
+
+    /// Nobody who commits waits for more than the exchange of two lists.
+    fn let_in(&self, entries: &mut Entries) {
+        let mut taken = std::mem::take(&mut entries.spare);
+        std::mem::swap(&mut taken, &mut self.waiting());
+        entries.enter_all(taken);
     }
 
     /// Both maps at one moment.
     fn everything(&self) -> (Map, Map) {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let mut waiting = self.waiting();
-        let_in(&mut entries, std::mem::take(&mut *waiting));
-        (self.records().clone(), entries.clone())
+        entries.enter_all(std::mem::take(&mut *waiting));
+        (self.records().clone(), entries.map.clone())
     }
 
     /// Keeps the number of waiting changes bounded.
@@ -153,8 +175,7 @@ impl MemoryStorage {
         } else if waiting >= WAITING_MANY
             && let Ok(mut entries) = self.entries.try_lock()
         {
-            let waiting = std::mem::take(&mut *self.waiting());
-            let_in(&mut entries, waiting);
+            self.let_in(&mut entries);
         }
     }
 }
@@ -168,7 +189,7 @@ impl std::fmt::Debug for MemoryStorage {
 impl Storage for MemoryStorage {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
         Ok(if is_index_entry(key) {
-            self.entries().get(key).cloned()
+            self.entries().map.get(key).cloned()
         } else {
             self.records().get(key).cloned()
         })
@@ -194,7 +215,7 @@ impl Storage for MemoryStorage {
             return Box::new(snapshot(self.records().clone(), lower, upper));
         }
         if is_entry(lower) && (is_entry(upper) || upper == Bound::Excluded(&last)) {
-            return Box::new(snapshot(self.entries().clone(), lower, upper));
+            return Box::new(snapshot(self.entries().map.clone(), lower, upper));
         }
         let (records, entries) = self.everything();
         let low = snapshot(records.clone(), lower, Bound::Excluded(&first));
@@ -216,7 +237,8 @@ impl Storage for MemoryStorage {
                 Change::Delete(key) => (key, None),
             };
             if is_index_entry(&key) {
-                waiting.push((Key::new(key), value));
+                let turn = u32::try_from(waiting.len()).unwrap_or(u32::MAX);
+                waiting.push(Entering { key: Key::new(key), turn, value });
             } else {
                 enter(&mut records, Key::new(key), value);
             }

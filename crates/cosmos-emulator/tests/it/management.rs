@@ -147,7 +147,7 @@ fn a_snapshot_taken_under_writes_is_consistent_and_can_be_started_and_restored()
         let found = Client::new(&copy).query("SELECT VALUE c.id FROM c").expect(200).json();
         let ids: Vec<&str> =
             found["Documents"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
-        assert!(ids.len() >= 40 && ids.len() % 2 == 0, "whole batches only: {}", ids.len());
+        assert!(ids.len() >= 40 && ids.len().is_multiple_of(2), "whole batches only: {}", ids.len());
         let numbers: std::collections::BTreeSet<u32> =
             ids.iter().map(|id| id.split('-').next().unwrap().parse().unwrap()).collect();
         assert_eq!(numbers.last().map(|last| *last as usize + 1), Some(numbers.len()), "no gap");

@@ -251,6 +251,23 @@ fn range_interval(base: &[u8], lower: &Bound<Value>, upper: &Bound<Value>) -> (V
     (with(base, &low), with(base, &high))
 }
 
+/// Whether the ordered way reads no more than a predicate lets through.
+pub(crate) fn narrows_order(predicate: &Predicate, access: &Access, policy: &Policy) -> bool {
+    let path = predicate_path(predicate);
+    if let [(sorted, _)] = access.order.as_slice() {
+        return sorted == path;
+    }
+    let Some((composite, _)) = policy.composite_for(&access.order) else { return false };
+    let Some(at) = composite.paths.iter().position(|(own, _)| own == path) else { return false };
+    let is_fixed = |path: &Path| {
+        let own = access.predicates.iter().filter(|predicate| predicate_path(predicate) == path);
+        own.into_iter()
+            .any(|predicate| matches!(predicate, Predicate::In { values, .. } if values.len() == 1))
+    };
+    composite.paths[..at].iter().all(|(path, _)| is_fixed(path))
+        && (is_fixed(path) || composite.paths[at].1 == Direction::Ascending)
+}
+
 /// The part of a composite index that a filter leaves: leading equalities, then a range of the next path.
 fn composite_interval(base: &[u8], composite: &Composite, access: &Access) -> (Vec<u8>, Vec<u8>) {
     let mut prefix = base.to_vec();

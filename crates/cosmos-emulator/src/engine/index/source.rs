@@ -51,10 +51,8 @@ impl<'s> PartitionSource<'s> {
         }
         let equality = self.fewest(access, &shape, |predicate| matches!(predicate, Predicate::In { .. }))?;
         // What narrows the sort path narrows the ordered way just as well.
-        let is_sorted_by = |at: u8| {
-            access.order.len() == 1
-                && *choice::predicate_path(&access.predicates[usize::from(at)]) == access.order[0].0
-        };
+        let is_sorted_by =
+            |at: u8| choice::narrows_order(&access.predicates[usize::from(at)], access, &shape.policy);
         if let Some((at, count)) = equality
             && count <= FEW
             && !is_sorted_by(at)
