@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 mod driver;
 mod emulator;
+mod legacy;
 mod load;
 mod plot;
 mod process;
@@ -50,6 +51,12 @@ enum What {
         #[arg(long, value_delimiter = ',')]
         regions: Vec<String>,
     },
+    /// Let duroxide-cdb 0.1.10 write a container and save its documents, which our tests open and carry on.
+    Legacy {
+        /// Where to.
+        #[arg(default_value = "crates/duroxide-cdb/tests/fixtures/public-0.1.10.ndjson")]
+        path: std::path::PathBuf,
+    },
     /// Make tables, charts and the README again from compare/results, without measuring.
     Render {
         /// Which report.
@@ -91,6 +98,7 @@ async fn main() -> anyhow::Result<()> {
         What::Provider => ("provider", provider::run(args.quick).await?),
         What::Driver => ("driver", driver::run(seconds).await?),
         What::Serve { cores, regions } => return driver::serve(&regions, &cores),
+        What::Legacy { path } => return legacy::run(&path).await,
         What::Render { report } => (report.name(), publish::stored(report.name())?),
     };
     print!("{}", report.to_markdown());

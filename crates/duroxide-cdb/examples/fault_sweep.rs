@@ -1,7 +1,11 @@
-//! The whole single-fault sweep: every scenario, every request, every fault. Prints the number of points and each
-//! failure; ends with an error if there is one.
+//! The whole single-fault sweep: every scenario, every request, every fault. Prints its progress, the number of points
+//! and each failure; ends with an error if there is one.
 //!
-//! Arguments name scenarios (`Hello`, `FanOut20`, …); none means all.
+//! `fault_sweep [--scenario NAME]… [--from K] [--to K] [--parallel N] [--lock-ms N] [--attempts N]
+//! [--patience-s N]`
+//!
+//! Scenarios are `Hello`, `FanOut20`, …; none means all. `--from` and `--to` choose the requests to strike, so that an
+//! interrupted sweep is continued where it was: the progress names the request that all before it are done.
 
 #![allow(
     clippy::print_stdout,
@@ -16,23 +20,76 @@ mod sweep;
 #[path = "../tests/it/world.rs"]
 mod world;
 
+use std::cell::RefCell;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use sweep::{Scenario, Terms};
+
+struct Arguments {
+    scenarios: Vec<String>,
+    from: u64,
+    to: u64,
+    parallel: usize,
+    terms: Terms,
+}
+
+fn arguments() -> Arguments {
+    let terms = Terms { lock: Duration::from_millis(1000), attempts: 10, patience: Duration::from_secs(40) };
+    let mut chosen = Arguments { scenarios: Vec::new(), from: 1, to: u64::MAX, parallel: 16, terms };
+    let mut given = std::env::args().skip(1);
+    while let Some(name) = given.next() {
+        let value = given.next().unwrap_or_else(|| panic!("{name} needs a value"));
+        let number = || value.parse::<u64>().unwrap_or_else(|_| panic!("{name} needs a number"));
+        match name.as_str() {
+            "--scenario" => chosen.scenarios.push(value),
+            "--from" => chosen.from = number(),
+            "--to" => chosen.to = number(),
+            "--parallel" => chosen.parallel = usize::try_from(number()).expect("not so many"),
+            "--lock-ms" => chosen.terms.lock = Duration::from_millis(number()),
+            "--attempts" => chosen.terms.attempts = u32::try_from(number()).expect("not so many"),
+            "--patience-s" => chosen.terms.patience = Duration::from_secs(number()),
+            other => panic!("what is {other}?"),
+        }
+    }
+    chosen
+}
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let wanted: Vec<String> = std::env::args().skip(1).collect();
-    let chosen = |scenario: &sweep::Scenario| wanted.is_empty() || wanted.contains(&format!("{scenario:?}"));
+    let arguments = arguments();
+    let chosen = |scenario: &Scenario| {
+        arguments.scenarios.is_empty() || arguments.scenarios.contains(&format!("{scenario:?}"))
+    };
     let (mut total, mut failed) = (0, 0);
-    for scenario in sweep::Scenario::ALL.into_iter().filter(chosen) {
+    for scenario in Scenario::ALL.into_iter().filter(chosen) {
         let begun = Instant::now();
-        let points = sweep::points(&[scenario]).await;
+        let mut points = sweep::points(scenario, arguments.terms).await;
+        points.retain(|point| (arguments.from..=arguments.to).contains(&point.k));
         let count = points.len();
-        let failures = sweep::run_all(points, 8).await;
+        println!("{scenario:?}: {count} points");
+        let open: RefCell<Vec<u64>> = RefCell::new(points.iter().map(|point| point.k).collect());
+        let told = RefCell::new(Instant::now());
+        let failures = sweep::run_all(points, arguments.parallel, arguments.terms, |point, failure| {
+            let mut open = open.borrow_mut();
+            if let Some(at) = open.iter().position(|k| *k == point.k) {
+                open.swap_remove(at);
+            }
+            if let Some(failure) = failure {
+                println!("  FAILED {failure}");
+            }
+            if told.borrow().elapsed() > Duration::from_secs(10) {
+                *told.borrow_mut() = Instant::now();
+                let first = open.iter().min().copied().unwrap_or(0);
+                println!(
+                    "  {} of {count} after {:.0?}; continue with --from {first}",
+                    count - open.len(),
+                    begun.elapsed()
+                );
+            }
+        })
+        .await;
         println!("{scenario:?}: {count} points, {} failures, {:.0?}", failures.len(), begun.elapsed());
-        for failure in &failures {
-            println!("  {failure}");
-        }
         total += count;
         failed += failures.len();
     }

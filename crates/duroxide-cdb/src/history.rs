@@ -128,7 +128,7 @@ pub(crate) async fn read_execution(
         return read(core, operation, instance).await;
     }
     finish_commits(core, call, instance).await.map_err(surface)?;
-    let texts = load::read_texts(core, call, instance, execution).await.map_err(surface)?;
+    let texts = load::read_texts(core, call, instance, execution, u64::MAX).await.map_err(surface)?;
     documents::decode(&texts).map_err(|error| {
         ProviderError::permanent(
             operation,

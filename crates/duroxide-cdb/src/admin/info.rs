@@ -118,7 +118,7 @@ pub(crate) async fn execution(
     let head = &head.document;
     if head.current_execution_id == number {
         let event_count = if head.is_legacy() {
-            load::read_texts(core, call, instance, number).await.map_err(surface)?.len()
+            load::read_texts(core, call, instance, number, u64::MAX).await.map_err(surface)?.len()
         } else {
             usize::try_from(head.event_count).unwrap_or(usize::MAX)
         };

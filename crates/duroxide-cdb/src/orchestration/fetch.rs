@@ -43,11 +43,14 @@ pub(crate) async fn fetch(
     let mut trouble = None;
     loop {
         let changed = core.turns.changed();
-        let overdue = core.turn_pace.due().is_none_or(|due| due <= core.clock.instant());
-        if overdue && (!poll_timeout.is_zero() || searches == 0) {
+        let now = core.clock.instant();
+        let due = core.turn_pace.due().unwrap_or(now);
+        if due <= now && (!poll_timeout.is_zero() || searches == 0) {
             // Work of other processes is looked for at its pace even while this process has plenty of its own.
             searches += 1;
-            trouble = search(core, core.clock.instant()).await.err();
+            // Several wake when a search is due: one of them makes it. Who does not wait wants one of its own.
+            let since = if poll_timeout.is_zero() { now } else { due };
+            trouble = search(core, since).await.err();
         }
         while let Some(candidate) = core.turns.take(core.clock.now_ms()) {
             match attempt(core, candidate, lock_timeout, filter).await {

@@ -181,8 +181,11 @@ pub(crate) async fn history(
     let Some(head) = partition.head.as_ref().map(|head| &head.document) else {
         return Ok(History { events: Ok(Vec::new()), legacy_start: LegacyStart::default() });
     };
+    // Events committed after the head was read are not its: they are ignored, not missing.
+    let upto = if head.is_legacy() { u64::MAX } else { head.last_event_id };
     if let Some(known) = &partition.known {
-        let fresh = texts(core, call, instance, partition.history.clone()).await?;
+        let fresh = partition.history.iter().filter(|document| document.event_id <= upto).cloned().collect();
+        let fresh = texts(core, call, instance, fresh).await?;
         if (known.events.len() + fresh.len()) as u64 == head.event_count {
             let mut events = Vec::clone(&known.events);
             let decoded = documents::decode(&fresh).map(|fresh| {
@@ -195,7 +198,7 @@ pub(crate) async fn history(
     if !head.is_legacy() && head.event_count == 0 {
         return Ok(History { events: Ok(Vec::new()), legacy_start: LegacyStart::default() });
     }
-    let texts = read_texts(core, call, instance, head.current_execution_id).await?;
+    let texts = read_texts(core, call, instance, head.current_execution_id, upto).await?;
     if !head.is_legacy() && texts.len() as u64 != head.event_count {
         let found = texts.len();
         let message = format!("history has {found} events where the head says {}", head.event_count);
@@ -215,16 +218,19 @@ pub(crate) async fn history(
     Ok(History { events, legacy_start })
 }
 
-/// The texts of all events of an execution, unfinished commits finished first if need be.
+/// The texts of the events of an execution, in documents that begin with event `upto` at the latest.
 pub(crate) async fn read_texts(
     core: &Core,
     call: Call,
     instance: &str,
     execution: u64,
+    upto: u64,
 ) -> Result<Vec<String>, Fault> {
     let query = Query::new(queries::HISTORY).with("@exec", execution).with("@after", -1);
     let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
-    let documents = rows.iter().map(|row| decode(row.get().as_bytes())).collect::<Result<Vec<_>, _>>()?;
+    let mut documents: Vec<HistoryDocument> =
+        rows.iter().map(|row| decode(row.get().as_bytes())).collect::<Result<_, Fault>>()?;
+    documents.retain(|document| document.event_id <= upto);
     texts(core, call, instance, documents).await
 }
 

@@ -214,8 +214,8 @@ fn advance_execution(plan: &mut Plan, turn: &Turn, now: u64) -> Result<(), Refus
         head.output = output.filter(|_| small).map(ToOwned::to_owned);
         head.output_in_record = !small;
     }
-    let ended = metadata.status.as_deref().is_some_and(Status::ends_execution);
-    if ended || head.output_in_record && metadata.status.is_some() {
+    // What the head holds needs no record before another execution takes its place there.
+    if head.output_in_record && metadata.status.is_some() {
         head.record_written = true;
         let record = ExecutionRecord::of(head, output, &mut plan.chunks);
         plan.pinned.push(Op::upsert(&record).map_err(unserializable)?);

@@ -41,10 +41,13 @@ pub(crate) async fn fetch(
     let mut trouble = None;
     loop {
         let changed = core.works.changed();
-        let overdue = pace.due().is_none_or(|due| due <= core.clock.instant());
-        if overdue && (!poll_timeout.is_zero() || searches == 0) {
+        let now = core.clock.instant();
+        let due = pace.due().unwrap_or(now);
+        if due <= now && (!poll_timeout.is_zero() || searches == 0) {
             searches += 1;
-            trouble = search(core, &pace, core.clock.instant(), session.is_some(), tags).await.err();
+            // Several wake when a search is due: one of them makes it. Who does not wait wants one of its own.
+            let since = if poll_timeout.is_zero() { now } else { due };
+            trouble = search(core, &pace, since, session.is_some(), tags).await.err();
         }
         while let Some(candidate) = core.works.take(core.clock.now_ms(), question) {
             let call = core.quick_call(OPERATION);

@@ -9,7 +9,8 @@ use duroxide::runtime::RuntimeOptions;
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
 
 use crate::flows::{Machine, options};
-use crate::world::{activity, event, named, start};
+use crate::scale::{Crowd, FEW, measure};
+use crate::world::{activity, event, named, start, until};
 
 /// An emulator of its own, so that nothing else is counted.
 struct Account {
@@ -37,6 +38,15 @@ impl Account {
         (recent.len() as u64 - searches as u64, searches as u64)
     }
 
+    /// What was asked since the last reset, for the message of a failure.
+    fn told(&self) -> String {
+        let recent = self.emulator.ledger().snapshot().recent;
+        let line = |r: &cosmos_emulator::RequestRecord| {
+            format!("{:?} {} {:.2} RU, {} read", r.operation, r.status, r.request_units, r.documents_visited)
+        };
+        recent.iter().map(line).collect::<Vec<_>>().join("\n")
+    }
+
     fn totals(&self) -> Totals {
         self.emulator.ledger().snapshot().totals
     }
@@ -59,8 +69,9 @@ fn patient() -> RuntimeOptions {
     }
 }
 
-/// Runs one orchestration on a warm machine and returns what it cost, the waiting client not counted.
-async fn cost(name: &str, input: &str) -> u64 {
+/// Runs one orchestration of `commits` batches on a warm machine and returns requests and request units, the waiting
+/// client not counted.
+async fn cost(name: &str, input: &str, commits: u64) -> (u64, f64) {
     let account = Account::new(1);
     let provider = account.provider(quiet(account.config())).await;
     let machine = Machine::start(provider.clone(), patient()).await;
@@ -68,26 +79,32 @@ async fn cost(name: &str, input: &str) -> u64 {
     account.emulator.ledger().reset();
     provider.enqueue_for_orchestrator(start("x", name, input), None).await.unwrap();
     // The end is seen at the emulator, so that nobody has to ask for it.
-    let mut before = 0;
-    loop {
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        let now = account.totals().requests;
-        if now == before {
-            break;
-        }
-        before = now;
-    }
+    until("it is committed", async || {
+        account.emulator.ledger().snapshot().operation(Operation::Batch).requests >= commits
+    })
+    .await;
     let (requests, searches) = account.requests();
-    assert_eq!(searches, 0, "no search was needed");
+    let units = account.totals().request_units;
+    assert_eq!(searches, 0, "no search was needed:\n{}", account.told());
     assert!(matches!(machine.output("x").await.as_str(), output if !output.is_empty()));
+    assert_eq!(account.emulator.ledger().snapshot().operation(Operation::Batch).requests, commits);
     machine.stop().await;
-    requests
+    (requests, units)
 }
 
 #[tokio::test]
 async fn an_orchestration_with_one_activity_takes_at_most_ten_requests() {
-    let requests = cost("Hello", "Ann").await;
+    // Turn, activity, turn: a batch each.
+    let (requests, units) = cost("Hello", "Ann", 3).await;
     assert!(requests <= 10, "{requests} requests");
+    assert!(units <= HELLO_UNITS, "{units} request units");
+}
+
+#[tokio::test]
+async fn a_chain_of_three_activities_costs_three_times_what_one_costs_and_not_more() {
+    let (requests, units) = cost("Chain", "2", 7).await;
+    assert!(requests <= 22, "{requests} requests");
+    assert!(units <= CHAIN_UNITS, "{units} request units");
 }
 
 #[tokio::test]
@@ -134,44 +151,45 @@ async fn an_idle_runtime_makes_at_most_two_requests_a_second() {
     account.emulator.ledger().reset();
     tokio::time::sleep(Duration::from_secs(10)).await;
     let requests = account.totals().requests;
-    assert!(requests <= 20, "{requests} requests in ten seconds");
+    assert!(requests <= 20, "{requests} requests in ten seconds:\n{}", account.told());
     assert!(requests >= 8, "{requests} requests in ten seconds: nobody looks for the work of others");
     machine.stop().await;
 }
 
-/// What one fetch by a fresh process costs with `backlog` waiting instances.
-async fn fetch_cost(backlog: usize, partitions: u32) -> (u64, u64, u64) {
-    let account = Account::new(partitions);
-    let writer = account.provider(quiet(account.config())).await;
-    for group in (0..backlog).collect::<Vec<_>>().chunks(64) {
-        let starts =
-            group.iter().map(|n| writer.enqueue_for_orchestrator(start(&format!("i{n}"), "Hello", ""), None));
-        futures::future::try_join_all(starts).await.unwrap();
-    }
-    let reader = account.provider(quiet(account.config())).await;
-    assert!(reader.fetch_work_item(TEN, Duration::ZERO, None, &TagFilter::Any).await.unwrap().is_none());
-    account.emulator.ledger().reset();
-    assert!(reader.fetch_orchestration_item(TEN, Duration::ZERO, None).await.unwrap().is_some());
-    let (requests, searches) = account.requests();
-    (requests, searches, account.totals().documents_visited)
-}
-
 const TEN: Duration = Duration::from_secs(10);
+/// What the emulator's model charges, which follows the published figures.
+const HELLO_UNITS: f64 = 104.0;
+const CHAIN_UNITS: f64 = 235.0;
 
 #[tokio::test]
-async fn a_fetch_costs_the_same_with_a_long_backlog() {
-    let (short_requests, short_searches, _) = fetch_cost(100, 1).await;
-    let (long_requests, long_searches, visited) = fetch_cost(3000, 1).await;
-    assert_eq!((short_requests, short_searches), (long_requests, long_searches));
-    assert!(visited <= 3 * 100, "{visited} documents visited");
+async fn a_fetch_costs_the_same_beside_ten_and_beside_thousands() {
+    const MANY: usize = 5000;
+    let few = measure(FEW).await;
+    for crowd in [
+        Crowd { waiting: MANY, ..FEW },
+        Crowd { activities: MANY, ..FEW },
+        Crowd { timers: MANY, ..FEW },
+        Crowd { locked: MANY, ..FEW },
+        Crowd { finished: MANY, ..FEW },
+    ] {
+        let (turn, work) = measure(crowd).await;
+        for (what, cost, least) in [("turn", turn, few.0), ("activity", work, few.1)] {
+            assert_eq!(
+                (cost.requests, cost.searches, cost.read_per_search, cost.read_besides),
+                (least.requests, least.searches, least.read_per_search, least.read_besides),
+                "{what} beside {crowd:?}"
+            );
+        }
+    }
 }
 
 #[tokio::test]
-async fn a_fetch_asks_each_range_once() {
-    let (one, searches_one, _) = fetch_cost(50, 1).await;
-    let (many, searches_many, _) = fetch_cost(50, 16).await;
-    assert_eq!(one, many);
-    assert_eq!((searches_one, searches_many), (1, 16));
+async fn a_fetch_asks_each_range_once_and_none_of_them_for_more_than_a_little() {
+    let (one, _) = measure(FEW).await;
+    let (many, work) = measure(Crowd { waiting: 2000, activities: 2000, partitions: 16, ..FEW }).await;
+    assert_eq!((one.searches, many.searches, work.searches), (1, 16, 16));
+    assert_eq!(many.requests, one.requests);
+    assert!(many.read_per_search <= one.read_per_search, "{many:?} beside {one:?}");
 }
 
 #[tokio::test]

@@ -165,6 +165,14 @@ pub(crate) fn orchestrations() -> OrchestrationRegistry {
             context.set_custom_status("noted");
             Ok(context.get_kv_value("path/like key 🦀").unwrap_or_default())
         })
+        .register("PlainNotes", |context: OrchestrationContext, input: String| async move {
+            context.set_kv_value("plain", input.clone());
+            context.set_kv_value("doomed", "x");
+            context.schedule_activity("Echo", "").await?;
+            context.clear_kv_value("doomed");
+            context.set_custom_status("noted");
+            Ok(context.get_kv_value("plain").unwrap_or_default())
+        })
         .register("ManyNotes", |context: OrchestrationContext, input: String| async move {
             let (keys, bytes) = input.split_once('x').ok_or("keys x bytes is needed")?;
             let keys: usize = keys.parse().map_err(|_| "keys".to_owned())?;

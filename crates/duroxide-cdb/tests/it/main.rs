@@ -9,6 +9,7 @@ mod hello;
 mod kills;
 mod legacy;
 mod samples;
+mod scale;
 mod single_faults;
 mod stress;
 mod sweep;

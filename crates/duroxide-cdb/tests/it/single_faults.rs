@@ -1,20 +1,22 @@
 //! A fixed sample of the single-fault sweep; `cargo run --release --example fault_sweep -p duroxide-cdb` runs it all.
 
-use crate::sweep::{Scenario, points, run_all};
+use std::time::Duration;
+
+use crate::sweep::{Scenario, Terms, points, run_all};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_single_fault_changes_the_outcome() {
     let mut sample = Vec::new();
     let mut of = 0;
     for (index, scenario) in Scenario::ALL.into_iter().enumerate() {
-        let all = points(&[scenario]).await;
+        let all = points(scenario, TERMS).await;
         of += all.len();
         // Spread over the requests; the odd step and the offset rotate through the faults.
         let step = (all.len() / PER_SCENARIO) | 1;
         sample.extend(all.into_iter().skip(index).step_by(step).take(PER_SCENARIO));
     }
     let run = sample.len();
-    let failures = run_all(sample, 6).await;
+    let failures = run_all(sample, 8, TERMS, |_, _| {}).await;
     assert!(
         failures.is_empty(),
         "{} of {run} points (of {of}) failed:\n{}",
@@ -24,3 +26,5 @@ async fn no_single_fault_changes_the_outcome() {
 }
 
 const PER_SCENARIO: usize = 8;
+/// Tests share the machine with other tests.
+const TERMS: Terms = Terms { lock: Duration::from_secs(2), attempts: 30, patience: Duration::from_secs(400) };

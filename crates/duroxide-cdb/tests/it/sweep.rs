@@ -15,7 +15,7 @@ use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
 use serde_json::Value;
 
 use crate::flows::{Machine, options};
-use crate::world::{DATABASE, config, emulator, fresh_name, raw};
+use crate::world::{DATABASE, config, emulator, fresh_name, raw, until};
 
 /// What is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,29 +74,29 @@ impl Scenario {
     ];
 
     /// Does what a user would do and checks what a user would see.
-    async fn play(self, client: &Client) -> Result<(), String> {
+    async fn play(self, client: &Client, patience: Duration) -> Result<(), String> {
         match self {
-            Self::Hello => expect(client, "Hello", "Ann", "Hello, Ann!").await,
-            Self::Chain => expect(client, "Chain", "2", "256").await,
-            Self::FanOut20 => expect(client, "FanOut", "20", "2470").await,
-            Self::FanOut150 => expect(client, "FanOut", "150", "1113775").await,
-            Self::SubOrchestrations => expect(client, "Parent", "A,B", "Hello, A! Hello, B!").await,
+            Self::Hello => expect(client, patience, "Hello", "Ann", "Hello, Ann!").await,
+            Self::Chain => expect(client, patience, "Chain", "2", "256").await,
+            Self::FanOut20 => expect(client, patience, "FanOut", "20", "2470").await,
+            Self::FanOut150 => expect(client, patience, "FanOut", "150", "1113775").await,
+            Self::SubOrchestrations => expect(client, patience, "Parent", "A,B", "Hello, A! Hello, B!").await,
             Self::ContinueAsNew => {
                 start(client, "Counter", "3/").await?;
                 for letter in ["a", "b", "c"] {
                     client.enqueue_event("x", "mail", letter).await.map_err(|error| error.to_string())?;
                 }
-                ends_with(client, "abc").await
+                ends_with(client, patience, "abc").await
             }
             Self::Session => {
                 start(client, "Session", "s").await?;
-                let output = output(client).await?;
+                let output = output(client, patience).await?;
                 if output.starts_with("s@") { Ok(()) } else { Err(output) }
             }
             Self::Cancel => {
                 start(client, "Stuck", "").await?;
                 client.cancel_instance("x", "enough").await.map_err(|error| error.to_string())?;
-                match client.wait_for_orchestration("x", WAIT).await {
+                match client.wait_for_orchestration("x", patience).await {
                     Ok(OrchestrationStatus::Failed { details, .. })
                         if details.display_message().contains("enough") =>
                     {
@@ -106,12 +106,12 @@ impl Scenario {
                 }
             }
             Self::Notes => {
-                expect(client, "Notes", "v", "v").await?;
+                expect(client, patience, "Notes", "v", "v").await?;
                 let values = client.get_kv_all_values("x").await.map_err(|error| error.to_string())?;
                 if values.len() == 1 { Ok(()) } else { Err(format!("{values:?}")) }
             }
             Self::Delete => {
-                expect(client, "Parent", "A,B", "Hello, A! Hello, B!").await?;
+                expect(client, patience, "Parent", "A,B", "Hello, A! Hello, B!").await?;
                 // An unanswered deletion that happened may report that there is nothing to delete.
                 match client.delete_instance("x", false).await {
                     Ok(deleted) if deleted.instances_deleted == 3 => Ok(()),
@@ -127,21 +127,27 @@ async fn start(client: &Client, name: &str, input: &str) -> Result<(), String> {
     client.start_orchestration("x", name, input).await.map_err(|error| error.to_string())
 }
 
-async fn output(client: &Client) -> Result<String, String> {
-    match client.wait_for_orchestration("x", WAIT).await {
+async fn output(client: &Client, patience: Duration) -> Result<String, String> {
+    match client.wait_for_orchestration("x", patience).await {
         Ok(OrchestrationStatus::Completed { output, .. }) => Ok(output),
         other => Err(format!("{other:?}")),
     }
 }
 
-async fn ends_with(client: &Client, expected: &str) -> Result<(), String> {
-    let output = output(client).await?;
+async fn ends_with(client: &Client, patience: Duration, expected: &str) -> Result<(), String> {
+    let output = output(client, patience).await?;
     if output == expected { Ok(()) } else { Err(format!("the output is {output:?}")) }
 }
 
-async fn expect(client: &Client, name: &str, input: &str, expected: &str) -> Result<(), String> {
+async fn expect(
+    client: &Client,
+    patience: Duration,
+    name: &str,
+    input: &str,
+    expected: &str,
+) -> Result<(), String> {
     start(client, name, input).await?;
-    ends_with(client, expected).await
+    ends_with(client, patience, expected).await
 }
 
 impl Strike {
@@ -156,7 +162,7 @@ impl Strike {
         Self::Killed,
     ];
 
-    fn verdict(self) -> Verdict {
+    fn verdict(self, lock: Duration) -> Verdict {
         let status = |code, sub_status, retry_after| Verdict::Status { code, sub_status, retry_after };
         match self {
             Self::Throttled => status(429, 3200, Some(Duration::from_millis(30))),
@@ -165,21 +171,37 @@ impl Strike {
             Self::TimedOut => status(408, 0, None),
             Self::ResetBefore => Verdict::ResetBefore,
             Self::ResetAfterCommit => Verdict::ResetAfterCommit,
-            Self::DelayedPastTheLock => Verdict::Delay { duration: LOCK * 3 / 2 },
+            Self::DelayedPastTheLock => Verdict::Delay { duration: lock * 3 / 2 },
             Self::Killed => Verdict::Hang,
         }
     }
 }
 
+/// How patient a sweep is. A slow machine makes locks expire and attempts lead nowhere; they are not what is tested.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Terms {
+    pub(crate) lock: Duration,
+    pub(crate) attempts: u32,
+    /// How long a scenario may take.
+    pub(crate) patience: Duration,
+}
+
+impl Terms {
+    fn runtime_options(self) -> RuntimeOptions {
+        RuntimeOptions { max_attempts: self.attempts, ..options(self.lock) }
+    }
+}
+
 /// How many requests a scenario makes when nothing goes wrong.
-pub(crate) async fn count(scenario: Scenario) -> u64 {
+pub(crate) async fn count(scenario: Scenario, terms: Terms) -> u64 {
     let name = fresh_name();
     let provider = CosmosDBProvider::new_with_config(settings(&name)).await.unwrap();
     let before = requests(&name);
-    let machine = Machine::start(provider, runtime_options()).await;
-    scenario.play(&machine.client).await.unwrap();
+    let machine = Machine::start(provider.clone(), terms.runtime_options()).await;
+    scenario.play(&machine.client, terms.patience).await.unwrap();
     let after = requests(&name);
     machine.stop().await;
+    provider.cleanup().await.unwrap();
     after - before
 }
 
@@ -194,25 +216,27 @@ fn link(container: &str) -> String {
 }
 
 /// Runs one point. `Err` says what was wrong.
-pub(crate) async fn run(point: Point) -> Result<(), String> {
+pub(crate) async fn run(point: Point, terms: Terms) -> Result<(), String> {
     let name = fresh_name();
     let provider =
         CosmosDBProvider::new_with_config(settings(&name)).await.map_err(|error| error.to_string())?;
-    let rule = FaultRule::new(point.strike.verdict()).in_container(link(&name)).nth(point.k);
+    let rule = FaultRule::new(point.strike.verdict(terms.lock)).in_container(link(&name)).nth(point.k);
     let outcome = if point.strike == Strike::Killed {
-        run_killed(point, &name, provider, rule).await
+        run_killed(point, &name, provider.clone(), rule, terms).await
     } else {
         let fault = emulator().faults().add(rule);
-        let machine = Machine::start(provider, runtime_options()).await;
-        let played = point.scenario.play(&machine.client).await;
+        let machine = Machine::start(provider.clone(), terms.runtime_options()).await;
+        let played = point.scenario.play(&machine.client, terms.patience).await;
         drop(fault);
         let outcome = match played {
-            Ok(()) => settled(&name).await,
+            Ok(()) => settled(&name, terms.patience).await,
             Err(error) => Err(error),
         };
         machine.stop().await;
         outcome
     };
+    // A sweep has thousands of points; what one leaves behind is not kept.
+    let _ = provider.cleanup().await;
     outcome.map_err(|error| format!("{point}: {error}"))
 }
 
@@ -222,24 +246,23 @@ async fn run_killed(
     name: &str,
     provider: CosmosDBProvider,
     rule: FaultRule,
+    terms: Terms,
 ) -> Result<(), String> {
     let other = CosmosDBProvider::new_with_config(settings(name)).await.map_err(|error| error.to_string())?;
     let client = Client::new(std::sync::Arc::new(other));
     let fault = emulator().faults().add(rule);
-    let machine = Machine::start(provider, runtime_options()).await;
-    let play = tokio::spawn(async move { (point.scenario.play(&client).await, client) });
-    while fault.struck() == 0 && !play.is_finished() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let machine = Machine::start(provider, terms.runtime_options()).await;
+    let play = tokio::spawn(async move { (point.scenario.play(&client, terms.patience).await, client) });
+    until("it is struck, or over", async || fault.struck() > 0 || play.is_finished()).await;
     machine.runtime.shutdown(Some(0)).await;
     drop(machine.client);
     drop(fault);
     let second =
         CosmosDBProvider::new_with_config(settings(name)).await.map_err(|error| error.to_string())?;
-    let machine = Machine::start(second, runtime_options()).await;
+    let machine = Machine::start(second, terms.runtime_options()).await;
     let (played, _client) = play.await.map_err(|error| error.to_string())?;
     let outcome = match played {
-        Ok(()) => settled(name).await,
+        Ok(()) => settled(name, terms.patience).await,
         Err(error) => Err(error),
     };
     machine.stop().await;
@@ -256,23 +279,17 @@ fn settings(container: &str) -> CosmosDBProviderConfig {
     }
 }
 
-/// A slow machine makes attempts that lead nowhere; they are not what is tested.
-fn runtime_options() -> RuntimeOptions {
-    RuntimeOptions { max_attempts: 30, ..options(LOCK) }
-}
-
 /// Waits until nothing is left over, or says what is.
-async fn settled(name: &str) -> Result<(), String> {
+async fn settled(name: &str, patience: Duration) -> Result<(), String> {
     let container = raw(name).await;
-    let mut left = String::new();
-    for _ in 0..120 {
-        match leftovers(&container).await {
-            None => return Ok(()),
-            Some(found) => left = found,
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    Err(format!("left over: {left}"))
+    let begun = std::time::Instant::now();
+    let mut left = None;
+    until("nothing is left over", async || {
+        left = leftovers(&container).await;
+        left.is_none() || begun.elapsed() > patience
+    })
+    .await;
+    left.map_or(Ok(()), |left| Err(format!("left over: {left}")))
 }
 
 async fn leftovers(container: &Container) -> Option<String> {
@@ -298,34 +315,34 @@ async fn leftovers(container: &Container) -> Option<String> {
     None
 }
 
-const LOCK: Duration = Duration::from_secs(2);
-const WAIT: Duration = Duration::from_secs(40);
-
-/// All points of some scenarios, counted first.
-pub(crate) async fn points(scenarios: &[Scenario]) -> Vec<Point> {
-    let mut points = Vec::new();
-    for scenario in scenarios {
-        let requests = count(*scenario).await;
-        for k in 1..=requests {
-            points.extend(Strike::ALL.into_iter().map(|strike| Point { scenario: *scenario, strike, k }));
-        }
-    }
-    points
+/// All points of a scenario, counted first.
+pub(crate) async fn points(scenario: Scenario, terms: Terms) -> Vec<Point> {
+    let requests = count(scenario, terms).await;
+    let strikes = |k| Strike::ALL.into_iter().map(move |strike| Point { scenario, strike, k });
+    (1..=requests).flat_map(strikes).collect()
 }
 
-/// Runs points, several at a time, and returns what went wrong.
-pub(crate) async fn run_all(points: Vec<Point>, at_once: usize) -> Vec<String> {
+/// Runs points, several at a time, and returns what went wrong. `listener` is told of each.
+pub(crate) async fn run_all(
+    points: Vec<Point>,
+    at_once: usize,
+    terms: Terms,
+    listener: impl Fn(Point, Option<&str>),
+) -> Vec<String> {
     use futures::stream::StreamExt as _;
-    futures::stream::iter(points)
+    let mut running = futures::stream::iter(points)
         .map(|point| async move {
-            let limit = Duration::from_secs(90);
-            match tokio::time::timeout(limit, run(point)).await {
+            let failure = match tokio::time::timeout(terms.patience * 3, run(point, terms)).await {
                 Ok(outcome) => outcome.err(),
-                Err(_) => Some(format!("{point}: no end after {limit:?}")),
-            }
+                Err(_) => Some(format!("{point}: no end after {:?}", terms.patience * 3)),
+            };
+            (point, failure)
         })
-        .buffer_unordered(at_once)
-        .filter_map(|failure| async move { failure })
-        .collect()
-        .await
+        .buffer_unordered(at_once);
+    let mut failures = Vec::new();
+    while let Some((point, failure)) = running.next().await {
+        listener(point, failure.as_deref());
+        failures.extend(failure);
+    }
+    failures
 }

@@ -179,5 +179,5 @@ pub(crate) async fn until(what: &str, mut happened: impl AsyncFnMut() -> bool) {
     }
 }
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(500);
 const GLANCE: Duration = Duration::from_millis(10);

@@ -252,3 +252,31 @@ async fn a_commit_whose_answer_is_lost_counts_once() {
         assert!(!late.unwrap_err().retryable, "the token is spent");
     }
 }
+
+#[tokio::test]
+async fn a_slow_reader_of_a_busy_instance_sees_one_moment_of_it() {
+    let place = place().await;
+    place.begin("a").await;
+    let reader = place.other().await;
+    let slow = Verdict::Delay { duration: Duration::from_millis(30) };
+    let _fault = emulator().faults().add(place.rule(slow).on(Operation::Query));
+    let writing = async {
+        for id in 2..=40 {
+            place.provider.enqueue_for_orchestrator(mail("a", "m"), None).await.unwrap();
+            let wait = Duration::from_secs(5);
+            let (_, token, _) =
+                place.provider.fetch_orchestration_item(LOCK, wait, None).await.unwrap().unwrap();
+            commit(&place.provider, &token, vec![event("a", id)], named()).await.unwrap();
+        }
+    };
+    let reading = async {
+        let mut seen = 0;
+        while seen < 40 {
+            let ids: Vec<u64> = reader.read("a").await.unwrap().iter().map(Event::event_id).collect();
+            assert!(ids.iter().copied().eq(1..=ids.len() as u64), "{ids:?}");
+            assert!(ids.len() >= seen, "it went back from {seen} to {}", ids.len());
+            seen = ids.len();
+        }
+    };
+    tokio::join!(writing, reading);
+}

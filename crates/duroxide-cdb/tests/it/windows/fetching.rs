@@ -12,7 +12,7 @@ use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig, InMemoryLeaseProvid
 
 use super::{LOCK, NOW, commit, mail, place, place_with, status};
 use crate::flows::{Machine, options};
-use crate::world::{activity, config, emulator, event, named, start};
+use crate::world::{DATABASE, activity, config, emulator, event, named, start, until};
 
 #[tokio::test]
 async fn a_failed_fetch_burns_no_attempt_and_holds_no_lock() {
@@ -150,9 +150,16 @@ async fn a_waiting_fetch_finds_what_another_process_enqueues_meanwhile() {
     let here = place().await;
     let other = here.other().await;
     let patient = Duration::from_secs(20);
+    let link = format!("dbs/{DATABASE}/colls/{}", here.name);
+    let searches = || {
+        let lines = emulator().ledger().snapshot().lines;
+        let searches =
+            lines.iter().filter(|line| *line.container == *link && line.operation == Operation::Query);
+        searches.map(|line| line.totals.requests).sum::<u64>()
+    };
     let enqueue = async {
-        // Long enough for the first search to be over, and for the pace to have slowed down.
-        tokio::time::sleep(Duration::from_millis(700)).await;
+        // The first searches are over, and the pace has slowed down.
+        until("both have searched in vain a few times", async || searches() >= 10).await;
         other.enqueue_for_orchestrator(start("late", "Hello", ""), None).await.unwrap();
         other.enqueue_for_worker(activity("late", 2)).await.unwrap();
         std::time::Instant::now()

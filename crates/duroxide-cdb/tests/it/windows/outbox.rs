@@ -52,7 +52,7 @@ async fn a_message_delivered_twice_is_received_once_even_after_it_was_consumed()
     })
     .await;
     assert!(reconciler.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().is_none());
-    assert_eq!(place.kinds("child").await, ["execution", "history", "instance", "tombstone"]);
+    assert_eq!(place.kinds("child").await, ["history", "instance", "tombstone"]);
 }
 
 #[tokio::test]

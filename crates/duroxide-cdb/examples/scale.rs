@@ -1,0 +1,79 @@
+//! What one fetch costs beside a hundred thousand waiting, a million finished: prints a table and fails if it is not
+//! what it costs beside ten.
+//!
+//! `scale [--waiting N] [--finished N] [--partitions N]`
+
+#![allow(
+    clippy::print_stdout,
+    dead_code,
+    reason = "a program for people; it shares its modules with the tests"
+)]
+
+#[path = "../tests/it/scale.rs"]
+mod scale;
+#[path = "../tests/it/world.rs"]
+mod world;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use scale::{Cost, Crowd, FEW, measure};
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    let (mut waiting, mut finished, mut partitions) = (100_000, 1_000_000, 16);
+    while let Some(argument) = arguments.next() {
+        let number = arguments.next().and_then(|text| text.parse::<usize>().ok()).expect("a number follows");
+        match argument.as_str() {
+            "--waiting" => waiting = number,
+            "--finished" => finished = number,
+            "--partitions" => partitions = u32::try_from(number).expect("not so many"),
+            other => panic!("what is {other}?"),
+        }
+    }
+    let crowds = [
+        ("ten of everything", FEW),
+        ("waiting instances", Crowd { waiting, ..FEW }),
+        ("waiting activities", Crowd { activities: waiting, ..FEW }),
+        ("timers due later", Crowd { timers: waiting, ..FEW }),
+        ("activities locked by others", Crowd { locked: waiting, ..FEW }),
+        ("finished instances", Crowd { finished, ..FEW }),
+        ("all of these", Crowd { waiting, activities: waiting, timers: waiting, finished, ..FEW }),
+        ("waiting, many partitions", Crowd { waiting, activities: waiting, partitions, ..FEW }),
+        ("finished, many partitions", Crowd { waiting, activities: waiting, finished, partitions, ..FEW }),
+    ];
+    println!(
+        "| beside | waiting | later or locked | finished | partitions | fetch of | requests | searches | read per search | read besides | RU | seeded in |"
+    );
+    println!("|---|---:|---:|---:|---:|---|---:|---:|---:|---:|---:|---:|");
+    let mut least: Option<(Cost, Cost)> = None;
+    let mut worse = 0;
+    for (name, crowd) in crowds {
+        let begun = Instant::now();
+        let (turn, work) = measure(crowd).await;
+        let (first_turn, first_work) = *least.get_or_insert((turn, work));
+        for (what, cost, first) in [("a turn", turn, first_turn), ("an activity", work, first_work)] {
+            println!(
+                "| {name} | {} | {} | {} | {} | {what} | {} | {} | {} | {} | {:.2} | {:.1?} |",
+                crowd.waiting + crowd.activities,
+                crowd.timers + crowd.locked,
+                crowd.finished,
+                crowd.partitions,
+                cost.requests,
+                cost.searches,
+                cost.read_per_search,
+                cost.read_besides,
+                cost.request_units,
+                begun.elapsed(),
+            );
+            let same = cost.requests == first.requests
+                && cost.searches == first.searches * u64::from(crowd.partitions)
+                && cost.read_per_search <= first.read_per_search
+                && cost.read_besides == first.read_besides;
+            worse += u32::from(!same);
+        }
+    }
+    println!("{worse} cost more than beside ten");
+    if worse == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
