@@ -94,9 +94,7 @@ async fn main() -> anyhow::Result<()> {
     let into_repository = args.write_readme || matches!(args.what, What::Render { .. });
     let seconds = args.seconds.unwrap_or(if args.quick { 0.3 } else { 2.0 });
     let (name, report) = match args.what {
-        What::Emulator => {
-            ("emulator", tokio::task::spawn_blocking(move || emulator::run(seconds)).await??)
-        }
+        What::Emulator => ("emulator", tokio::task::spawn_blocking(move || emulator::run(seconds)).await??),
         What::Provider => ("provider", provider::run(args.quick).await?),
         What::Driver => ("driver", driver::run(seconds).await?),
         What::Serve { cores, regions } => return driver::serve(&regions, &cores),

@@ -3,8 +3,8 @@
 The published crates carry their tests. The versions pinned by ../rust are
 found with cargo, copied into .work/ and built there; nothing of them is copied
 into this repository. One line of each copy is changed: its build script also
-sets the cfg `test_category="emulator"`, which un-ignores the tests without
-rebuilding every dependency under other compiler flags.
+sets the cfg `test_category`, which un-ignores the tests without rebuilding
+every dependency under other compiler flags.
 
 Results go to .work/rust-sdk/results.json and, as a table, to standard output.
 Arguments, if any, are passed on to the test binaries (name filters, flags).
@@ -27,6 +27,8 @@ import harness  # noqa: E402
 
 WORK = harness.WORK / "rust-sdk"
 RUST = HERE.parent / "rust"
+# The kinds of tests that are switched on: those for emulators, and those that split partitions.
+CATEGORIES = ["emulator", "split"]
 # The share of tests that must pass.
 PASS_RATE_MIN = 0.9
 
@@ -45,6 +47,7 @@ class Target:
 
 TARGETS = [
     Target("azure_data_cosmos", "emulator", "key_auth,control_plane,fault_injection,unstable_patch"),
+    Target("azure_data_cosmos", "split", "key_auth,control_plane,fault_injection,unstable_patch"),
     Target("azure_data_cosmos_driver", "emulator", "fault_injection,unstable_patch"),
     Target("azure_data_cosmos_driver", "gateway_query_plan_comparison", "__internal_testing"),
 ]
@@ -61,7 +64,10 @@ def crate_folder(name):
         WORK.mkdir(parents=True, exist_ok=True)
         shutil.copytree(pathlib.Path(crate["manifest_path"]).parent, copy)
         script = copy / "build.rs"
-        switch = 'fn main() {\n    println!("cargo:rustc-cfg=test_category=\\"emulator\\"");'
+        categories = "".join(
+            f'\n    println!("cargo:rustc-cfg=test_category=\\"{category}\\"");' for category in CATEGORIES
+        )
+        switch = "fn main() {" + categories
         script.write_text(script.read_text().replace("fn main() {", switch, 1))
         manifest = copy / "Cargo.toml"
         manifest.write_text(manifest.read_text() + "\n[workspace]\n")

@@ -17,7 +17,7 @@ mod speed;
 
 use anyhow::Context;
 
-use crate::report::Report;
+use crate::report::{Report, Table};
 use client::{Client, Protocol};
 use cores::Cores;
 use server::Server;
@@ -51,6 +51,10 @@ async fn measure(seconds: f64, cores: Cores) -> anyhow::Result<Report> {
     }
     drop(server);
     tables.extend(bad_days::measure(&cores.server).await?);
-    let summary = tables.iter().filter(|table| table.chart.is_some()).cloned().collect();
+    let is_short = |table: &&Table| {
+        table.chart.is_some()
+            || ["Allocations", "Bad days"].iter().any(|start| table.title.starts_with(start))
+    };
+    let summary = tables.iter().filter(is_short).cloned().collect();
     Ok(Report::new(tables, summary))
 }

@@ -1,5 +1,7 @@
 //! Clients and containers of the suite. Every test makes the container it needs.
 
+pub mod process;
+
 use std::env;
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -5,52 +5,33 @@
 
 use std::collections::BTreeMap;
 
+pub(crate) use duroxide_cdb::kind;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// The values of the `type` property.
-pub(crate) mod kind {
-    pub(crate) const INSTANCE: &str = "instance";
-    pub(crate) const DELETING: &str = "deleting";
-    pub(crate) const EXECUTION: &str = "execution";
-    pub(crate) const HISTORY: &str = "history";
-    pub(crate) const MESSAGE: &str = "orch_queue";
-    pub(crate) const WORK: &str = "worker_queue";
-    pub(crate) const INTENT: &str = "outbox_intent";
-    pub(crate) const MANIFEST: &str = "manifest";
-    pub(crate) const STAGED: &str = "staged";
-    pub(crate) const VALUE: &str = "value";
-    pub(crate) const CHUNK: &str = "chunk";
-    pub(crate) const SESSION: &str = "session";
-    pub(crate) const DEAD_LETTER: &str = "dead_letter";
-    pub(crate) const DELETION: &str = "deletion";
-    /// Every type there is: fsck reports others.
-    pub(crate) const ALL: [&str; 19] = [
-        INSTANCE,
-        DELETING,
-        EXECUTION,
-        HISTORY,
-        MESSAGE,
-        WORK,
-        INTENT,
-        MANIFEST,
-        STAGED,
-        VALUE,
-        CHUNK,
-        SESSION,
-        DEAD_LETTER,
-        DELETION,
-        "tombstone",
-        "kv",
-        "kv_delta",
-        "lease",
-        "format",
-    ];
-}
-
-/// The greatest layout version this program knows.
-pub(crate) const FORMAT_VERSION: u64 = 2;
+/// Every type of document there is: fsck reports others.
+pub(crate) const KINDS: [&str; 19] = [
+    kind::INSTANCE,
+    kind::DELETING,
+    kind::EXECUTION,
+    kind::HISTORY,
+    kind::MESSAGE,
+    kind::WORK,
+    kind::INTENT,
+    kind::MANIFEST,
+    kind::STAGED,
+    kind::VALUE,
+    kind::CHUNK,
+    kind::TOMBSTONE,
+    kind::SESSION,
+    kind::DEAD_LETTER,
+    kind::DELETION,
+    kind::LEGACY_KV,
+    kind::LEGACY_KV_DELTA,
+    "lease",
+    "format",
+];
 
 /// The head of an instance.
 #[derive(Debug, Clone, Default, Deserialize)]

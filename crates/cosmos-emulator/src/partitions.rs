@@ -20,6 +20,7 @@ impl Emulator {
     /// # Errors
     /// 404 without such a container or range, 400 for a place outside of it, 409 while another operation changes the
     /// container's partitions.
+    #[expect(clippy::needless_pass_by_value, reason = "the mode is usually a literal")]
     pub fn split(
         &self,
         database: &str,

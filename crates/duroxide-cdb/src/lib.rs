@@ -43,7 +43,7 @@ mod write;
 pub use admin::bulk::{BulkMode, BulkProgress};
 pub use config::CosmosDBProviderConfig;
 pub use cosmos_driver;
-pub use documents::unpack;
+pub use documents::{FORMAT_VERSION, kind, unpack};
 pub use ledger::{LedgerSnapshot, Spending};
 pub use outbox::{DeadLetterInfo, OutboxFaultInjector};
 pub use provider::CosmosDBProvider;

@@ -6,4 +6,5 @@ mod containers;
 mod items;
 mod patch;
 mod query;
+mod regions;
 mod split;

@@ -4,7 +4,7 @@ use clap::Args;
 use duroxide::Event;
 use serde_json::Value;
 
-use crate::commands::show::{absence, require_execution};
+use crate::commands::show::{ExecutionArgs, absence};
 use crate::context::{Connection, ConnectionArgs};
 use crate::output::{Column, Output, Table, span, utc};
 
@@ -12,12 +12,8 @@ use crate::output::{Column, Output, Table, span, utc};
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct HistoryArgs {
-    /// Instance id.
-    id: String,
-
-    /// Which execution [default: the current one].
-    #[arg(long, value_name = "N")]
-    execution: Option<u64>,
+    #[command(flatten)]
+    chosen: ExecutionArgs,
 
     /// Print JSON, one event per line, as duroxide stores it.
     #[arg(long)]
@@ -48,14 +44,13 @@ pub(crate) async fn run(args: &HistoryArgs) -> anyhow::Result<()> {
 }
 
 async fn read(connection: &Connection, args: &HistoryArgs) -> anyhow::Result<Vec<Event>> {
-    if !connection.documents()?.is_instance(&args.id).await? {
-        return Err(absence(connection, &args.id).await?);
+    if !connection.documents()?.is_instance(&args.chosen.id).await? {
+        return Err(absence(connection, &args.chosen.id).await?);
     }
     let client = connection.client().await?;
-    let executions = client.list_executions(&args.id).await?;
-    let execution = args.execution.or_else(|| executions.last().copied()).unwrap_or(1);
-    require_execution(&args.id, execution, &executions)?;
-    Ok(client.read_execution_history(&args.id, execution).await?)
+    let executions = client.list_executions(&args.chosen.id).await?;
+    let execution = args.chosen.execution(executions.last().copied().unwrap_or(1), &executions)?;
+    Ok(client.read_execution_history(&args.chosen.id, execution).await?)
 }
 
 fn table(events: &[Event]) -> anyhow::Result<Table> {

@@ -59,15 +59,21 @@ pub(crate) async fn run(args: &QueuesArgs) -> anyhow::Result<()> {
         say("nothing waits");
         return Ok(());
     }
+    output.table(&table("QUEUE", &piles))?;
+    Ok(())
+}
+
+/// What waits, as a table.
+pub(crate) fn table(head: &'static str, piles: &BTreeMap<(String, String), Pile>) -> Table {
     let mut table = Table::new(vec![
-        Column::new("QUEUE"),
+        Column::new(head),
         Column::flexible("WHAT", 16),
         Column::number("READY"),
         Column::number("LOCKED"),
         Column::number("LATER"),
         Column::number("OLDEST"),
     ]);
-    for ((queue, what), pile) in &piles {
+    for ((queue, what), pile) in piles {
         let oldest = if pile.ready > 0 { span(pile.oldest_ms) } else { String::new() };
         let is_overdue = pile.ready > 0 && pile.oldest_ms > OVERDUE_MS;
         let paint: Paint = if is_overdue { Style::warn } else { plain };
@@ -84,8 +90,7 @@ pub(crate) async fn run(args: &QueuesArgs) -> anyhow::Result<()> {
             paint,
         );
     }
-    output.table(&table)?;
-    Ok(())
+    table
 }
 
 /// What waits, by queue and sort.

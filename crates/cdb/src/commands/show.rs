@@ -12,16 +12,36 @@ use crate::model::{Partition, kind};
 use crate::output::{Column, Output, Style, Table, ago, clip, span, utc};
 use crate::timeline;
 
+/// One execution of an instance.
+#[derive(Debug, Args)]
+pub(crate) struct ExecutionArgs {
+    /// Instance id.
+    pub(crate) id: String,
+
+    /// Which execution's events [default: the current one].
+    #[arg(long, value_name = "N")]
+    execution: Option<u64>,
+}
+
+impl ExecutionArgs {
+    /// The execution asked for, which must be there, or the current one.
+    pub(crate) fn execution(&self, current: u64, known: &[u64]) -> Result<u64, Problem> {
+        let execution = self.execution.unwrap_or(current);
+        if known.contains(&execution) {
+            return Ok(execution);
+        }
+        let known: Vec<String> = known.iter().map(ToString::to_string).collect();
+        let id = &self.id;
+        Err(Problem::Missing(format!("{id:?} has no execution {execution}: it has {}", known.join(", "))))
+    }
+}
+
 /// Show one instance: status, executions, family, key-values and the timeline of its history.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ShowArgs {
-    /// Instance id.
-    id: String,
-
-    /// Draw the timeline of this execution [default: the current one].
-    #[arg(long, value_name = "N")]
-    execution: Option<u64>,
+    #[command(flatten)]
+    chosen: ExecutionArgs,
 
     /// Print JSON.
     #[arg(long)]
@@ -61,7 +81,7 @@ pub(crate) async fn run(args: &ShowArgs) -> anyhow::Result<()> {
 }
 
 async fn look(connection: &Connection, args: &ShowArgs) -> anyhow::Result<Portrait> {
-    let id = &args.id;
+    let id = &args.chosen.id;
     let provider = connection.provider().await?;
     let client = Client::new(provider.clone());
     if !connection.documents()?.is_instance(id).await? {
@@ -73,9 +93,8 @@ async fn look(connection: &Connection, args: &ShowArgs) -> anyhow::Result<Portra
     for execution in client.list_executions(id).await? {
         executions.push(client.get_execution_info(id, execution).await?);
     }
-    let execution = args.execution.unwrap_or(info.current_execution_id);
     let known: Vec<u64> = executions.iter().map(|known| known.execution_id).collect();
-    require_execution(id, execution, &known)?;
+    let execution = args.chosen.execution(info.current_execution_id, &known)?;
     let tree = client.get_instance_tree(id).await?;
     let mut children = Vec::new();
     for child in tree.all_ids.iter().filter(|child| *child != id) {
@@ -96,15 +115,6 @@ async fn look(connection: &Connection, args: &ShowArgs) -> anyhow::Result<Portra
         execution,
         events,
     })
-}
-
-/// Refuses an execution that is not there.
-pub(crate) fn require_execution(id: &str, execution: u64, known: &[u64]) -> Result<(), Problem> {
-    if known.contains(&execution) {
-        return Ok(());
-    }
-    let known: Vec<String> = known.iter().map(ToString::to_string).collect();
-    Err(Problem::Missing(format!("{id:?} has no execution {execution}: it has {}", known.join(", "))))
 }
 
 /// Why an instance cannot be shown: nothing is there, or nothing has begun.

@@ -15,7 +15,7 @@ use crate::commands::queues::{self, Pile};
 use crate::context::{Connection, ConnectionArgs};
 use crate::interrupt::Interrupt;
 use crate::ledger::{self, Line};
-use crate::output::{Column, Output, Paint, Style, Table, clip, parse_span, span};
+use crate::output::{Column, Output, Paint, Style, Table, clip, parse_span};
 
 /// Watch instances, queues, rates, request units and latency.
 ///
@@ -56,7 +56,7 @@ const EXAMPLES: &str = "Examples:
 struct Look {
     at: Instant,
     metrics: SystemMetrics,
-    piles: Vec<((String, String), Pile)>,
+    piles: BTreeMap<(String, String), Pile>,
     ledger: Vec<Line>,
     /// How long our own requests took.
     times: [(&'static str, Duration); 3],
@@ -160,7 +160,7 @@ async fn look(connection: &Connection, client: &Client, args: &TopArgs) -> anyho
     Ok(Look {
         at: Instant::now(),
         metrics,
-        piles: piles.into_iter().collect(),
+        piles,
         ledger,
         times: [
             ("read of a document", read),
@@ -220,11 +220,10 @@ fn frame(before: &Look, now: &Look, latencies: &Latencies, output: Output, place
     }
     lines.extend(table.lines(None, style));
     lines.push(String::new());
-    let waiting = waiting_table(now);
-    if waiting.is_empty() {
+    if now.piles.is_empty() {
         lines.push(style.dim("nothing waits"));
     } else {
-        lines.extend(waiting.lines(output.columns, style));
+        lines.extend(queues::table("WAITING", &now.piles).lines(output.columns, style));
     }
     lines.push(String::new());
     lines.extend(latency_table(latencies).lines(output.columns, style));
@@ -234,29 +233,6 @@ fn frame(before: &Look, now: &Look, latencies: &Latencies, output: Output, place
         lines.extend(rate_table(&rates).lines(output.columns, style));
     }
     lines.into_iter().map(|line| cut(&line, columns)).collect()
-}
-
-fn waiting_table(now: &Look) -> Table {
-    let mut table = Table::new(vec![
-        Column::new("WAITING"),
-        Column::flexible("WHAT", 12),
-        Column::number("READY"),
-        Column::number("LOCKED"),
-        Column::number("LATER"),
-        Column::number("OLDEST"),
-    ]);
-    for ((queue, what), pile) in &now.piles {
-        let oldest = if pile.ready > 0 { span(pile.oldest_ms) } else { String::new() };
-        table.row([
-            queue.clone(),
-            what.clone(),
-            pile.ready.to_string(),
-            pile.locked.to_string(),
-            pile.later.to_string(),
-            oldest,
-        ]);
-    }
-    table
 }
 
 fn latency_table(latencies: &Latencies) -> Table {

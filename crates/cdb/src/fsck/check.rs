@@ -8,13 +8,15 @@ use serde_json::Value;
 
 use super::events::{chunk_references, decode, texts};
 use super::{Defect, Family, Level, Repair};
-use crate::model::{FORMAT_VERSION, Head, Manifest, Partition, Queued, is_reserved, kind, text_of, type_of};
+use duroxide_cdb::FORMAT_VERSION;
+
+use crate::model::{Head, KINDS, Manifest, Partition, Queued, is_reserved, kind, text_of, type_of};
 use crate::timeline::{self, Span, SpanKind};
 
 /// What is wrong in one partition.
 pub(crate) fn check(instance: &str, partition: &Partition, family: &Family, now_ms: u64) -> Vec<Defect> {
     let mut report = Report { instance, defects: Vec::new() };
-    for document in partition.documents().iter().filter(|document| !kind::ALL.contains(&type_of(document))) {
+    for document in partition.documents().iter().filter(|document| !KINDS.contains(&type_of(document))) {
         if !is_reserved(instance) {
             report.broken(format!(
                 "document {:?} has the unknown type {:?}",
@@ -30,7 +32,7 @@ pub(crate) fn check(instance: &str, partition: &Partition, family: &Family, now_
         headless(partition, &mut report);
         return report.defects;
     };
-    if head.format_version > FORMAT_VERSION {
+    if head.format_version > u64::from(FORMAT_VERSION) {
         report.broken(format!("its layout {} is newer than this program: upgrade cdb", head.format_version));
         return report.defects;
     }

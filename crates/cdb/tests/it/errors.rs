@@ -149,3 +149,27 @@ fn completions_know_every_command() {
         assert!(script.contains("dead-letters") && script.contains("endpoint"), "{shell}");
     }
 }
+
+#[test]
+fn every_command_has_a_page_of_help_with_examples_and_refuses_what_it_does_not_know() {
+    let page = run(&["--help"]).with_code(0).stdout;
+    let commands: Vec<&str> = page
+        .lines()
+        .skip_while(|line| *line != "Commands:")
+        .skip(1)
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.strip_prefix("  ").filter(|line| !line.starts_with(' ')))
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|command| *command != "help")
+        .collect();
+    assert!(commands.len() >= 20, "{commands:?}");
+    for command in commands {
+        let help = run(&[command, "--help"]).with_code(0);
+        assert!(help.stderr.is_empty() && help.stdout.contains("Usage: cdb "), "{command}: {help:?}");
+        let wrong = run(&[command, "--no-such-option"]).with_code(2);
+        assert!(wrong.stdout.is_empty() && wrong.stderr.contains("--no-such-option"), "{command}: {wrong:?}");
+        if !["completions", "import", "dead-letters"].contains(&command) {
+            assert!(help.stdout.contains("Examples:"), "{command} has no examples: {}", help.stdout);
+        }
+    }
+}

@@ -31,10 +31,20 @@ impl Sessions {
     /// The token to send for a range. A range born from a split starts from what its parents had.
     pub(crate) fn header(&self, range: &str, parents: &[String]) -> Option<HeaderValue> {
         let ranges = self.ranges.load();
-        if let Some(known) = ranges.get(range) {
-            return Some(known.load().header.clone());
+        let own = ranges.get(range).map(|known| known.load());
+        // What a parent promised holds in its children, also where a child has answered with less.
+        let is_behind = |parent: &String| {
+            let promised = ranges.get(parent.as_str());
+            promised.is_some_and(|known| {
+                own.as_ref().is_none_or(|own| !own.progress.is_at_least(&known.load().progress))
+            })
+        };
+        if let Some(own) = &own
+            && !parents.iter().any(is_behind)
+        {
+            return Some(own.header.clone());
         }
-        let mut inherited: Option<Progress> = None;
+        let mut inherited: Option<Progress> = own.map(|own| own.progress.clone());
         for parent in parents {
             if let Some(known) = ranges.get(parent.as_str()) {
                 let progress = &known.load().progress;
@@ -140,6 +150,14 @@ mod tests {
         let sessions = learned(&["0:-1#5"]);
         let header = sessions.header("3", &["0".to_owned()]).expect("inherited");
         assert_eq!(header, "3:-1#5");
+    }
+
+    #[test]
+    fn a_child_owes_what_its_parents_promised() {
+        let sessions = learned(&["0:-1#9", "3:-1#5"]);
+        assert_eq!(sessions.header("3", &["0".to_owned()]).expect("merged"), "3:-1#9");
+        let sessions = learned(&["0:-1#9", "3:-1#12"]);
+        assert_eq!(sessions.header("3", &["0".to_owned()]).expect("its own"), "3:-1#12");
     }
 
     #[test]

@@ -32,7 +32,6 @@ mod throughput;
 mod writer;
 
 use arc_swap::{ArcSwap, Guard};
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 pub(crate) use catalog::offer::increment_percent;
@@ -103,7 +102,7 @@ pub struct Engine {
     /// Splits and merges.
     operations: Mutex<split::Operations>,
     /// What containers that share their database's throughput may consume, by database and server.
-    shared: Mutex<BTreeMap<(u32, u32), Arc<Mutex<throughput::Bucket>>>>,
+    shared: Mutex<throughput::Shared>,
 }
 
 impl Engine {

@@ -4,6 +4,7 @@
 //! a budget refills by the clock, holds at most one second's worth, and may be overdrawn by the request that uses it
 //! up; whoever finds it overdrawn is refused with 429/3200.
 
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -124,6 +125,9 @@ pub(crate) struct Bucket {
     /// When it was last looked at; none means that it is full.
     at_micros: Option<u64>,
 }
+
+/// Buckets that containers share, by database and server.
+pub(crate) type Shared = BTreeMap<(u32, u32), Arc<Mutex<Bucket>>>;
 
 /// How a bucket was found.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -13,7 +13,7 @@ use super::kv::Cell;
 use super::{ChunkRef, ids, kind};
 
 /// The layout this crate writes. Documents without a stamp are the public crate's (up to 0.1.10).
-pub(crate) const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 2;
 
 /// The head of an instance.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

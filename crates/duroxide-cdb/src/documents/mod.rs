@@ -18,7 +18,8 @@ mod value;
 mod work;
 
 pub(crate) use execution::ExecutionRecord;
-pub(crate) use head::{FORMAT_VERSION, Forgive, Head, Held, LegacyStart, Status, Version};
+pub use head::FORMAT_VERSION;
+pub(crate) use head::{Forgive, Head, Held, LegacyStart, Status, Version};
 pub(crate) use history::{HistoryDocument, decode, pack};
 pub(crate) use intent::{DeadLetter, Intent};
 pub(crate) use kv::{Cell, KvChange, Pairs, Stored, apply, merged, settle, snapshot};
@@ -31,26 +32,42 @@ pub(crate) use work::WorkDocument;
 
 use duroxide::providers::WorkItem;
 
-/// The values of the `type` property.
-pub(crate) mod kind {
-    pub(crate) const INSTANCE: &str = "instance";
+/// The values of the `type` property: what a document is.
+pub mod kind {
+    /// The head of an instance.
+    pub const INSTANCE: &str = "instance";
     /// A head whose instance is being deleted: invisible to everything that looks for instances.
-    pub(crate) const DELETING: &str = "deleting";
-    pub(crate) const EXECUTION: &str = "execution";
-    pub(crate) const HISTORY: &str = "history";
-    pub(crate) const MESSAGE: &str = "orch_queue";
-    pub(crate) const WORK: &str = "worker_queue";
-    pub(crate) const INTENT: &str = "outbox_intent";
-    pub(crate) const MANIFEST: &str = "manifest";
-    pub(crate) const STAGED: &str = "staged";
-    pub(crate) const VALUE: &str = "value";
-    pub(crate) const CHUNK: &str = "chunk";
-    pub(crate) const TOMBSTONE: &str = "tombstone";
-    pub(crate) const SESSION: &str = "session";
-    pub(crate) const DEAD_LETTER: &str = "dead_letter";
-    pub(crate) const DELETION: &str = "deletion";
-    pub(crate) const LEGACY_KV: &str = "kv";
-    pub(crate) const LEGACY_KV_DELTA: &str = "kv_delta";
+    pub const DELETING: &str = "deleting";
+    /// An execution that is over.
+    pub const EXECUTION: &str = "execution";
+    /// Events: of a turn, or one event as the public crate up to 0.1.10 wrote it.
+    pub const HISTORY: &str = "history";
+    /// A message for an instance.
+    pub const MESSAGE: &str = "orch_queue";
+    /// An activity for a worker.
+    pub const WORK: &str = "worker_queue";
+    /// A message on its way to another instance.
+    pub const INTENT: &str = "outbox_intent";
+    /// The list of what belongs to a commit that did not fit into one batch.
+    pub const MANIFEST: &str = "manifest";
+    /// A part of such a commit.
+    pub const STAGED: &str = "staged";
+    /// A key-value or status too large for the head.
+    pub const VALUE: &str = "value";
+    /// A piece of a text too large for one document.
+    pub const CHUNK: &str = "chunk";
+    /// The mark of a consumed message.
+    pub const TOMBSTONE: &str = "tombstone";
+    /// The owner of a session.
+    pub const SESSION: &str = "session";
+    /// A message that can never be delivered.
+    pub const DEAD_LETTER: &str = "dead_letter";
+    /// The deletion of an instance, as far as it is.
+    pub const DELETION: &str = "deletion";
+    /// A key-value of the public crate up to 0.1.10.
+    pub const LEGACY_KV: &str = "kv";
+    /// A changed key-value of the public crate up to 0.1.10.
+    pub const LEGACY_KV_DELTA: &str = "kv_delta";
 }
 
 /// A document together with the ETag it was read or written with.

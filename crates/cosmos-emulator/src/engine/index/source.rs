@@ -240,7 +240,10 @@ impl Source for ChainSource<'_> {
             None => self.parts.iter().map(|source| Link { source: source.clone(), after: None }).collect(),
             Some(position) => self.left(position)?,
         };
-        if let ([_], [only]) = (self.parts.as_slice(), links.as_slice()) {
+        // Without a mark of its own a position is one in the whole of the scope.
+        if let ([whole], [only]) = (self.parts.as_slice(), links.as_slice())
+            && whole.part.range == only.source.part.range
+        {
             return Ok(Box::new(only.source.cursor(access, only.after.as_deref())?));
         }
         let unordered = Access { predicates: access.predicates.clone(), order: Vec::new() };

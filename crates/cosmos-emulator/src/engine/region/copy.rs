@@ -22,6 +22,9 @@ impl Writer<'_> {
         lsn: u64,
         entry: &Entry,
     ) -> Result<(), Failure> {
+        // What it keeps of old versions carries the time and the numbers of the original.
+        self.now = entry.micros / MICROS_PER_SECOND;
+        self.versions = 0;
         match topology.mode {
             WriteMode::Single => {
                 self.next.lsn = lsn;
@@ -136,6 +139,8 @@ impl Writer<'_> {
         self.engine.storage().get(&key).map_err(|error| storage_failed(&error))
     }
 }
+
+const MICROS_PER_SECOND: u64 = 1_000_000;
 
 /// What is gone first: an item may have the value of a unique key that another one gave up in the same commit.
 fn in_order(writes: &[Write]) -> impl Iterator<Item = &Write> {

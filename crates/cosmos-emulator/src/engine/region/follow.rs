@@ -262,9 +262,7 @@ impl Writer<'_> {
             for (lsn, entry) in engine.entries(log, reached + 1, ENTRIES_MAX - applied)? {
                 let too_far = engine.options().consistency == Consistency::BoundedStaleness
                     && there.reached(topology, source).saturating_sub(lsn) >= STALE_COMMITS_MAX;
-                // A clock that was set back must not keep writes on their way for as long.
-                let is_from_later = entry.micros > now;
-                let due = entry.micros.saturating_add(wait) <= now || too_far || is_from_later;
+                let due = entry.micros.saturating_add(wait) <= now || too_far;
                 if haste == Haste::Due && !due {
                     break;
                 }

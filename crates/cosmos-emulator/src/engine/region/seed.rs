@@ -109,6 +109,16 @@ impl Engine {
             let item = copy.elsewhere(hub, place)?;
             copy.install(place, item.as_ref())?;
         }
+        // Versions are not undone but never were.
+        copy.changes.retain(|change| !key::is_version(change.key()));
+        let (lower, upper) = (
+            key::version(partition.segment, counters.lsn + 1, 0, 0),
+            key::beyond(key::versions(partition.segment)),
+        );
+        for row in self.storage().scan(Bound::Included(&lower), Bound::Excluded(&upper), Order::Forward) {
+            let (version, _) = row.map_err(|error| storage_failed(&error))?;
+            copy.changes.push(Change::Delete(version));
+        }
         copy.next = counters;
         copy.note_progress();
         let changes = std::mem::take(&mut copy.changes);

@@ -472,7 +472,8 @@ fn batch(world: &World, model: &mut Model, random: &mut Random, pk: &str, now: u
 
 #[test]
 fn the_engine_agrees_with_a_map() {
-    for seed in 1..=4 {
+    // 52 found pages that came twice behind a merge.
+    for seed in (1..=4).chain([52]) {
         run(seed, 400);
     }
 }

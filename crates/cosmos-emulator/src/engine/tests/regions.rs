@@ -1,14 +1,18 @@
 //! Replicas of several regions, compared byte by byte, and changes of the regions that a crash interrupts.
 
+use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use super::model::Random;
 use super::*;
 use crate::config::{ReplicationDelay, WriteMode};
+use crate::engine::key::is_version;
 use crate::engine::region::{Move, RegionId};
 use crate::storage::Order;
 
 const DELAY: Duration = Duration::from_secs(10);
+/// Where the number of a version begins in its key: behind tag, replica, range and LSN.
+const VERSION_NUMBER_AT: usize = 17;
 /// Worlds that are tried.
 const SEEDS: u64 = 24;
 
@@ -23,7 +27,7 @@ fn options(regions: &[&str], write_mode: WriteMode) -> EngineOptions {
 }
 
 fn properties() -> Value {
-    json!({"defaultTtl": 60, "uniqueKeyPolicy": {"uniqueKeys": [{"paths": ["/u"]}]}})
+    json!({"defaultTtl": 60, "changeFeedPolicy": {"retentionDuration": 10}, "uniqueKeyPolicy": {"uniqueKeys": [{"paths": ["/u"]}]}})
 }
 
 impl World {
@@ -51,6 +55,14 @@ impl World {
         super::super::key::replica_data(region.replica_of(number))
             .flat_map(|prefix| self.rows_with(&prefix))
             .map(|(key, value)| (super::super::key::in_replica(&key, number), value))
+            // Versions of one commit have an order of their own.
+            .map(
+                |(key, value)| {
+                    if is_version(&key) { (key.slice(..VERSION_NUMBER_AT), value) } else { (key, value) }
+                },
+            )
+            .collect::<BTreeSet<_>>()
+            .into_iter()
             .collect()
     }
 
