@@ -16,6 +16,7 @@ use crate::driver::Core;
 use crate::error::Error;
 use crate::operation::request::{Kind, Operation};
 use crate::operation::{Call, run};
+use crate::options::CallOptions;
 use crate::response::Response;
 use crate::routing::sessions::Sessions;
 
@@ -29,6 +30,25 @@ pub(crate) struct ContainerInfo {
     pub(crate) definition: Definition,
     pub(crate) ranges: ArcSwap<RangeMap>,
     pub(crate) sessions: Sessions,
+}
+
+impl ContainerInfo {
+    /// Replaces the ranges.
+    fn set_ranges(&self, ranges: Arc<RangeMap>) {
+        self.ranges.store(ranges);
+        self.relist();
+    }
+
+    /// Learns a session token from an answer.
+    pub(crate) fn learn(&self, token: &HeaderValue) {
+        if self.sessions.learn(token) {
+            self.relist();
+        }
+    }
+
+    fn relist(&self) {
+        self.sessions.relist(|range| self.ranges.load().knows(range));
+    }
 }
 
 /// A container by name, with what is known about it.
@@ -111,7 +131,7 @@ impl ContainerCell {
         }
         let fresh = Arc::new(self.fetch(core, call).await?);
         if fresh.rid == seen.rid {
-            seen.ranges.store(fresh.ranges.load_full());
+            seen.set_ranges(fresh.ranges.load_full());
             return Ok(seen.clone());
         }
         self.info.store(Some(fresh.clone()));
@@ -128,9 +148,23 @@ impl ContainerCell {
     ) -> Result<(), Error> {
         let _one = self.fetching.lock().await;
         if Arc::ptr_eq(&info.ranges.load_full(), seen) {
-            info.ranges.store(Arc::new(self.fetch_ranges(core, call).await?));
+            info.set_ranges(Arc::new(self.fetch_ranges(core, call).await?));
         }
         Ok(())
+    }
+
+    /// Reads the ranges again because one has answered that is not among them, unless something is being read already.
+    pub(crate) async fn list_ranges(&self, core: &Arc<Core>, info: &Arc<ContainerInfo>) {
+        let Ok(_one) = self.fetching.try_lock() else { return };
+        if !info.sessions.has_unlisted() {
+            return;
+        }
+        let options = CallOptions::default();
+        let call = Call::start(core, &options);
+        match call.within(self.fetch_ranges(core, &call)).await {
+            Ok(ranges) => info.set_ranges(Arc::new(ranges)),
+            Err(error) => tracing::debug!(%error, "range refresh failed"),
+        }
     }
 
     /// What is known already.

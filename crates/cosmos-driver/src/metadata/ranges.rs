@@ -78,6 +78,11 @@ impl RangeMap {
         &self.ranges
     }
 
+    /// Whether a range is among these, or one of them comes from it.
+    pub(crate) fn knows(&self, id: &str) -> bool {
+        self.ranges.iter().any(|range| &*range.id == id || range.parents.iter().any(|parent| parent == id))
+    }
+
     /// The range that holds a key.
     pub(crate) fn holding(&self, epk: &Epk) -> &Range {
         let after = self.ranges.partition_point(|range| range.bounds.min <= *epk);

@@ -8,6 +8,7 @@ use super::decide::Effects;
 use super::{Run, Turn};
 use crate::attempt::outcome::Outcome;
 use crate::metadata::account::refresh_on_demand;
+use crate::metadata::container::ContainerInfo;
 use crate::routing::partition::{Cell, Failure};
 use crate::routing::resolve::Route;
 use crate::transport::Address;
@@ -98,6 +99,14 @@ impl Run<'_> {
         } else {
             self.core.router.partition_succeeded(&cell);
         }
+    }
+
+    /// Lists the ranges again, without holding up the answer that showed that they have changed.
+    pub(super) fn list_ranges(&self, info: &Arc<ContainerInfo>) {
+        let Some((database, id)) = info.name.split_once('/') else { return };
+        let Ok(cell) = self.core.cell(database, id) else { return };
+        let (core, info) = (self.core.clone(), info.clone());
+        tokio::spawn(async move { cell.list_ranges(&core, &info).await });
     }
 
     /// A refresh that fails leaves the old knowledge in place; the retry finds out whether it still holds.

@@ -341,7 +341,7 @@ impl<'a> Run<'a> {
             Outcome::Answered(answer) => answer,
             Outcome::Broken(_) => unreachable!("only answers complete an operation"),
         };
-        self.learn(&answer);
+        self.learn(turn, &answer);
         if self.operation.kind.is_data()
             && let Some(last) =
                 self.log.attempts().iter().rev().find(|attempt| attempt.status == Some(answer.status))
@@ -352,12 +352,20 @@ impl<'a> Run<'a> {
         Response::new(answer.status, answer.headers, answer.body, self.log)
     }
 
-    fn learn(&self, answer: &Answer) {
+    fn learn(&self, turn: &Turn, answer: &Answer) {
         if self.operation.kind.is_data()
             && let Some(container) = &self.operation.container
             && let Some(token) = answer.headers.get(header::SESSION_TOKEN)
         {
-            container.sessions.learn(token);
+            container.learn(token);
+            let asked = turn.range.as_ref().map(|(range, _)| range.as_bytes());
+            let is_as_asked = asked.is_none_or(|asked| {
+                token.as_bytes().strip_prefix(asked).is_some_and(|rest| rest.starts_with(b":"))
+            });
+            // Requests by key are answered whichever range has it: nothing else tells that ranges have changed.
+            if !is_as_asked && container.sessions.has_unlisted() {
+                self.list_ranges(container);
+            }
         }
     }
 
@@ -367,7 +375,7 @@ impl<'a> Run<'a> {
             Outcome::Answered(answer) => {
                 // "Not there" and "conflict" are reads of the state too.
                 if matches!(answer.status.code, 404 | 409 | 412) && answer.status.sub != 1002 {
-                    self.learn(&answer);
+                    self.learn(turn, &answer);
                 }
                 let (retry_after, ru) = (answer.retry_after(), charge(&answer.headers));
                 Error::answered(answer.status, answer.body).with_retry_after(retry_after).with_charge(ru)

@@ -1,7 +1,7 @@
 //! Session tokens of one container, per range. Reading one takes no lock and no allocation.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use cosmos_wire::session_token::{Progress, SessionToken};
@@ -11,6 +11,9 @@ use http::HeaderValue;
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
     ranges: ArcSwap<BTreeMap<Box<str>, Arc<ArcSwap<Known>>>>,
+    /// Those that no listed range is or comes from: some range was split or merged since the ranges were listed.
+    unlisted: ArcSwap<Vec<Arc<ArcSwap<Known>>>>,
+    relisting: Mutex<()>,
 }
 
 /// Progress in one range, with the header that says so.
@@ -28,8 +31,21 @@ impl Known {
 }
 
 impl Sessions {
-    /// The token to send for a range. A range born from a split starts from what its parents had.
+    /// The token to send for a range. While ranges have answered that are not listed, any of them may be the one that
+    /// is asked, so their tokens go along; the service looks at the one it needs.
     pub(crate) fn header(&self, range: &str, parents: &[String]) -> Option<HeaderValue> {
+        let listed = self.listed_header(range, parents);
+        let unlisted = self.unlisted.load();
+        if unlisted.is_empty() {
+            return listed;
+        }
+        let unlisted: Vec<_> = unlisted.iter().map(|known| known.load().header.clone()).collect();
+        let all: Vec<&[u8]> = listed.iter().chain(&unlisted).map(HeaderValue::as_bytes).collect();
+        HeaderValue::from_bytes(&all.join(&b","[..])).ok()
+    }
+
+    /// A range born from a split starts from what its parents had.
+    fn listed_header(&self, range: &str, parents: &[String]) -> Option<HeaderValue> {
         let ranges = self.ranges.load();
         let own = ranges.get(range).map(|known| known.load());
         // What a parent promised holds in its children, also where a child has answered with less.
@@ -57,9 +73,11 @@ impl Sessions {
         Known::new(range, inherited?).map(|known| known.header)
     }
 
-    /// Learns from an answer. Tokens that are not understood are ignored: a lost hint, not a failure.
-    pub(crate) fn learn(&self, header: &HeaderValue) {
-        let Ok(text) = header.to_str() else { return };
+    /// Learns from an answer; returns whether a range was heard of for the first time. Tokens that are not understood
+    /// are ignored: a lost hint, not a failure.
+    pub(crate) fn learn(&self, header: &HeaderValue) -> bool {
+        let Ok(text) = header.to_str() else { return false };
+        let mut has_new = false;
         for part in text.split(',') {
             let Some((range, _)) = part.split_once(':') else { continue };
             let range = range.trim();
@@ -70,7 +88,24 @@ impl Sessions {
                 continue;
             }
             self.insert(range, part);
+            has_new = true;
         }
+        has_new
+    }
+
+    /// Finds the ranges that are not listed; to be called when a range was heard of or the list has changed.
+    pub(crate) fn relist(&self, is_listed: impl Fn(&str) -> bool) {
+        // One at a time: the last one has seen every change before it.
+        let one = self.relisting.lock().unwrap_or_else(PoisonError::into_inner);
+        let ranges = self.ranges.load();
+        let unlisted = ranges.iter().filter(|(range, _)| !is_listed(range)).map(|(_, known)| known.clone());
+        self.unlisted.store(Arc::new(unlisted.collect()));
+        drop(one);
+    }
+
+    /// Whether a range has answered that is not listed.
+    pub(crate) fn has_unlisted(&self) -> bool {
+        !self.unlisted.load().is_empty()
     }
 
     fn insert(&self, range: &str, part: &str) {
@@ -158,6 +193,20 @@ mod tests {
         assert_eq!(sessions.header("3", &["0".to_owned()]).expect("merged"), "3:-1#9");
         let sessions = learned(&["0:-1#9", "3:-1#12"]);
         assert_eq!(sessions.header("3", &["0".to_owned()]).expect("its own"), "3:-1#12");
+    }
+
+    #[test]
+    fn what_unlisted_ranges_promised_goes_along_until_they_are_listed() {
+        let sessions = learned(&["0:-1#9", "3:-1#12"]);
+        sessions.relist(|range| range == "0");
+        assert!(sessions.has_unlisted());
+        assert_eq!(token(&sessions, "0").as_deref(), Some("0:-1#9,3:-1#12"));
+        assert_eq!(token(&sessions, "1").as_deref(), Some("3:-1#12"));
+        assert!(!sessions.learn(&HeaderValue::from_static("3:-1#14")), "heard of before");
+        assert_eq!(token(&sessions, "0").as_deref(), Some("0:-1#9,3:-1#14"));
+        sessions.relist(|_| true);
+        assert!(!sessions.has_unlisted());
+        assert_eq!(token(&sessions, "3").as_deref(), Some("3:-1#14"));
     }
 
     #[test]

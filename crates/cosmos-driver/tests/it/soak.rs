@@ -91,7 +91,7 @@ async fn torment(world: &Globe, mut dice: Dice, consistency: Consistency, is_don
                     world.emulator.regions().fail_over(heir, Failover::Forced).expect("an heir");
                 }
             }
-            7 if down.is_none() => split_one(world, &mut dice),
+            7 => split_one(world, &mut dice),
             8 | 9 => {
                 if let Some(region) = down.take() {
                     world.up(region);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use cosmos_driver::{
     Batch, Bulk, CallOptions, ChangeFeedStart, Container, ItemOptions, PartitionKey, QueryOptions, Scope,
 };
-use cosmos_emulator::{Config, Phase, Progression, SplitMode};
+use cosmos_emulator::{Config, Consistency, Phase, Progression, SplitMode};
 use serde_json::{Value, json};
 
 use crate::globe::Globe;
@@ -199,4 +199,33 @@ async fn a_change_feed_survives_a_split() {
     seen.sort_unstable();
     seen.dedup();
     assert_eq!(seen, all());
+}
+
+/// A request by key is answered by whichever range has the key, so a driver may not know of a split that its own
+/// write shows it: what it has read of the ranges is older than what it has written.
+#[tokio::test]
+async fn writes_are_read_back_from_ranges_the_driver_has_not_listed() {
+    let config = Config::default().with_regions(&["East", "West"]).with_consistency(Consistency::Session);
+    let globe = Globe::with(config).await;
+    let near = ["West", "East"].map(str::to_owned);
+    let driver = globe.builder().preferred_regions(near).build().await.expect("the driver starts");
+    let items = driver.container("db", "items").expect("a valid name");
+    let create = async |id: &str| {
+        let item = json!({ "id": id, "pk": "p" });
+        items.create_item("p", &item, ItemOptions::default()).await.expect("created");
+    };
+    create("before").await;
+    // Twice, so that the list may be two generations old.
+    split(&globe);
+    split(&globe);
+    globe.fall_behind(1);
+    for round in 0..3 {
+        let id = format!("after{round}");
+        create(&id).await;
+        let read = items.read_item("p", &id, ItemOptions::default()).await;
+        assert!(read.is_ok(), "{id} was acknowledged: {read:?}");
+    }
+    globe.catch_up(1);
+    let read = items.read_item("p", "after2", ItemOptions::default()).await.expect("read");
+    assert_eq!(read.diagnostics().attempts().len(), 1, "West has it now");
 }

@@ -84,14 +84,14 @@ impl Engine {
             results[at] = refused(failure);
             return Ok(BatchReply { status: 207, results, charge, standing, ticket: None });
         }
-        let lsn = writer.lsn();
+        let (lsn, acted) = (writer.lsn(), writer.topology());
         let ticket = writer.commit()?;
         turn.settle(spent);
         Ok(BatchReply {
             status: 200,
             results,
             charge: spent,
-            standing: partition.standing(&topology, lsn),
+            standing: partition.standing(acted.as_ref().unwrap_or(&topology), lsn),
             ticket,
         })
     }

@@ -94,17 +94,19 @@ impl Engine {
         self.catch_up(container, partition)?;
         let topology = self.topology();
         let refused = |failure: Failure| from_partition(failure, container, partition.standing(&topology, 0));
-        let (done, lsn, ticket) = if let Prepared::Read { id } = &prepared {
+        let (done, lsn, ticket, acted) = if let Prepared::Read { id } = &prepared {
             partition.check_session(&topology, request.session_token.as_deref())?;
             let stored = self.stored(container, epk, id)?;
-            (read(stored.as_ref(), &request.conditions).map_err(refused)?, 0, None)
+            (read(stored.as_ref(), &request.conditions).map_err(refused)?, 0, None, None)
         } else {
             let mut writer = Writer::begin(self, container, partition)?;
             let done = apply(&mut writer, epk, prepared, &request.conditions).map_err(refused)?;
-            let lsn = writer.lsn();
-            (done, lsn, writer.commit()?)
+            let (lsn, acted) = (writer.lsn(), writer.topology());
+            (done, lsn, writer.commit()?, acted)
         };
-        let standing = partition.standing(&topology, lsn.max(done.item_lsn.unwrap_or(0)));
+        // The regions may have changed before the write began; a token of the older version would promise less.
+        let topology = acted.as_ref().unwrap_or(&topology);
+        let standing = partition.standing(topology, lsn.max(done.item_lsn.unwrap_or(0)));
         let Done { status, body, etag, charge, item_lsn } = done;
         Ok(ItemReply { status, body, etag, charge, item_lsn, standing, ticket })
     }

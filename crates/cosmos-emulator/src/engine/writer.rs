@@ -303,6 +303,11 @@ impl<'a> Writer<'a> {
         }
     }
 
+    /// The regions this writer's commit counts in, where there are several: its session token carries their version.
+    pub(crate) fn topology(&self) -> Option<Arc<Topology>> {
+        self.topology.clone()
+    }
+
     /// The LSN this writer's commit will have.
     pub(crate) fn lsn(&self) -> u64 {
         if self.changes.is_empty() { self.held.lsn } else { self.next.lsn }
