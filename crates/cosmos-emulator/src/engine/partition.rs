@@ -32,6 +32,19 @@ pub(crate) struct Partition {
     reach: Mutex<Reach>,
     /// The LSN readers may rely on.
     lsn: AtomicU64,
+    /// Versions of the regions that began beyond it, where one region writes.
+    turns: Mutex<Vec<Turn>>,
+    /// Where the last of them began.
+    last_turn: AtomicU64,
+}
+
+/// A version of the regions began while replicas were behind.
+#[derive(Debug, Clone, Copy)]
+struct Turn {
+    /// LSN of the last write of the version before.
+    lsn: u64,
+    /// The version before.
+    before: i64,
 }
 
 /// Where a partition comes from.
@@ -128,6 +141,8 @@ impl Partition {
             writer: Mutex::new(counters),
             reach: Mutex::default(),
             lsn: AtomicU64::new(counters.lsn),
+            turns: Mutex::default(),
+            last_turn: AtomicU64::new(0),
         }
     }
 
@@ -180,6 +195,32 @@ impl Partition {
         self.lsn.store(lsn, Ordering::SeqCst);
     }
 
+    /// Notes that a version of the regions ended with this LSN. A replica that has not come as far belongs to that
+    /// version still: who merges session tokens lets the newer version win, so it must not claim the next.
+    pub(crate) fn note_turn(&self, lsn: u64, before: i64) {
+        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        turns.retain(|turn| turn.lsn > self.lsn());
+        turns.push(Turn { lsn, before });
+        self.last_turn.store(lsn, Ordering::SeqCst);
+    }
+
+    /// Forgets where versions ended, when writes were taken back.
+    pub(crate) fn forget_turns(&self) {
+        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        turns.clear();
+        self.last_turn.store(0, Ordering::SeqCst);
+    }
+
+    /// The version of the regions that a replica at this LSN belongs to.
+    fn version_at(&self, topology: &Topology, lsn: u64) -> i64 {
+        if lsn >= self.last_turn.load(Ordering::SeqCst) {
+            return topology.version;
+        }
+        let turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        let ahead = turns.iter().filter(|turn| turn.lsn > lsn).map(|turn| turn.before);
+        ahead.chain([topology.version]).min().unwrap_or(topology.version)
+    }
+
     /// How far it has followed the logs of other regions.
     pub(crate) fn reach(&self) -> MutexGuard<'_, Reach> {
         self.reach.lock().unwrap_or_else(PoisonError::into_inner)
@@ -209,15 +250,17 @@ impl Partition {
         let Lineage { merges, base, .. } = self.lineage;
         let signed = |lsn: u64| i64::try_from(lsn.saturating_sub(base)).unwrap_or(i64::MAX);
         let of = |region: RegionId| self.reached(topology, region);
-        let satellites = topology.live().filter(|region| region.id != topology.hub);
+        let version = self.version_at(topology, lsn);
+        let hub = if version == topology.version { topology.hub } else { topology.hub_of(version) };
+        let satellites = topology.live().filter(|region| region.id != hub);
         let (global_lsn, regions) = match topology.mode {
             WriteMode::Single => (lsn, satellites.map(|region| (region.id.in_token(), -1)).collect()),
             WriteMode::Multiple => {
                 let regions = satellites.map(|region| (region.id.in_token(), signed(of(region.id))));
-                (of(topology.hub), regions.collect())
+                (of(hub), regions.collect())
             }
         };
-        Vector { version: topology.version + merges, global_lsn: signed(global_lsn), regions }
+        Vector { version: version + merges, global_lsn: signed(global_lsn), regions }
     }
 
     /// Refuses a session that has seen more than this partition holds.
@@ -245,7 +288,7 @@ impl Partition {
         }
         let comparable_from = topology.comparable_from + self.lineage.merges;
         match wanted {
-            Progress::Vector(wanted) if wanted.version > own.version => false,
+            Progress::Vector(wanted) if wanted.version > topology.version + self.lineage.merges => false,
             Progress::Vector(wanted) if wanted.version < comparable_from.max(self.lineage.since) => true,
             Progress::Vector(wanted) => {
                 let hub = topology.hub_of(wanted.version - self.lineage.merges).in_token();

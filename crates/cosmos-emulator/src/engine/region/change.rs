@@ -118,12 +118,14 @@ impl Engine {
                     for partition in container.shape().partitions_in(to) {
                         self.follow(&here, partition, &topology, Haste::Always)?;
                     }
+                    note_turns(&container.shape(), to, topology.version);
                 }
                 topology.move_hub(to, Failover::Planned);
             }
             Some(Move::TakingBack) => {
                 for container in self.every_container() {
                     self.take_back(&container, &topology)?;
+                    container.shape().every_partition().for_each(|partition| partition.forget_turns());
                 }
             }
         }
@@ -159,6 +161,9 @@ impl Engine {
         let mut seeded = Vec::with_capacity(containers.len());
         for (container, shape) in containers.iter().zip(&shapes) {
             seeded.push(self.seed(container, shape, &topology, id)?);
+            if topology.mode == WriteMode::Single {
+                note_turns(shape, hub, topology.version);
+            }
         }
         topology.regions.push(Region { id, name: name.to_owned(), is_removed: false, is_paused: false });
         topology.version += 1;
@@ -244,6 +249,14 @@ impl Engine {
         changes.push(Change::Put(key::topology(), record.into()));
         let ticket = self.commit(Batch { changes })?;
         self.storage().wait_durable(ticket).map_err(|error| crate::engine::request::storage_failed(&error))
+    }
+}
+
+/// Notes in every replica that a version of the regions ends with what one region has. Nobody may write meanwhile.
+fn note_turns(shape: &Shape, hub: RegionId, version: i64) {
+    for last in shape.partitions_in(hub) {
+        let likes = shape.every_partition().filter(|partition| partition.id() == last.id());
+        likes.for_each(|partition| partition.note_turn(last.lsn(), version));
     }
 }
 

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
+use cosmos_wire::session_token::SessionToken;
+
 use super::model::Random;
 use super::*;
 use crate::config::{ReplicationDelay, WriteMode};
@@ -268,4 +270,41 @@ fn what_a_region_that_left_had_is_removed() {
     world.read("k", "a").expect("the other one stays");
     world.create(json!({"id": "b", "pk": "k", "u": 1})).expect("created");
     assert_eq!(world.kept_for_others(), 0, "nobody follows");
+}
+
+/// A client takes the newer of two versions of a token, whatever its number: a replica must not claim a version whose
+/// beginning it has not reached.
+#[test]
+fn a_replica_that_lags_does_not_make_sessions_forget() {
+    let world = World::with_options(properties(), options(&["A", "B", "C"], WriteMode::Single));
+    let [a, b, c] = ["A", "B", "C"].map(|name| world.region(name));
+    let create = |region: RegionId, id: &str| {
+        let body = text(&json!({"id": id, "pk": "k", "u": id}));
+        world.item_in(region, "k", ItemOp::Create { body }).expect("created").standing.session_token
+    };
+    let read = |region: RegionId, id: &str, session: &str| {
+        let container = world.container().in_region(region);
+        let request = ItemRequest {
+            partition_key: Some(key("k")),
+            op: ItemOp::Read { id: id.to_owned() },
+            conditions: Conditions::default(),
+            session_token: Some(session.to_owned()),
+        };
+        let reply = world.engine.item(&container, request);
+        reply
+            .map(|reply| reply.standing.session_token)
+            .map_err(|failure| (failure.status, failure.sub_status))
+    };
+    let early = create(a, "early");
+    world.settle();
+    let late = create(a, "late");
+    world.engine.fail_over(b, Failover::Planned).expect("moved");
+    let seen = read(c, "early", &early).expect("there");
+    let mut session: SessionToken = late.parse().expect("a token");
+    session.merge(&seen.parse().expect("a token"));
+    assert_eq!(read(c, "late", &session.to_string()), Err((404, 1002)), "{late} and {seen}: {session}");
+    assert!(read(b, "late", &session.to_string()).is_ok());
+    world.hand.advance(DELAY);
+    let seen = read(c, "late", &session.to_string()).expect("arrived");
+    assert_eq!(seen, read(b, "late", &seen).expect("there"), "the same version, once it has come as far");
 }
