@@ -70,7 +70,10 @@ pub async fn run(path: &Path) -> anyhow::Result<()> {
         .map_err(|error| anyhow::anyhow!("{error:?}"))?
     {
         held += 1;
-        if item.messages.iter().any(|item| matches!(item, WorkItem::StartOrchestration { instance, .. } if instance == "locked"))
+        if item
+            .messages
+            .iter()
+            .any(|item| matches!(item, WorkItem::StartOrchestration { instance, .. } if instance == "locked"))
         {
             break;
         }

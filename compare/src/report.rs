@@ -218,9 +218,14 @@ fn machine() -> String {
         let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned();
         line.split_once(':').map_or_else(String::new, |(_, value)| value.trim().to_owned())
     };
-    let model = field(&read("/proc/cpuinfo"), "model name");
+    let processors = read("/proc/cpuinfo");
+    let model = field(&processors, "model name");
     let model = if model.is_empty() { std::env::consts::ARCH.to_owned() } else { model };
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    // This thread may be bound to some of them.
+    let cores = match processors.lines().filter(|line| line.starts_with("processor")).count() {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        listed => listed,
+    };
     let kilobytes: f64 =
         field(&read("/proc/meminfo"), "MemTotal").trim_end_matches(" kB").parse().unwrap_or(0.0);
     format!("{cores} cores of {model}, {:.0} GB, {}", kilobytes / 1e6, std::env::consts::OS)

@@ -17,7 +17,7 @@ mod speed;
 
 use anyhow::Context;
 
-use crate::report::{Report, Table};
+use crate::report::{Better, Report, Table};
 use client::{Client, Protocol};
 use cores::Cores;
 use server::Server;
@@ -41,6 +41,36 @@ pub async fn run(seconds: f64) -> anyhow::Result<Report> {
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
+/// What the README shows: one load, the allocations, and the worst of the bad days.
+fn summary(tables: &[Table]) -> Vec<Table> {
+    let at_64 = |label: &str| label.ends_with(", 64");
+    vec![
+        short(tables, "Operations per second", "per second, 64 in flight", at_64),
+        short(
+            tables,
+            "Processor time of the client",
+            "microseconds of a processor, client, 64 in flight",
+            at_64,
+        ),
+        short(tables, "Allocations", "allocations per operation", |label| !label.ends_with("bytes")),
+        short(tables, "Bad days", "milliseconds, 200 reads per second", |label| label.ends_with("p99")),
+    ]
+}
+
+/// The kept rows of all tables whose titles begin alike; each row says which protocol it is of.
+fn short(tables: &[Table], start: &str, head: &str, keep: impl Fn(&str) -> bool) -> Table {
+    let alike: Vec<_> = tables.iter().filter(|table| table.title.starts_with(start)).collect();
+    let columns = alike.first().map(|table| table.columns.iter().skip(1).map(String::as_str));
+    let mut out = Table::new("", head, columns.into_iter().flatten(), Better::Mixed);
+    for table in alike {
+        let protocol = if table.title.contains("HTTP/1.1") { "HTTP/1.1" } else { "HTTP/2" };
+        for (label, cells) in table.rows.iter().filter(|(label, _)| keep(label)) {
+            out.row(&format!("{}, {protocol}", label.trim_end_matches(", 64")), cells.clone());
+        }
+    }
+    out
+}
+
 async fn measure(seconds: f64, cores: Cores) -> anyhow::Result<Report> {
     let server = Server::start(&[client::REGION], &cores.server).await?;
     client::prepare(&server.endpoint).await?;
@@ -51,10 +81,6 @@ async fn measure(seconds: f64, cores: Cores) -> anyhow::Result<Report> {
     }
     drop(server);
     tables.extend(bad_days::measure(&cores.server).await?);
-    let is_short = |table: &&Table| {
-        table.chart.is_some()
-            || ["Allocations", "Bad days"].iter().any(|start| table.title.starts_with(start))
-    };
-    let summary = tables.iter().filter(is_short).cloned().collect();
+    let summary = summary(&tables);
     Ok(Report::new(tables, summary))
 }
