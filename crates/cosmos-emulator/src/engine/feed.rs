@@ -14,9 +14,11 @@ use super::index::cursor::split_position;
 use super::index::source::invalid_continuation;
 use super::key;
 use super::partition::Partition;
-use super::request::{DocumentPage, FeedPage, FeedRequest, FeedStart, ReadFeedRequest, storage_failed};
+use super::request::{
+    DocumentPage, FeedPage, FeedRequest, FeedStart, ReadFeedRequest, Standing, storage_failed,
+};
 use super::scope::{self, Part, Piece, decode_pieces, encode_pieces, parts, range_gone};
-use super::throughput::settle_all;
+use super::throughput::{Turn, settle_all};
 use super::{Engine, quota};
 use crate::Failure;
 use crate::sql::source::Access;
@@ -126,15 +128,7 @@ impl Engine {
             last = lsn;
         }
         let reached = if is_full { last } else { last.max(reached) };
-        let charge = quota::feed(page.documents.len(), page.bytes);
-        settle_all(turns, charge);
-        Ok(FeedPage {
-            status: if page.documents.is_empty() { 304 } else { 200 },
-            charge,
-            documents: page.documents,
-            etag: etag(reached),
-            standing: partition.standing(&topology, 0),
-        })
+        Ok(page.into_changes(reached, turns, partition.standing(&topology, 0)))
     }
 
     fn all_items<'a>(
@@ -225,7 +219,7 @@ impl Items<'_> {
 /// A page being filled.
 pub(crate) struct Filling {
     pub(crate) documents: Vec<Bytes>,
-    pub(crate) bytes: usize,
+    bytes: usize,
     rows_max: usize,
 }
 
@@ -244,10 +238,18 @@ impl Filling {
         }
         room
     }
+
+    /// The page of a change feed that goes on behind an LSN; its cost is noted.
+    pub(crate) fn into_changes(self, reached: u64, turns: Vec<Turn<'_>>, standing: Standing) -> FeedPage {
+        let charge = quota::feed(self.documents.len(), self.bytes);
+        settle_all(turns, charge);
+        let status = if self.documents.is_empty() { 304 } else { 200 };
+        FeedPage { status, charge, documents: self.documents, etag: etag(reached), standing }
+    }
 }
 
 /// The etag of a page that ends with an LSN.
-pub(crate) fn etag(lsn: u64) -> String {
+fn etag(lsn: u64) -> String {
     format!("\"{lsn}\"")
 }
 

@@ -7,14 +7,13 @@ use bytes::Bytes;
 
 use super::container::{Container, Shape};
 use super::document::Stored;
-use super::feed::{Filling, etag, is_in, position};
+use super::feed::{Filling, is_in, position};
 use super::key;
 use super::partition::Partition;
 use super::request::{FeedPage, FeedRequest, FeedStart, storage_failed};
 use super::scope::{parts, range_gone};
-use super::throughput::settle_all;
 use super::writer::Writer;
-use super::{Engine, json, quota};
+use super::{Engine, json};
 use crate::Failure;
 use crate::storage::{Batch, Change, Order};
 
@@ -117,15 +116,7 @@ impl Engine {
             last = lsn;
         }
         let reached = if is_full { last } else { last.max(reached) };
-        let charge = quota::feed(page.documents.len(), page.bytes);
-        settle_all(turns, charge);
-        Ok(FeedPage {
-            status: if page.documents.is_empty() { 304 } else { 200 },
-            charge,
-            documents: page.documents,
-            etag: etag(reached),
-            standing: partition.standing(&topology, 0),
-        })
+        Ok(page.into_changes(reached, turns, partition.standing(&topology, 0)))
     }
 
     /// Drops versions whose time is over, and all of them where none are kept any more; about `entries_max` per

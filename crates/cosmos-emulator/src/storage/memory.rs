@@ -81,8 +81,8 @@ impl Ord for Key {
 /// Keeps everything in memory and forgets it when dropped.
 ///
 /// Index entries have a map of their own. A document writes some thirty of them, and nobody looks at one before the next
-/// scan: they wait until then, or until many do, and enter the map in its order. That takes a third of the time of
-/// entering it one by one, and whoever lets them in keeps nobody from reading and writing records.
+/// scan: they wait until then, or until many do, and enter the map in its order, where neighbours find the same nodes
+/// still in the cache. Whoever lets them in keeps nobody from reading and writing records.
 #[derive(Default)]
 pub struct MemoryStorage {
     // Locked in this order: entries, waiting, records.
