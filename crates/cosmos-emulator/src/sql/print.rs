@@ -95,8 +95,14 @@ impl Display for Expr {
             Kind::Undefined => f.write_str("undefined"),
             Kind::Literal(value) => write_value(f, value),
             Kind::Parameter(name) | Kind::Name(name) => f.write_str(name),
-            Kind::Property(base, name) => write!(f, "{base}.{name}"),
-            Kind::Index(base, index) => write!(f, "{base}[{index}]"),
+            Kind::Property(base, name) => {
+                write_base(f, base)?;
+                write!(f, ".{name}")
+            }
+            Kind::Index(base, index) => {
+                write_base(f, base)?;
+                write!(f, "[{index}]")
+            }
             Kind::Array(items) => {
                 f.write_str("[")?;
                 write_list(f, items)?;
@@ -157,6 +163,18 @@ impl Display for Expr {
             Kind::Group(at) => write!(f, "#group{at}"),
             Kind::FilterPlaceholder => f.write_str("({documentdb-formattableorderbyquery-filter})"),
         }
+    }
+}
+
+/// What a step goes into. A number needs parentheses: its point would run into the step's, its sign bind behind it.
+fn write_base(f: &mut Formatter<'_>, base: &Expr) -> fmt::Result {
+    match &base.kind {
+        Kind::Literal(Value::Number(number)) => {
+            f.write_str("(")?;
+            write_number(f, number)?;
+            f.write_str(")")
+        }
+        _ => write!(f, "{base}"),
     }
 }
 

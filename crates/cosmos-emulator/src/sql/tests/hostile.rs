@@ -92,6 +92,22 @@ fn hostile_patterns_end() {
 }
 
 #[test]
+fn steps_into_numbers_print_as_steps_into_numbers() {
+    for text in [
+        "SELECT 1 .n",
+        "SELECT (-1).n",
+        "SELECT (-1)[0]",
+        "SELECT 1.5 .n.m",
+        "SELECT 1e99 .n",
+        "SELECT - 1 .n",
+    ] {
+        let printed = parse(text).unwrap().to_string();
+        let again = parse(&printed).unwrap_or_else(|error| panic!("{printed}: {error:?}"));
+        assert_eq!(again.to_string(), printed, "{text}");
+    }
+}
+
+#[test]
 fn no_cut_or_changed_text_panics() {
     let texts = [
         "SELECT TOP 5 c.a AS x, {\"b\": [1, -2.5e3, 'q\\u00e9\\n']} FROM c JOIN t IN c.tags WHERE c.a BETWEEN 1 AND 2 AND \
