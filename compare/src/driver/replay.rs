@@ -45,6 +45,8 @@ struct Replay {
     known: RwLock<HashMap<u64, Arc<Known>>>,
     sender: Mutex<SendRequest<Full<Bytes>>>,
     passed_on: AtomicU64,
+    /// The latest that was passed on, to say what went wrong.
+    latest: Mutex<String>,
 }
 
 /// An answer of the real server.
@@ -72,6 +74,7 @@ pub fn serve(upstream: &str, cores: &[usize]) -> anyhow::Result<()> {
             known: RwLock::default(),
             sender: Mutex::new(sender),
             passed_on: AtomicU64::new(0),
+            latest: Mutex::default(),
         });
         tokio::spawn(accept(listener, replay));
         let ready = Ready { endpoint: format!("http://{own}"), management: format!("http://{own}") };
@@ -106,7 +109,8 @@ async fn answer(
     let body = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
     if head.uri.path() == PASSED_ON {
         let count = replay.passed_on.load(Ordering::Relaxed);
-        return Ok(Response::new(Full::from(count.to_string())));
+        let latest = replay.latest.lock().await;
+        return Ok(Response::new(Full::from(format!("{count} {latest}"))));
     }
     let key = key(&head, &body);
     let known = replay.known.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
@@ -131,20 +135,22 @@ fn key(head: &Parts, body: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     head.method.hash(&mut hasher);
     head.uri.path_and_query().hash(&mut hasher);
-    for (name, value) in &head.headers {
-        if !FLEETING.contains(&name.as_str()) {
-            name.hash(&mut hasher);
-            value.hash(&mut hasher);
-        }
-    }
     body.len().hash(&mut hasher);
     body[..body.len().min(TELLING)].hash(&mut hasher);
-    hasher.finish()
+    // A client may send its headers in any order.
+    let lasting = head.headers.iter().filter(|(name, _)| !FLEETING.contains(&name.as_str()));
+    let headers = lasting.map(|header| {
+        let mut hasher = DefaultHasher::new();
+        header.hash(&mut hasher);
+        hasher.finish()
+    });
+    headers.fold(hasher.finish(), u64::wrapping_add)
 }
 
 impl Replay {
     async fn pass_on(&self, head: Parts, body: Bytes) -> anyhow::Result<Known> {
         self.passed_on.fetch_add(1, Ordering::Relaxed);
+        *self.latest.lock().await = format!("{} {} {:?}", head.method, head.uri, head.headers);
         let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
         let mut request = Request::builder().method(head.method).uri(path).body(Full::new(body))?;
         *request.headers_mut() = head.headers;

@@ -73,10 +73,11 @@ impl Server {
         self.manage("DELETE", "/faults", String::new()).await.map(drop)
     }
 
-    /// Requests that a replaying server had no answer for and passed on, so far.
-    pub async fn passed_on(&self) -> anyhow::Result<u64> {
-        let count = self.manage("GET", replay::PASSED_ON, String::new()).await?;
-        Ok(std::str::from_utf8(&count)?.parse()?)
+    /// How many requests a replaying server had no answer for and passed on so far, and the latest of them.
+    pub async fn passed_on(&self) -> anyhow::Result<(u64, String)> {
+        let text = self.manage("GET", replay::PASSED_ON, String::new()).await?;
+        let (count, latest) = std::str::from_utf8(&text)?.split_once(' ').context("no count")?;
+        Ok((count.parse()?, latest.to_owned()))
     }
 
     /// Processor time it has used so far.
