@@ -278,3 +278,45 @@ fn wrong_orders_for_partitions_are_explained() {
     }
     manager.get("/operations/99").expect(404);
 }
+
+/// Set in the process whose disk is full.
+#[cfg(unix)]
+const FULL_DISK: &str = "COSMOS_EMULATOR_TEST_FULL_DISK";
+
+/// A limit on the size of files holds for a whole process, so this test runs itself in one of its own.
+#[cfg(unix)]
+#[test]
+fn health_tells_a_store_that_failed_while_reads_go_on() {
+    if std::env::var_os(FULL_DISK).is_none() {
+        let script = "trap '' XFSZ; ulimit -f 2048; exec \"$0\" \"$@\"";
+        let name = "management::health_tells_a_store_that_failed_while_reads_go_on";
+        let ended = std::process::Command::new("sh")
+            .args(["-c", script])
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .env(FULL_DISK, "1")
+            .output()
+            .unwrap();
+        let said =
+            format!("{}{}", String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+        assert!(ended.status.success() && said.contains("1 passed"), "{said}");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let config = Config::default().with_management().with_folder(folder.path(), Fsync::Off);
+    let emulator = Emulator::start(config).unwrap();
+    let mut manager = Manager::of(&emulator);
+    let mut client = Client::new(&emulator).with_container();
+    client.create(&json!({"id": "kept", "pk": "k"})).expect(201);
+    assert_eq!(manager.get("/health").expect(200).json()["status"], "ok");
+    let large = "0123456789abcdef".repeat(20_000);
+    let refused = (0..20)
+        .map(|index| client.create(&json!({"id": format!("i{index}"), "pk": "k", "text": large})).status)
+        .find(|status| *status != 201);
+    assert_eq!(refused, Some(500), "the disk is full");
+    let health = manager.get("/health").expect(503).json();
+    let why = health["error"].as_str().unwrap();
+    assert!(why.contains("reached the size limit") && !why.contains("fjall"), "{health}");
+    client.get("/dbs/d/colls/c/docs/kept").key("k").send().expect(200);
+    assert!(emulator.failure().is_some());
+}
