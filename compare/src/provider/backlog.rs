@@ -16,6 +16,8 @@ pub struct Drained {
     pub count: usize,
     /// Orchestrations that completed.
     pub done: usize,
+    /// Commits of turns and activities. First turns come first, so a backlog may be half done and none completed.
+    pub commits: usize,
     /// From the start of the runtime.
     pub elapsed: Duration,
     /// Whether nothing was committed any more long before time was up.
@@ -25,27 +27,37 @@ pub struct Drained {
 }
 
 impl Drained {
+    /// How many orchestrations' worth of work was done.
+    fn worth(&self) -> f64 {
+        if self.done >= self.count {
+            return self.count as f64;
+        }
+        (self.commits as f64 / COMMITS_OF_HELLO).min(self.count as f64)
+    }
+
     /// How far it got, if that is not to the end.
     pub fn cut(&self) -> Option<String> {
         if self.done >= self.count {
             return None;
         }
-        let (done, count) = (grouped(self.done), grouped(self.count));
-        let seconds = self.elapsed.as_secs_f64();
+        // Rounded down: what was cut is never whole.
+        let percent = (self.worth() / self.count as f64 * 1000.0).floor() / 10.0;
+        let percent =
+            if percent < 99.0 { format!("{percent:.0}") } else { format!("{:.1}", percent.min(99.9)) };
         let stalled = if self.stalled { ", then nothing more" } else { "" };
-        Some(format!("{done} of {count} in {seconds:.0} s{stalled}"))
+        Some(format!("{percent}% of {} in {:.0} s{stalled}", grouped(self.count), self.elapsed.as_secs_f64()))
     }
 
-    /// The share of each that completed.
+    /// The share of each.
     fn cost(&self) -> Result<Cost, String> {
-        match self.done {
+        match self.commits {
             0 => Err(self.cut().unwrap_or_default()),
-            done => Ok(Cost::each(&self.totals, done, self.elapsed)),
+            _ => Ok(Cost::each(&self.totals, self.worth(), self.elapsed)),
         }
     }
 
     fn rate(&self) -> f64 {
-        self.done as f64 / self.elapsed.as_secs_f64()
+        self.worth() / self.elapsed.as_secs_f64()
     }
 
     /// Until all were done, or how far it got.
@@ -72,7 +84,7 @@ pub async fn tables(field: &Field, sizes: Sizes, costs: &mut Costs) -> Vec<Table
                 eprintln!("{} works off {} at {latency} ms…", contender.name(), grouped(count));
                 let outcome = cell::drain(field, contender, count, latency, sizes).await;
                 if let Some(how) = outcome.as_ref().ok().and_then(Drained::cut) {
-                    cut.push(format!("{} at {latency} ms, {how}", contender.name()));
+                    cut.push(format!("{} at {latency} ms: {how}", contender.name()));
                 }
                 outcomes.push(outcome);
             }
@@ -90,9 +102,10 @@ pub async fn tables(field: &Field, sizes: Sizes, costs: &mut Costs) -> Vec<Table
             }
         }
     }
-    let note = note(&cut);
-    costs.note(&note);
-    vec![seconds.with_note(&field.note()), rates.with_note(&note)]
+    if !cut.is_empty() {
+        costs.note(CUT_COSTS);
+    }
+    vec![seconds.with_note(&field.note()), rates.with_note(&note(&cut))]
 }
 
 /// How one of a backlog is called among the other scenarios.
@@ -103,33 +116,35 @@ pub fn label_of(count: usize) -> String {
 fn note(cut: &[String]) -> String {
     match cut {
         [] => "No backlog was cut.".to_owned(),
-        cut => format!(
-            "Rates and costs of a backlog that was cut are those of what it finished. Cut: {}.",
-            cut.join("; ")
-        ),
+        cut => format!("The rate of a backlog that was cut is that of what it did. Cut: {}.", cut.join("; ")),
     }
 }
+
+/// Two turns and an activity.
+const COMMITS_OF_HELLO: f64 = 3.0;
+const CUT_COSTS: &str = "Costs of a backlog that was cut are those of what it did: three commits, which are two turns \
+                         and an activity, count as one orchestration.";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn drained(done: usize, stalled: bool) -> Drained {
+    fn drained(done: usize, commits: usize, stalled: bool) -> Drained {
         let totals = Totals { requests: 6_000, ..Totals::default() };
-        Drained { count: 10_000, done, elapsed: Duration::from_millis(20_100), stalled, totals }
+        Drained { count: 10_000, done, commits, elapsed: Duration::from_millis(20_100), stalled, totals }
     }
 
     #[test]
     fn a_cut_backlog_says_how_far_it_got() {
-        assert_eq!(drained(10_000, false).cut(), None);
-        assert_eq!(drained(3_214, false).cut().as_deref(), Some("3,214 of 10,000 in 20 s"));
-        let stalled = drained(9_999, true).cut().unwrap();
-        assert_eq!(stalled, "9,999 of 10,000 in 20 s, then nothing more");
+        assert_eq!(drained(10_000, 30_001, false).cut(), None);
+        assert_eq!(drained(0, 9_642, false).cut().as_deref(), Some("32% of 10,000 in 20 s"));
+        let stalled = drained(9_999, 29_999, true).cut().unwrap();
+        assert_eq!(stalled, "99.9% of 10,000 in 20 s, then nothing more");
     }
 
     #[test]
-    fn costs_are_shared_by_what_was_finished() {
-        assert!((drained(3_000, false).cost().unwrap().requests - 2.0).abs() < 1e-9);
-        assert_eq!(drained(0, false).cost().unwrap_err(), "0 of 10,000 in 20 s");
+    fn costs_are_shared_by_what_was_done() {
+        assert!((drained(10, 9_000, false).cost().unwrap().requests - 2.0).abs() < 1e-9);
+        assert_eq!(drained(0, 0, false).cost().unwrap_err(), "0% of 10,000 in 20 s");
     }
 }

@@ -45,8 +45,8 @@ pub struct Cost {
 
 impl Cost {
     /// The share of each of a few orchestrations that took so long together.
-    pub fn each(totals: &Totals, orchestrations: usize, elapsed: Duration) -> Self {
-        let share = 1.0 / orchestrations as f64;
+    pub fn each(totals: &Totals, orchestrations: f64, elapsed: Duration) -> Self {
+        let share = 1.0 / orchestrations;
         Self {
             requests: totals.requests as f64 * share,
             request_units: totals.request_units * share,
@@ -127,7 +127,7 @@ impl Scene {
             OrchestrationStatus::Completed { .. } => {}
             other => bail!("{other:?}"),
         }
-        Ok(Cost::each(&totals, 1, elapsed))
+        Ok(Cost::each(&totals, 1.0, elapsed))
     }
 }
 
@@ -221,6 +221,7 @@ pub async fn drain(
         let drained = Drained {
             count,
             done: scene.tally.completed.load(Ordering::Relaxed).min(count),
+            commits: scene.tally.commits.load(Ordering::Relaxed),
             elapsed: began.elapsed(),
             stalled,
             totals: scene.server.ledger().snapshot().totals,

@@ -39,7 +39,8 @@ fn figures<'a>(find: impl Fn(&str) -> Option<&'a Table>, sizes: Sizes) -> Table 
     let widest = find(TIMES).or_else(|| find(BACKLOG_SECONDS));
     let names: Vec<String> = widest.map_or_else(Vec::new, |table| table.columns[1..].to_vec());
     let mut table = Table::new("", "", names.iter().map(String::as_str), Better::Mixed);
-    table.note = widest.and_then(|table| table.note.clone());
+    let notes = [widest, find(BACKLOG_RATES)].into_iter().flatten().filter_map(|table| table.note.clone());
+    table.note = Some(notes.collect::<Vec<_>>().join(" ")).filter(|note| !note.is_empty());
     let list = |numbers: &mut dyn Iterator<Item = String>| numbers.collect::<Vec<_>>().join(" / ");
     let latencies = list(&mut sizes.latencies_ms.iter().map(u64::to_string));
     let backlogs = list(&mut sizes.backlogs.iter().map(|count| grouped(*count)));
