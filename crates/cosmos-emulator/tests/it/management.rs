@@ -13,6 +13,15 @@ impl Manager {
         Self(Client::at(&emulator.management_endpoint().expect("it is served"), emulator.key()))
     }
 
+    pub(crate) fn at(endpoint: &str) -> Self {
+        Self(Client::at(endpoint, cosmos_wire::EMULATOR_KEY))
+    }
+
+    /// Asks for something without waiting for it.
+    pub(crate) fn post_only(&mut self, path: &str, body: &Value) -> std::net::TcpStream {
+        self.0.post(path, body).unsigned().send_only()
+    }
+
     pub(crate) fn get(&mut self, path: &str) -> Answer {
         self.0.get(path).unsigned().send()
     }
