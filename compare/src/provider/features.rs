@@ -261,7 +261,8 @@ async fn ended(client: &Client, id: &str, until: Instant) -> anyhow::Result<Stri
 fn short(what: &str, error: &dyn std::fmt::Display) -> anyhow::Error {
     let text = error.to_string().replace('\n', " ");
     // What follows is the body of an answer.
-    let text = text.split('{').next().unwrap_or_default().trim_end_matches([' ', ':']);
+    let text = text.split('{').next().unwrap_or_default();
+    let text = text.split(" for url").next().unwrap_or_default().trim_end_matches([' ', ':']);
     anyhow!("{what}: {text}")
 }
 
