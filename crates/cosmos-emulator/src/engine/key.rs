@@ -364,6 +364,24 @@ pub(crate) fn unique(container: u32, epk: &EpkKey, constraint: u8, values: &[u8]
     join(UNIQUE, &[&container.to_be_bytes(), &epk.0, &[constraint], values])
 }
 
+/// All values of unique keys in a replica from a bound of effective partition keys on.
+pub(crate) fn uniques(container: u32, bound: &[u8]) -> Bytes {
+    join(UNIQUE, &[&container.to_be_bytes(), bound])
+}
+
+/// The effective partition key in a key of [`unique`].
+pub(crate) fn epk_of_unique(key: &[u8]) -> Option<EpkKey> {
+    let tail = key.get(5..)?;
+    let mut at = 0;
+    loop {
+        let zero = at + tail.get(at..)?.iter().position(|byte| *byte == 0)?;
+        if *tail.get(zero + 1)? != 0xff {
+            return Some(EpkKey(tail.get(..zero + 2)?.to_vec()));
+        }
+        at = zero + 2;
+    }
+}
+
 /// An entry of the log that carries writes to other regions.
 pub(crate) fn log(segment: Segment, lsn: u64) -> Bytes {
     join(LOG, &[&segment.container.to_be_bytes(), &segment.range.to_be_bytes(), &lsn.to_be_bytes()])

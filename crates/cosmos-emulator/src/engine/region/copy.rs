@@ -14,12 +14,12 @@ use crate::engine::writer::Writer;
 use crate::storage::Change;
 
 impl Writer<'_> {
-    /// Applies one entry of a region's log.
+    /// Applies one entry of a region's log, which arrived at a moment in microseconds since 1970.
     pub(crate) fn apply(
         &mut self,
         topology: &Topology,
         stream: RegionId,
-        lsn: u64,
+        (lsn, arrived): (u64, u64),
         entry: &Entry,
     ) -> Result<(), Failure> {
         // What it keeps of old versions carries the time and the numbers of the original.
@@ -38,7 +38,11 @@ impl Writer<'_> {
                 for write in in_order(&entry.writes) {
                     self.contest(write)?;
                 }
-                self.reach.get_or_insert_with(|| self.partition.reach().clone()).insert(stream, lsn);
+                self.note_reach(stream, lsn);
+                if self.container.region == topology.hub {
+                    let places = entry.writes.iter().map(|write| write.place.clone());
+                    self.arbitrate(topology, places.collect(), arrived)?;
+                }
             }
         }
         Ok(())
@@ -68,15 +72,19 @@ impl Writer<'_> {
             return Ok(());
         }
         let item = write.item.as_ref().map(|item| document::with_lsn(item, self.next.lsn));
-        if let Some(item) = &item
-            && !self.make_way(&write.place, item, rank)?
-        {
-            return Ok(());
-        }
         self.install(&write.place, item.as_ref())?;
-        let row = key::rank(self.container.replica, &write.place);
-        self.set(row, Some(Bytes::copy_from_slice(&rank.to_bytes())));
+        self.set_rank(&write.place, rank);
         Ok(())
+    }
+
+    /// Notes how far this replica has followed a region, or has written itself.
+    pub(super) fn note_reach(&mut self, region: RegionId, lsn: u64) {
+        self.reach.get_or_insert_with(|| self.partition.reach().clone()).insert(region, lsn);
+    }
+
+    pub(super) fn set_rank(&mut self, place: &[u8], rank: Rank) {
+        let row = key::rank(self.container.replica, place);
+        self.set(row, Some(Bytes::copy_from_slice(&rank.to_bytes())));
     }
 
     fn install_expiry(&mut self, place: &Bytes) -> Result<(), Failure> {
@@ -84,32 +92,6 @@ impl Writer<'_> {
             Some((epk, id)) => self.remove_expired(&epk, id).map(drop),
             None => Ok(()),
         }
-    }
-
-    /// Two regions may have given one value of a unique key to two items: the one of higher rank stays. Returns
-    /// whether the new one may.
-    fn make_way(&mut self, place: &Bytes, item: &Bytes, rank: Rank) -> Result<bool, Failure> {
-        if self.shape.unique_keys.is_empty() {
-            return Ok(true);
-        }
-        let (Some((epk, id)), Some(stored)) = (key::split_place(place), Stored::from_bytes(item)) else {
-            return Ok(true);
-        };
-        let mut losers = Vec::new();
-        for unique in self.unique_keys(&epk, &stored.value()?) {
-            let Some(holder) = self.get(&unique)? else { continue };
-            let holder = String::from_utf8_lossy(&holder).into_owned();
-            if holder == id {
-                continue;
-            }
-            let theirs = key::place(&epk, &holder);
-            if !rank.beats(self.rank(&theirs)?) {
-                return Ok(false);
-            }
-            losers.push(theirs);
-        }
-        losers.iter().try_for_each(|loser| self.install(loser, None))?;
-        Ok(true)
     }
 
     /// Makes an item what it is elsewhere.

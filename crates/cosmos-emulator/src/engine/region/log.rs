@@ -135,7 +135,7 @@ pub(crate) fn commit(mut writer: Writer<'_>, topology: &Topology) -> Result<Tick
         // Nobody else writes meanwhile, so afterwards it lacks nothing but this.
         engine.follow(container, partition, topology, Haste::Now)?;
         let mut copy = Writer::begin_copy(engine, container, partition)?;
-        copy.apply(topology, own, lsn, &entry)?;
+        copy.apply(topology, own, (lsn, entry.micros), &entry)?;
         copy.note_progress();
         copies.push(copy);
     }

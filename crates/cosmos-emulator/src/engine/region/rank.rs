@@ -75,6 +75,11 @@ impl Rank {
         self.compare(other) == Ordering::Greater
     }
 
+    /// Whether another wins against it.
+    pub(crate) fn loses_to(self, other: Self) -> bool {
+        other.beats(self)
+    }
+
     fn compare(self, other: Self) -> Ordering {
         let key = |rank: Self| (rank.micros, Reverse(rank.origin));
         (self.lives.cmp(&other.lives))

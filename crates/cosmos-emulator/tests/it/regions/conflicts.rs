@@ -110,11 +110,14 @@ fn a_value_of_a_unique_key_has_one_holder_in_the_end() {
     upsert(&mut east, &user("one")).expect(201);
     world.hand.advance(Duration::from_secs(1));
     upsert(&mut world.at("West"), &user("two")).expect(201);
+    upsert(&mut world.at("North"), &user("three")).expect(201);
+    world.arrive();
+    assert_eq!(world.items("East"), [user("two")], "the write region of the account decides");
     world.arrive();
     for region in REGIONS {
         assert_eq!(world.items(region), [user("two")], "{region}");
+        assert_eq!(upsert(&mut world.at(region), &user("four")).status, 409);
     }
-    assert_eq!(upsert(&mut east, &user("three")).status, 409);
 }
 
 #[test]
