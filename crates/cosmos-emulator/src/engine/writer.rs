@@ -40,6 +40,8 @@ pub(crate) struct Writer<'a> {
     pub(crate) time: std::time::SystemTime,
     /// Versions kept so far.
     pub(super) versions: u32,
+    /// Conflicts kept so far.
+    pub(super) conflicts: u8,
 }
 
 /// A new content for an item.
@@ -108,6 +110,7 @@ impl<'a> Writer<'a> {
             now: engine.clock().now_seconds(),
             time,
             versions: 0,
+            conflicts: 0,
         }
     }
 

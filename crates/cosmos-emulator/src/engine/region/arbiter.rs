@@ -8,6 +8,7 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 
+use super::conflict::Deed;
 use super::log::{Entry, Write, log_of};
 use super::rank::Occasion;
 use super::{RegionId, Topology};
@@ -91,9 +92,16 @@ impl Writer<'_> {
             let Some((epk, id)) = key::split_place(&place) else { continue };
             while let Some(loser) = self.loser(&epk, id)? {
                 let rank = self.rank(&loser)?.replaced(None, occasion);
+                let mut trace = None;
+                if self.shape.keeps_conflicts() {
+                    let known = self.trace(&loser)?;
+                    let item = self.get(&key::item_at(self.container.replica, &loser).into())?;
+                    self.keep_conflict(&loser, known.deed, item.as_ref());
+                    trace = Some(known.followed(Deed::Delete, occasion.origin, rank.micros()));
+                }
                 self.install(&loser, None)?;
-                self.set_rank(&loser, rank);
-                writes.push(Write { place: loser, item: None, rank: Some(rank) });
+                self.set_rank(&loser, rank, trace.as_ref());
+                writes.push(Write { place: loser, item: None, rank: Some(rank), trace });
             }
         }
         if !writes.is_empty() {

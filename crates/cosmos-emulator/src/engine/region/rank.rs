@@ -61,13 +61,18 @@ impl Rank {
 
     /// From the store or the log.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let bytes: &[u8; RANK_BYTES] = bytes.try_into().ok()?;
+        let bytes: &[u8; RANK_BYTES] = bytes.first_chunk()?;
         Some(Self {
             lives: u32::from_be_bytes(bytes[..4].try_into().ok()?),
             value: f64::from_bits(u64::from_be_bytes(bytes[4..12].try_into().ok()?)),
             micros: u64::from_be_bytes(bytes[12..20].try_into().ok()?),
             origin: RegionId::from_byte(bytes[20]),
         })
+    }
+
+    /// When it was written: later than whatever it replaced.
+    pub(crate) fn micros(self) -> u64 {
+        self.micros
     }
 
     /// Whether it wins against another.
