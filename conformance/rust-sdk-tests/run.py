@@ -38,8 +38,7 @@ RUST = HERE.parent / "rust"
 CATEGORIES = ["emulator", "split"]
 # The share of tests that must pass.
 PASS_RATE_MIN = 0.9
-# A target that runs longer is stopped, and what did not end has not passed. (On an emulator that never splits by
-# itself the tests of splits wait for an hour.)
+# A target that runs longer is stopped, and what did not end has not passed.
 TARGET_SECONDS_MAX = 600
 BUILD_SECONDS_MAX = 3600
 
@@ -200,7 +199,8 @@ def compare_with_peer(extra):
     program = peer_program()
     kept = []
     print("| target | tests | in-memory emulator | ours | only ours | only theirs |\n|---|---|---|---|---|---|", flush=True)
-    for target in TARGETS:
+    # The in-memory emulator does not split with the throughput: those tests would wait for ever.
+    for target in [target for target in TARGETS if target.name != "split"]:
         build(target)
         name = f"{target.crate}-{target.name}"
         with harness.Emulator(f"rust-peer-{name}", program=program) as emulator:
@@ -220,7 +220,8 @@ def compare_with_peer(extra):
     for row in kept:
         for name in row["only_theirs"]:
             print(f"only theirs: {row['target']} {name}: {row['why'][name]}")
-    return 0 if all(row["ours"] >= row["theirs"] for row in kept) else 1
+    on_a_server = kept[: -len(IN_MEMORY_TARGETS)]
+    return 0 if all(row["ours"] >= row["theirs"] for row in on_a_server) else 1
 
 
 def main(arguments):
