@@ -135,7 +135,7 @@ impl Writer<'_> {
     }
 
     /// Puts a decision of this region into its log.
-    fn tell_others(&mut self, topology: &Topology, entry: Entry) {
+    fn tell_others(&mut self, topology: &Topology, entry: &Entry) {
         let (own, lsn): (RegionId, u64) = (self.container.region, self.next.lsn);
         let log = log_of(topology, self.container.number, self.partition.id(), own);
         self.changes.push(Change::Put(key::log(log, lsn), entry.to_bytes()));
