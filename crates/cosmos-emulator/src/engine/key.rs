@@ -29,6 +29,7 @@ const VERSION: u8 = 0x16;
 const LOG: u8 = 0x20;
 const REACH: u8 = 0x21;
 const RANK: u8 = 0x22;
+const TURNS: u8 = 0x23;
 
 /// One physical partition of one container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -146,7 +147,7 @@ pub(crate) fn purged_container(key: &[u8]) -> Option<u32> {
 
 /// Prefixes of everything a container keeps besides its record.
 pub(crate) fn container_data(number: u32) -> impl Iterator<Item = Vec<u8>> {
-    [PARTITION, ITEM, BY_VALUE, BY_PARTITION, CHANGE, EXPIRY, UNIQUE, VERSION, LOG, REACH, RANK]
+    [PARTITION, ITEM, BY_VALUE, BY_PARTITION, CHANGE, EXPIRY, UNIQUE, VERSION, LOG, REACH, RANK, TURNS]
         .into_iter()
         .map(move |tag| [&[tag][..], &number.to_be_bytes()].concat())
 }
@@ -186,7 +187,7 @@ pub(crate) fn segment_orders(segment: Segment) -> impl Iterator<Item = Vec<u8>> 
 
 /// Everything else that belongs to one physical partition.
 pub(crate) fn segment_state(segment: Segment) -> impl Iterator<Item = Vec<u8>> {
-    [PARTITION, LOG, REACH]
+    [PARTITION, LOG, REACH, TURNS]
         .into_iter()
         .map(move |tag| [&[tag][..], &segment.container.to_be_bytes(), &segment.range.to_be_bytes()].concat())
 }
@@ -376,6 +377,11 @@ pub(crate) fn log_lsn(key: &[u8]) -> Option<u64> {
 /// How far a replica has followed the logs of the others.
 pub(crate) fn reach(segment: Segment) -> Bytes {
     join(REACH, &[&segment.container.to_be_bytes(), &segment.range.to_be_bytes()])
+}
+
+/// Versions of the regions that ended beyond a replica.
+pub(crate) fn turns(segment: Segment) -> Bytes {
+    join(TURNS, &[&segment.container.to_be_bytes(), &segment.range.to_be_bytes()])
 }
 
 /// The rank of an item's last write, where several regions write.

@@ -218,7 +218,7 @@ fn a_planned_failover_that_was_interrupted_is_finished_after_a_restart() {
     let (east, west) = (world.region("East"), world.region("West"));
     let mut topology = Topology::clone(&world.engine.topology());
     topology.moving = Some(Move::Draining(west));
-    world.engine.set_topology(topology).expect("stored");
+    world.engine.set_topology(topology, Vec::new()).expect("stored");
     let refused =
         world.create(json!({"id": "late", "pk": "k", "u": 99})).expect_err("nobody writes meanwhile");
     assert_eq!((refused.status, refused.sub_status), (403, 3));
@@ -243,7 +243,7 @@ fn a_forced_failover_that_was_interrupted_is_finished_after_a_restart() {
     topology.version += 1;
     topology.comparable_from = topology.version;
     topology.moving = Some(Move::TakingBack);
-    world.engine.set_topology(topology).expect("stored");
+    world.engine.set_topology(topology, Vec::new()).expect("stored");
     let world = world.reopened();
     assert_eq!(world.engine.topology().moving, None);
     assert_eq!(world.shown(east).len(), 1);
