@@ -123,8 +123,10 @@ impl<'a> Writer<'a> {
         if let Some(topology) = self.topology.take() {
             return region::commit(self, &topology).map(Some);
         }
-        let ticket = self.engine.commit(Batch { changes: std::mem::take(&mut self.changes) })?;
+        let engine = self.engine;
+        let ticket = engine.commit(Batch { changes: std::mem::take(&mut self.changes) })?;
         self.publish();
+        engine.storage().catch_up();
         Ok(Some(ticket))
     }
 

@@ -62,7 +62,7 @@ pub(crate) fn route(path: &str) -> Result<Route, Failure> {
             return Err(invalid_url());
         }
     }
-    let parts: Vec<&str> = segments.iter().map(String::as_str).collect();
+    let parts: Vec<&str> = segments.iter().map(|segment| &**segment).collect();
     let target = target(&parts).ok_or_else(invalid_url)?;
     let (kind, link) = signed(&target, &parts);
     let container = match &target {
