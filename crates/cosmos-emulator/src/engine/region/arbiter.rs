@@ -105,10 +105,8 @@ impl Writer<'_> {
             }
         }
         if !writes.is_empty() {
-            self.tell_others(
-                topology,
-                Entry { origin: occasion.origin, micros, counters: self.next, writes },
-            );
+            let entry = Entry { origin: occasion.origin, micros, counters: self.next, writes };
+            self.tell_others(topology, &entry);
         }
         Ok(())
     }
