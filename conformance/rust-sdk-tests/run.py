@@ -21,6 +21,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections import defaultdict
@@ -37,8 +38,9 @@ RUST = HERE.parent / "rust"
 CATEGORIES = ["emulator", "split"]
 # The share of tests that must pass.
 PASS_RATE_MIN = 0.9
-# A target that takes longer is stopped, and what did not end counts as failed.
-TARGET_SECONDS_MAX = 1800
+# A target that runs longer is stopped, and what did not end has not passed.
+TARGET_SECONDS_MAX = 600
+BUILD_SECONDS_MAX = 3600
 
 
 @dataclass(frozen=True)
@@ -88,26 +90,28 @@ def crate_folder(name):
     return copy
 
 
-def cargo(target, *arguments, **settings):
+def cargo(target, *arguments, seconds_max=TARGET_SECONDS_MAX, **settings):
     command = ["cargo", "test", "--quiet", "--test", target.name, "--features", target.features, *arguments]
     env = {**os.environ, "RUST_BACKTRACE": "0", **settings}
     env.setdefault("CARGO_TARGET_DIR", str(RUST / "target"))
     folder = crate_folder(target.crate)
     log = WORK / f"{target.crate}-{target.name}.log"
     with open(log, "wb") as output:
+        process = subprocess.Popen(
+            command, cwd=folder, env=env, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
         try:
-            status = subprocess.run(
-                command, cwd=folder, env=env, stdout=output, stderr=subprocess.STDOUT, check=False,
-                timeout=TARGET_SECONDS_MAX,
-            ).returncode
+            status = process.wait(timeout=seconds_max)
         except subprocess.TimeoutExpired:
-            print(f"{target.label()}: stopped after {TARGET_SECONDS_MAX} s", flush=True)
-            status = 1
+            print(f"{target.label()}: stopped after {seconds_max} s", flush=True)
+            # The tests run in a child of cargo's.
+            os.killpg(process.pid, signal.SIGKILL)
+            status = process.wait()
     return status, log
 
 
 def build(target):
-    status, log = cargo(target, "--no-run")
+    status, log = cargo(target, "--no-run", seconds_max=BUILD_SECONDS_MAX)
     if status:
         raise SystemExit(f"conformance: {target.label()} does not build, see {log}")
 
@@ -195,7 +199,8 @@ def compare_with_peer(extra):
     program = peer_program()
     kept = []
     print("| target | tests | in-memory emulator | ours | only ours | only theirs |\n|---|---|---|---|---|---|", flush=True)
-    for target in TARGETS:
+    # The in-memory emulator does not split with the throughput: those tests would wait for ever.
+    for target in [target for target in TARGETS if target.name != "split"]:
         build(target)
         name = f"{target.crate}-{target.name}"
         with harness.Emulator(f"rust-peer-{name}", program=program) as emulator:
@@ -215,7 +220,8 @@ def compare_with_peer(extra):
     for row in kept:
         for name in row["only_theirs"]:
             print(f"only theirs: {row['target']} {name}: {row['why'][name]}")
-    return 0 if all(row["ours"] >= row["theirs"] for row in kept) else 1
+    on_a_server = kept[: -len(IN_MEMORY_TARGETS)]
+    return 0 if all(row["ours"] >= row["theirs"] for row in on_a_server) else 1
 
 
 def main(arguments):

@@ -40,6 +40,7 @@ impl Engine {
     /// Finishes what a killed process had begun, and adds the regions this store has never had.
     pub(crate) fn settle_regions(&self) -> Result<(), RegionError> {
         self.finish_move()?;
+        self.arbitrate_all()?;
         for name in &self.options().regions {
             let is_known =
                 self.topology().regions.iter().any(|region| region.name.eq_ignore_ascii_case(name));
@@ -90,6 +91,7 @@ impl Engine {
         }
         self.set_topology(topology, Vec::new())?;
         self.finish_move()?;
+        self.arbitrate_all()?;
         drop(control);
         Ok(())
     }
@@ -233,6 +235,7 @@ impl Engine {
             container.set_shape(shape);
         }
         drop(locks);
+        self.arbitrate_all()?;
         drop(control);
         Ok(self.forget_replicated()?)
     }

@@ -12,12 +12,16 @@
 //! In a single-write account all replicas count the same LSNs and there is one log, wherever the hub is; a replica's
 //! LSN says how far it is. In a multi-write account each region has its own LSNs and log, a replica notes how far it
 //! has followed each ([`Reach`]), and each write has a [`rank`](rank::Rank) by which all regions find the same winner.
+//! Which of two items keeps a value of a unique key is for the hub to say ([`arbiter`]), and it keeps what lost where
+//! the container wants that ([`conflict`]).
 //!
 //! Who may write, and where the hub is, is one immutable [`Topology`]. Whoever writes loads it under the lock of the
 //! partition; whoever changes it stores the new one and then passes through every lock once, so that afterwards
 //! nobody acts on the old one.
 
+mod arbiter;
 mod change;
+mod conflict;
 mod copy;
 mod follow;
 mod links;
