@@ -18,13 +18,19 @@ CERTIFICATE = WORK / "secure.pem"
 # The key every Cosmos DB emulator is born with; it is public.
 KEY = "C2y6yDjf5/R+ob0N8A7Cgv30VRDJIWEHLM+4QDU5DE2nQ9nDuVTqobD4b8mGGyPMbIZnqyMsEcaGQy67XIw/Jw=="
 
+SDK_TESTS = {
+    "python-sdk": ("python-sdk-tests", []),
+    "rust-sdk": ("rust-sdk-tests", []),
+    "rust-peer": ("rust-sdk-tests", ["--peer"]),
+}
+
 
 class Emulator:
-    """One emulator process on a free port, stopped when the block ends."""
+    """One emulator process on a free port, stopped when the block ends. `program` is another one with the same first line."""
 
-    def __init__(self, name, *arguments):
+    def __init__(self, name, *arguments, program=None):
         self.name = name
-        self.arguments = arguments
+        self.command = [program] if program else [os.environ["CDB_BIN"], "emulator", "--port", "0", "--memory", *arguments]
         self.endpoint = None
         self.management = None
         self.regions = {}
@@ -33,12 +39,11 @@ class Emulator:
     def __enter__(self):
         WORK.mkdir(exist_ok=True)
         log = open(WORK / f"{self.name}.log", "wb")
-        command = [os.environ["CDB_BIN"], "emulator", "--port", "0", "--memory", *self.arguments]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=log, text=True)
         line = self.process.stdout.readline()
         if not line:
             self.process.wait()
-            raise SystemExit(f"conformance: {' '.join(command)} ended before it was ready, see {log.name}")
+            raise SystemExit(f"conformance: {' '.join(self.command)} ended before it was ready, see {log.name}")
         ready = json.loads(line)
         self.endpoint, self.management = ready["accountEndpoint"], ready["managementEndpoint"]
         self.regions = {region["name"]: region["gatewayEndpoint"] for region in ready["regions"]}
@@ -174,9 +179,10 @@ def run_rust(env):
     return outcome
 
 
-def run_sdk_tests(folder):
+def run_sdk_tests(suite):
     """The SDKs' own tests bring their runner, which starts what it needs and reports itself."""
-    return subprocess.run([sys.executable, HERE / folder / "run.py"], check=False).returncode
+    folder, arguments = SDK_TESTS[suite]
+    return subprocess.run([sys.executable, HERE / folder / "run.py", *arguments], check=False).returncode
 
 
 def main(suites):
@@ -195,9 +201,9 @@ def main(suites):
                 outcomes.append(own[suite](env))
     status = 0 if all(outcome.is_green() for outcome in outcomes) else 1
     for suite in suites:
-        if suite.endswith("-sdk"):
+        if suite in SDK_TESTS:
             print(f"== {suite}", flush=True)
-            status |= run_sdk_tests(f"{suite}-tests")
+            status |= run_sdk_tests(suite)
     for outcome in outcomes:
         print(outcome.line())
     return status

@@ -38,7 +38,13 @@ enum What {
     /// Point operations, queries, batches, startup and memory; with @vercel/cosmosdb-server from npm.
     Emulator,
     /// Requests, RUs, bytes and time per orchestration; with duroxide-cdb 0.1.10, SQLite and PostgreSQL.
-    Provider,
+    Provider {
+        /// Only this part, for a look: it cannot go into the README.
+        #[arg(long, conflicts_with = "write_readme")]
+        only: Option<provider::Part>,
+    },
+    /// What the providers can do, tried: large results, odd ids, lost answers, crashes.
+    Features,
     /// Rates, latencies, allocations and two bad days of a client; with azure_data_cosmos and bare hyper.
     Driver,
     /// The server of the driver's comparison: a process of its own, so that it does not count.
@@ -79,6 +85,7 @@ enum What {
 enum Stored {
     Emulator,
     Provider,
+    Features,
     Driver,
 }
 
@@ -87,6 +94,7 @@ impl Stored {
         match self {
             Self::Emulator => "emulator",
             Self::Provider => "provider",
+            Self::Features => "features",
             Self::Driver => "driver",
         }
     }
@@ -105,7 +113,8 @@ async fn main() -> anyhow::Result<()> {
     let seconds = args.seconds.unwrap_or(if args.quick { 0.3 } else { 2.0 });
     let (name, report) = match args.what {
         What::Emulator => ("emulator", tokio::task::spawn_blocking(move || emulator::run(seconds)).await??),
-        What::Provider => ("provider", provider::run(args.quick).await?),
+        What::Provider { only } => ("provider", provider::run(args.quick, only).await?),
+        What::Features => ("features", provider::features::run().await?),
         What::Driver => ("driver", driver::run(seconds).await?),
         What::Serve { cores, regions } => return driver::serve(&regions, &cores),
         What::Replay { cores, upstream } => {

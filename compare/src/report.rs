@@ -78,13 +78,15 @@ impl Report {
         for table in &self.summary {
             let _ = write!(out, "\n{}", table.to_markdown());
         }
-        out.push_str("\n<details><summary>Charts</summary>\n\n");
-        for table in &self.tables {
-            if let Some(chart) = &table.chart {
-                let _ = writeln!(out, "![{}](docs/figures/{chart}.svg)", table.title);
-            }
+        let charts: Vec<String> = self
+            .tables
+            .iter()
+            .filter_map(|table| Some((&table.title, table.chart.as_ref()?)))
+            .map(|(title, chart)| format!("![{title}](docs/figures/{chart}.svg)\n"))
+            .collect();
+        if !charts.is_empty() {
+            let _ = write!(out, "\n<details><summary>Charts</summary>\n\n{}\n</details>\n", charts.concat());
         }
-        out.push_str("\n</details>\n");
         out
     }
 }
@@ -162,6 +164,11 @@ pub fn show(cell: &Cell) -> String {
         Cell::Several(cells) => cells.iter().map(show).collect::<Vec<_>>().join(" / "),
         Cell::Figure(figure) => number(*figure),
     }
+}
+
+/// A count as it is printed.
+pub fn grouped(count: usize) -> String {
+    number(count as f64)
 }
 
 fn number(figure: f64) -> String {

@@ -1,5 +1,6 @@
 """An account of two regions: where the SDK reads and writes when regions go away, move, or lag behind."""
 
+import json
 import uuid
 
 import pytest
@@ -181,6 +182,30 @@ def test_every_region_of_a_multi_write_account_takes_writes_and_the_last_one_win
         assert (east.read("1")["from"], west.read("1")["from"]) == ("east", "west")
         account.emulator.manage("PUT", "/config/replication-delay", {"delayMs": 0})
         assert (east.read("1")["from"], west.read("1")["from"]) == ("west", "west")
+
+
+def test_conflicts_of_a_custom_policy_are_listed_read_and_deleted(make_account):
+    account = make_account("--multi-write", "--replication-delay-ms", "3600000")
+    everywhere = {"multiple_write_locations": True}
+    with account.client(EAST, WEST, **everywhere) as east, account.client(WEST, EAST, **everywhere) as west:
+        database = east.client.get_database_client(account.database)
+        policy = {"mode": "Custom"}
+        database.create_container("custom", PartitionKey(path="/pk"), conflict_resolution_policy=policy)
+        for client in (east, west):
+            client.container = client.client.get_database_client(account.database).get_container_client("custom")
+        east.write({"id": "1", "pk": "a", "from": "east"})
+        account.emulator.manage("POST", "/clock/advance", {"seconds": 5})
+        west.write({"id": "1", "pk": "a", "from": "west"})
+        assert list(east.container.list_conflicts()) == []
+        account.emulator.manage("PUT", "/config/replication-delay", {"delayMs": 0})
+        assert east.read("1")["from"] == "west"
+        [conflict] = west.container.list_conflicts()
+        assert conflict["operationType"] == "create"
+        assert json.loads(conflict["content"])["from"] == "east"
+        assert [found["id"] for found in east.container.query_conflicts("SELECT * FROM c", partition_key="a")] == [conflict["id"]]
+        assert east.container.get_conflict(conflict, partition_key="a")["content"] == conflict["content"]
+        east.container.delete_conflict(conflict, partition_key="a")
+        assert list(west.container.list_conflicts()) == []
 
 
 def test_a_strong_account_shows_a_write_everywhere_at_once(make_account):

@@ -8,6 +8,12 @@ every dependency under other compiler flags.
 
 Results go to .work/rust-sdk/results.json and, as a table, to standard output.
 Arguments, if any, are passed on to the test binaries (name filters, flags).
+
+With `--peer` as the first argument the same binaries run twice: against the
+in-memory emulator that ships inside the driver crate, put behind a socket by
+../rust/peer, and against ours. Then follow the tests that drive that emulator
+through its Rust interface: alone, and where they can compare it with an
+account, with ours as that account. Results go to .work/rust-sdk/peer.json.
 """
 
 import json
@@ -15,6 +21,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections import defaultdict
@@ -31,6 +38,9 @@ RUST = HERE.parent / "rust"
 CATEGORIES = ["emulator", "split"]
 # The share of tests that must pass.
 PASS_RATE_MIN = 0.9
+# A target that runs longer is stopped, and what did not end has not passed.
+TARGET_SECONDS_MAX = 600
+BUILD_SECONDS_MAX = 3600
 
 
 @dataclass(frozen=True)
@@ -50,6 +60,12 @@ TARGETS = [
     Target("azure_data_cosmos", "split", "key_auth,control_plane,fault_injection,unstable_patch"),
     Target("azure_data_cosmos_driver", "emulator", "fault_injection,unstable_patch"),
     Target("azure_data_cosmos_driver", "gateway_query_plan_comparison", "__internal_testing"),
+]
+
+# They make their own in-memory emulator. Those of the SDK compare it with an account if they are given one.
+IN_MEMORY_TARGETS = [
+    Target("azure_data_cosmos", "in_memory_emulator", "__internal_in_memory_emulator,fault_injection,unstable_patch"),
+    Target("azure_data_cosmos_driver", "in_memory_emulator", "__internal_in_memory_emulator,fault_injection,unstable_patch"),
 ]
 
 
@@ -74,31 +90,53 @@ def crate_folder(name):
     return copy
 
 
-def cargo(target, *arguments, **settings):
+def cargo(target, *arguments, seconds_max=TARGET_SECONDS_MAX, **settings):
     command = ["cargo", "test", "--quiet", "--test", target.name, "--features", target.features, *arguments]
     env = {**os.environ, "RUST_BACKTRACE": "0", **settings}
     env.setdefault("CARGO_TARGET_DIR", str(RUST / "target"))
     folder = crate_folder(target.crate)
     log = WORK / f"{target.crate}-{target.name}.log"
     with open(log, "wb") as output:
-        status = subprocess.run(command, cwd=folder, env=env, stdout=output, stderr=subprocess.STDOUT, check=False)
-    return status.returncode, log
+        process = subprocess.Popen(
+            command, cwd=folder, env=env, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            status = process.wait(timeout=seconds_max)
+        except subprocess.TimeoutExpired:
+            print(f"{target.label()}: stopped after {seconds_max} s", flush=True)
+            # The tests run in a child of cargo's.
+            os.killpg(process.pid, signal.SIGKILL)
+            status = process.wait()
+    return status, log
 
 
-def run_target(target, extra):
-    """Builds and runs one target on a fresh emulator; gives back each test's verdict and the failures' texts."""
-    status, log = cargo(target, "--no-run")
+def build(target):
+    status, log = cargo(target, "--no-run", seconds_max=BUILD_SECONDS_MAX)
     if status:
         raise SystemExit(f"conformance: {target.label()} does not build, see {log}")
-    with harness.Emulator(f"rust-sdk-{target.crate}-{target.name}") as emulator:
-        connection = f"AccountEndpoint={emulator.endpoint};AccountKey={harness.KEY};"
-        _, log = cargo(
-            target, "--no-fail-fast", "--", "--format", "pretty", *extra,
-            AZURE_COSMOS_CONNECTION_STRING=connection, AZURE_COSMOS_TEST_MODE="required", ACCOUNT_HOST="127.0.0.1",
-        )
+
+
+def run_on(target, emulator, extra):
+    """Runs one target on a running emulator, or on none; gives back each test's verdict and the failures' texts."""
+    if emulator:
+        account = {
+            "AZURE_COSMOS_CONNECTION_STRING": f"AccountEndpoint={emulator.endpoint};AccountKey={harness.KEY};",
+            "AZURE_COSMOS_TEST_MODE": "required",
+            "ACCOUNT_HOST": "127.0.0.1",
+        }
+    else:
+        account = {"AZURE_COSMOS_CONNECTION_STRING": "", "AZURE_COSMOS_TEST_MODE": "skipped"}
+    _, log = cargo(target, "--no-fail-fast", "--", "--format", "pretty", *extra, **account)
     text = log.read_text(errors="replace")
     verdicts = dict(re.findall(r"^test (\S+)(?: - should panic)? \.\.\. (ok|FAILED|ignored)", text, re.MULTILINE))
     return verdicts, failure_texts(text)
+
+
+def run_target(target, extra):
+    """Builds and runs one target on a fresh emulator."""
+    build(target)
+    with harness.Emulator(f"rust-sdk-{target.crate}-{target.name}") as emulator:
+        return run_on(target, emulator, extra)
 
 
 def failure_texts(text):
@@ -132,7 +170,67 @@ def report(target, verdicts, texts):
     return {"target": target.label(), "counts": counts, "failures": failures}
 
 
-def main(extra):
+def peer_program():
+    """The driver's in-memory emulator behind a socket, built."""
+    folder = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", RUST / "target"))
+    subprocess.run(["cargo", "build", "--quiet", "--locked", "-p", "peer"], cwd=RUST, check=True)
+    return str(folder / "debug" / "peer")
+
+
+def passed(verdicts):
+    return {name for name, verdict in verdicts.items() if verdict == "ok"}
+
+
+def compare(label, theirs, ours):
+    """One row of the comparison; gives back what is kept of it."""
+    (their_verdicts, _), (our_verdicts, texts) = theirs, ours
+    them, us = passed(their_verdicts), passed(our_verdicts)
+    ran = {name for verdicts in (their_verdicts, our_verdicts) for name, word in verdicts.items() if word != "ignored"}
+    print(f"| `{label}` | {len(ran)} | {len(them)} | {len(us)} | {len(us - them)} | {len(them - us)} |", flush=True)
+    return {
+        "target": label, "tests": len(ran), "theirs": len(them), "ours": len(us),
+        "only_ours": sorted(us - them), "only_theirs": sorted(them - us),
+        "why": {name: texts.get(name, "") for name in sorted(them - us)},
+    }
+
+
+def compare_with_peer(extra):
+    """The same tests against the in-memory emulator of the driver and against ours. Ours must pass as many."""
+    program = peer_program()
+    kept = []
+    print("| target | tests | in-memory emulator | ours | only ours | only theirs |\n|---|---|---|---|---|---|", flush=True)
+    # The in-memory emulator does not split with the throughput: those tests would wait for ever.
+    for target in [target for target in TARGETS if target.name != "split"]:
+        build(target)
+        name = f"{target.crate}-{target.name}"
+        with harness.Emulator(f"rust-peer-{name}", program=program) as emulator:
+            theirs = run_on(target, emulator, extra)
+        with harness.Emulator(f"rust-peer-ours-{name}") as emulator:
+            ours = run_on(target, emulator, extra)
+        kept.append(compare(target.label(), theirs, ours))
+    for target in IN_MEMORY_TARGETS:
+        build(target)
+        alone = run_on(target, None, extra)
+        beside = alone
+        if target.crate == "azure_data_cosmos":
+            with harness.Emulator(f"rust-peer-beside-{target.crate}") as emulator:
+                beside = run_on(target, emulator, extra)
+        kept.append(compare(target.label(), alone, beside))
+    (WORK / "peer.json").write_text(json.dumps(kept, indent=2))
+    for row in kept:
+        for name in row["only_theirs"]:
+            print(f"only theirs: {row['target']} {name}: {row['why'][name]}")
+    on_a_server = kept[: -len(IN_MEMORY_TARGETS)]
+    return 0 if all(row["ours"] >= row["theirs"] for row in on_a_server) else 1
+
+
+def main(arguments):
+    if arguments[:1] == ["--peer"]:
+        return compare_with_peer(arguments[1:])
+    return run_targets(arguments)
+
+
+def run_targets(extra):
     kept, status, lines = [], 0, []
     for target in TARGETS:
         verdicts, texts = run_target(target, extra)

@@ -8,14 +8,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
-use cosmos_emulator::{Config, Emulator, FaultRule, Verdict};
+use cosmos_emulator::{Config, Emulator, FaultGuard, FaultRule, Totals, Verdict};
 use duroxide::providers::Provider;
 use duroxide::runtime::{Runtime, RuntimeOptions};
 use duroxide::{Client, OrchestrationStatus};
 use futures::StreamExt;
 
 use super::Sizes;
+use super::backlog::Drained;
 use super::contender::{Contender, Field};
+use super::tally::{Tallied, Tally};
 use super::workload::{self, Counters, HELLO, Scenario, WAIT};
 
 /// Starts sent at the same time.
@@ -24,10 +26,12 @@ const STARTS_IN_FLIGHT: usize = 16;
 const DISPATCHERS: usize = 2;
 /// Dispatchers that prepare or work off a backlog.
 const DISPATCHERS_MANY: usize = 8;
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// Who commits nothing for so long will not finish.
+const STALLED_AFTER: Duration = Duration::from_secs(15);
 /// Between the last turn's code and its commit.
 const SETTLE: Duration = Duration::from_millis(500);
-const WORST_MAX: usize = 70;
+const WORST_MAX: usize = 90;
 
 /// What one orchestration cost; per second for an idle runtime.
 #[derive(Debug, Clone, Copy)]
@@ -39,13 +43,18 @@ pub struct Cost {
     pub milliseconds: f64,
 }
 
-/// How a backlog was worked off.
-#[derive(Debug, Clone, Copy)]
-pub struct Drained {
-    /// Orchestrations per second.
-    pub rate: f64,
-    /// Requests per orchestration.
-    pub requests: f64,
+impl Cost {
+    /// The share of each of a few orchestrations that took so long together.
+    pub fn each(totals: &Totals, orchestrations: f64, elapsed: Duration) -> Self {
+        let share = 1.0 / orchestrations;
+        Self {
+            requests: totals.requests as f64 * share,
+            request_units: totals.request_units * share,
+            cross_partition: totals.cross_partition_queries as f64 * share,
+            kilobytes: (totals.request_bytes + totals.response_bytes) as f64 / 1000.0 * share,
+            milliseconds: elapsed.as_secs_f64() * 1000.0 * share,
+        }
+    }
 }
 
 /// A server, a provider and a runtime.
@@ -53,19 +62,29 @@ struct Scene {
     server: Emulator,
     client: Client,
     counters: Arc<Counters>,
+    tally: Arc<Tally>,
     provider: Arc<dyn Provider>,
 }
 
 impl Scene {
     async fn open(field: &Field, contender: Contender, dispatchers: usize) -> anyhow::Result<Self> {
         let server = Emulator::start(Config { threads: 2, ..Config::default() })?;
+        let tally = Arc::new(Tally::default());
         let provider = field.open(contender, &server, dispatchers).await?;
+        let provider: Arc<dyn Provider> = Arc::new(Tallied::new(provider, tally.clone()));
         Ok(Self {
             server,
             client: Client::new(provider.clone()),
             counters: Arc::new(Counters::default()),
+            tally,
             provider,
         })
+    }
+
+    /// Makes every request take longer while the rule lives.
+    fn slow_down(&self, latency_ms: u64) -> Option<FaultGuard> {
+        let delay = Verdict::Delay { duration: Duration::from_millis(latency_ms) };
+        (latency_ms > 0).then(|| self.server.faults().add(FaultRule::new(delay)))
     }
 
     async fn start(&self, dispatchers: usize) -> Arc<Runtime> {
@@ -74,7 +93,7 @@ impl Scene {
             worker_concurrency: dispatchers,
             ..RuntimeOptions::default()
         };
-        let activities = workload::activities(&self.counters);
+        let activities = workload::activities();
         let orchestrations = workload::orchestrations(&self.counters);
         Runtime::start_with_options(self.provider.clone(), activities, orchestrations, options).await
     }
@@ -108,13 +127,7 @@ impl Scene {
             OrchestrationStatus::Completed { .. } => {}
             other => bail!("{other:?}"),
         }
-        Ok(Cost {
-            requests: totals.requests as f64,
-            request_units: totals.request_units,
-            cross_partition: totals.cross_partition_queries as f64,
-            kilobytes: (totals.request_bytes + totals.response_bytes) as f64 / 1000.0,
-            milliseconds: elapsed.as_secs_f64() * 1000.0,
-        })
+        Ok(Cost::each(&totals, 1.0, elapsed))
     }
 }
 
@@ -130,8 +143,7 @@ pub async fn scenario(
         let scene = Scene::open(field, contender, DISPATCHERS).await?;
         let runtime = scene.start(DISPATCHERS).await;
         scene.measure("warm-up", &HELLO, sizes.patience).await?;
-        let delay = Verdict::Delay { duration: Duration::from_millis(latency_ms) };
-        let _slow = (latency_ms > 0).then(|| scene.server.faults().add(FaultRule::new(delay)));
+        let _slow = scene.slow_down(latency_ms);
         let (began, mut costs) = (Instant::now(), Vec::new());
         // What takes long is measured less often: its figures are steadier, too.
         while costs.len() < sizes.repeats && (costs.is_empty() || began.elapsed() < REPEAT_WITHIN) {
@@ -189,25 +201,33 @@ pub async fn idle(field: &Field, contender: Contender, sizes: Sizes) -> Result<C
     })
 }
 
-/// Works off hellos that are all there before the runtime starts.
+/// Works off hellos that are all there before the runtime starts, as far as it gets in this time.
 pub async fn drain(
     field: &Field,
     contender: Contender,
     count: usize,
+    latency_ms: u64,
     sizes: Sizes,
 ) -> Result<Drained, String> {
     isolated(async {
         let scene = Scene::open(field, contender, DISPATCHERS_MANY).await?;
-        scene.start_many(&HELLO, count, Instant::now() + sizes.patience).await?;
+        let prepared = scene.start_many(&HELLO, count, Instant::now() + sizes.patience).await;
+        prepared.context("preparing")?;
+        let _slow = scene.slow_down(latency_ms);
         scene.server.ledger().reset();
         let began = Instant::now();
-        let until = began + sizes.patience;
         let runtime = scene.start(DISPATCHERS_MANY).await;
-        finish(&scene, count, until).await?;
-        let seconds = began.elapsed().as_secs_f64();
-        let requests = scene.server.ledger().snapshot().totals.requests as f64;
+        let stalled = finish(&scene, count, began + sizes.drain_within(latency_ms)).await;
+        let drained = Drained {
+            count,
+            done: scene.tally.completed.load(Ordering::Relaxed).min(count),
+            commits: scene.tally.commits.load(Ordering::Relaxed),
+            elapsed: began.elapsed(),
+            stalled,
+            totals: scene.server.ledger().snapshot().totals,
+        };
         runtime.shutdown(Some(0)).await;
-        Ok(Drained { rate: count as f64 / seconds, requests: requests / count as f64 })
+        Ok(drained)
     })
 }
 
@@ -222,30 +242,35 @@ pub async fn many(
         let scene = Scene::open(field, contender, dispatchers).await?;
         let runtime = scene.start(dispatchers).await;
         scene.measure("warm-up", &HELLO, sizes.patience).await?;
-        scene.counters.reset();
         let began = Instant::now();
         let until = began + sizes.patience;
         scene.start_many(&HELLO, sizes.many, until).await?;
-        finish(&scene, sizes.many + 1, until).await?;
+        let warmed_up = 1;
+        finish(&scene, warmed_up + sizes.many, until).await;
+        let done = scene.tally.completed.load(Ordering::Relaxed) - warmed_up;
+        if done < sizes.many {
+            bail!("{done} of {} done when time was up", sizes.many);
+        }
         let seconds = began.elapsed().as_secs_f64();
         runtime.shutdown(Some(0)).await;
         Ok(sizes.many as f64 / seconds)
     })
 }
 
-/// Waits until this many have completed. Asking costs requests, so it is asked when all activities have run.
-async fn finish(scene: &Scene, count: usize, until: Instant) -> anyhow::Result<()> {
-    reach(&scene.counters.done, count, until).await?;
-    loop {
-        let done = scene.client.get_system_metrics().await?.completed_instances;
-        if done >= count as u64 {
-            return Ok(());
+/// Waits until this many have completed or time is up; whether nothing happened any more.
+async fn finish(scene: &Scene, count: usize, until: Instant) -> bool {
+    let (mut commits, mut last) = (0, Instant::now());
+    while scene.tally.completed.load(Ordering::Relaxed) < count && Instant::now() < until {
+        let now = scene.tally.commits.load(Ordering::Relaxed);
+        if now != commits {
+            (commits, last) = (now, Instant::now());
         }
-        if Instant::now() > until {
-            bail!("{done} of {count} done when time was up");
+        if last.elapsed() > STALLED_AFTER {
+            return true;
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
+    false
 }
 
 async fn reach(counter: &AtomicUsize, count: usize, until: Instant) -> anyhow::Result<()> {
@@ -259,7 +284,7 @@ async fn reach(counter: &AtomicUsize, count: usize, until: Instant) -> anyhow::R
 }
 
 /// Runs a cell on threads of its own.
-fn isolated<T: Send>(cell: impl Future<Output = anyhow::Result<T>> + Send) -> Result<T, String> {
+pub fn isolated<T: Send>(cell: impl Future<Output = anyhow::Result<T>> + Send) -> Result<T, String> {
     let outcome = std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             let runtime =

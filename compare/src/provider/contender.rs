@@ -71,10 +71,12 @@ impl Field {
     pub fn note(&self) -> String {
         let note = "Nobody waits for a disk: the emulator and SQLite are in memory, PostgreSQL runs without fsync. \
                     SQLite has no server, PostgreSQL is not slowed.";
-        match &self.postgres {
-            Ok(_) => note.to_owned(),
-            Err(why) => format!("{note} duroxide-pg was not measured: {why}."),
-        }
+        [Some(note.to_owned()), self.note_of_absent()].into_iter().flatten().collect::<Vec<_>>().join(" ")
+    }
+
+    /// Who does not take part.
+    pub fn note_of_absent(&self) -> Option<String> {
+        self.postgres.as_ref().err().map(|why| format!("duroxide-pg is missing: {why}."))
     }
 
     /// Opens a provider with nothing in it.

@@ -1,16 +1,21 @@
 //! Our provider against the public `duroxide-cdb` 0.1.10 on the same server, and against duroxide's SQLite provider
 //! and `duroxide-pg` where only time compares.
 
+mod backlog;
 mod cell;
 mod contender;
+pub mod features;
 mod postgres;
 mod summary;
+mod tally;
 mod workload;
 
 use std::time::Duration;
 
-use crate::report::{Better, Cell, Report, Table};
-use cell::{Cost, Drained};
+use clap::ValueEnum;
+
+use crate::report::{Better, Cell, Report, Table, grouped};
+use cell::Cost;
 use contender::{Contender, Field};
 use workload::SCENARIOS;
 
@@ -29,6 +34,8 @@ pub struct Sizes {
     idle: Duration,
     /// What takes longer is given up and marked.
     patience: Duration,
+    /// The same for a backlog on a slow server.
+    patience_slow: Duration,
 }
 
 impl Sizes {
@@ -39,6 +46,7 @@ impl Sizes {
         many: 200,
         idle: Duration::from_secs(5),
         patience: Duration::from_secs(45),
+        patience_slow: Duration::from_secs(20),
     };
     const QUICK: Self = Self {
         repeats: 1,
@@ -47,33 +55,96 @@ impl Sizes {
         many: 50,
         idle: Duration::from_secs(2),
         patience: Duration::from_secs(20),
+        patience_slow: Duration::from_secs(5),
     };
+
+    /// How long a backlog may take.
+    fn drain_within(&self, latency_ms: u64) -> Duration {
+        if latency_ms == 0 { self.patience } else { self.patience_slow }
+    }
 }
 
 /// Dispatchers for orchestrations and workers.
 const CONCURRENCIES: [usize; 2] = [2, 8];
 
-/// Runs the whole comparison.
-pub async fn run(quick: bool) -> anyhow::Result<Report> {
+/// A part of the comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Part {
+    /// Hello, chain, fan-outs and sub-orchestrations.
+    Scenarios,
+    /// Backlogs.
+    Backlogs,
+    /// One hello while others wait.
+    Waiting,
+    /// A runtime with nothing to do.
+    Idle,
+    /// Orchestrations started while they run.
+    Throughput,
+}
+
+/// Runs the comparison, or one part of it.
+pub async fn run(quick: bool, only: Option<Part>) -> anyhow::Result<Report> {
     let sizes = if quick { Sizes::QUICK } else { Sizes::FULL };
+    let wanted = |part: Part| only.is_none_or(|only| only == part);
     let field = Field::new().await;
-    let mut tables = scenarios(&field, sizes).await;
-    tables.extend(waiting(&field, sizes).await);
-    tables.push(idle(&field, sizes).await);
-    tables.extend(drained(&field, sizes).await);
-    tables.push(throughput(&field, sizes).await);
-    let summary = summary::tables(&tables, sizes);
-    Ok(Report::new(tables, summary))
+    let (mut costs, mut tables) = (Costs::new(), Vec::new());
+    if wanted(Part::Scenarios) {
+        tables.push(scenarios(&field, sizes, &mut costs).await);
+    }
+    if wanted(Part::Backlogs) {
+        tables.extend(backlog::tables(&field, sizes, &mut costs).await);
+    }
+    if wanted(Part::Waiting) {
+        tables.extend(waiting(&field, sizes).await);
+    }
+    if wanted(Part::Idle) {
+        tables.push(idle(&field, sizes).await);
+    }
+    if wanted(Part::Throughput) {
+        tables.push(throughput(&field, sizes).await);
+    }
+    let summary = summary::tables(&costs, &tables, sizes);
+    Ok(Report::new(costs.0.into_iter().chain(tables).collect(), summary))
+}
+
+/// What one orchestration costs: a table for each thing that the server counts.
+#[derive(Debug)]
+pub struct Costs([Table; 4]);
+
+impl Costs {
+    fn new() -> Self {
+        let table = |title| ledgers_table(title, "scenario");
+        Self([
+            table("Requests per orchestration").with_chart("provider-requests"),
+            table("Request units per orchestration").with_chart("provider-units"),
+            table("Kilobytes per orchestration, bodies in both directions"),
+            table("Cross-partition queries per orchestration"),
+        ])
+    }
+
+    /// Adds a row to each, with a cell for everybody on our server.
+    fn add(&mut self, label: &str, costs: &[Result<Cost, String>]) {
+        let picks: [fn(&Cost) -> f64; 4] = [
+            |cost| cost.requests,
+            |cost| cost.request_units,
+            |cost| cost.kilobytes,
+            |cost| cost.cross_partition,
+        ];
+        for (table, pick) in self.0.iter_mut().zip(picks) {
+            table.row(label, costs.iter().map(|cost| figure(cost, pick)).collect());
+        }
+    }
+
+    /// Puts a sentence below each.
+    fn note(&mut self, note: &str) {
+        for table in &mut self.0 {
+            table.note = Some(note.to_owned());
+        }
+    }
 }
 
 /// What one orchestration costs, and how long it takes at each latency.
-async fn scenarios(field: &Field, sizes: Sizes) -> Vec<Table> {
-    let ledgers = Contender::ON_COSMOS;
-    let mut requests =
-        ledgers_table("Requests per orchestration", "scenario").with_chart("provider-requests");
-    let mut units = ledgers_table("Request units per orchestration", "scenario").with_chart("provider-units");
-    let mut bytes = ledgers_table("Kilobytes per orchestration, bodies in both directions", "scenario");
-    let mut fan_outs = ledgers_table("Cross-partition queries per orchestration", "scenario");
+async fn scenarios(field: &Field, sizes: Sizes, ledgers: &mut Costs) -> Table {
     let mut times =
         table(summary::TIMES, "scenario, latency per request", &field.contenders(), Better::Lower)
             .with_chart("provider-times")
@@ -91,18 +162,11 @@ async fn scenarios(field: &Field, sizes: Sizes) -> Vec<Table> {
             let label = format!("{}, {latency} ms", scenario.name);
             times.row(&label, costs.iter().map(|cost| figure(cost, |cost| cost.milliseconds)).collect());
             if latency == 0 {
-                let costs = &costs[..ledgers.len()];
-                let add = |table: &mut Table, pick: fn(&Cost) -> f64| {
-                    table.row(scenario.name, costs.iter().map(|cost| figure(cost, pick)).collect());
-                };
-                add(&mut requests, |cost| cost.requests);
-                add(&mut units, |cost| cost.request_units);
-                add(&mut bytes, |cost| cost.kilobytes);
-                add(&mut fan_outs, |cost| cost.cross_partition);
+                ledgers.add(scenario.name, &costs[..Contender::ON_COSMOS.len()]);
             }
         }
     }
-    vec![requests, units, bytes, fan_outs, times]
+    times
 }
 
 /// One hello while others wait for timers.
@@ -110,13 +174,14 @@ async fn waiting(field: &Field, sizes: Sizes) -> Vec<Table> {
     let mut requests = ledgers_table(summary::WAITING, "waiting").with_chart("provider-waiting");
     let mut times = ledgers_table("Milliseconds of one hello while others wait for their timers", "waiting");
     for &count in sizes.backlogs {
-        eprintln!("one hello while {count} wait…");
+        let label = grouped(count);
+        eprintln!("one hello while {label} wait…");
         let mut costs = Vec::new();
         for contender in Contender::ON_COSMOS {
             costs.push(cell::behind(field, contender, count, sizes).await);
         }
-        requests.row(&count.to_string(), costs.iter().map(|cost| figure(cost, |c| c.requests)).collect());
-        times.row(&count.to_string(), costs.iter().map(|cost| figure(cost, |c| c.milliseconds)).collect());
+        requests.row(&label, costs.iter().map(|cost| figure(cost, |c| c.requests)).collect());
+        times.row(&label, costs.iter().map(|cost| figure(cost, |c| c.milliseconds)).collect());
     }
     vec![requests, times]
 }
@@ -132,25 +197,6 @@ async fn idle(field: &Field, sizes: Sizes) -> Table {
     table.row("requests", totals.iter().map(|cost| figure(cost, |c| c.requests)).collect());
     table.row("request units", totals.iter().map(|cost| figure(cost, |c| c.request_units)).collect());
     table
-}
-
-/// Hellos that are all there before the runtime starts.
-async fn drained(field: &Field, sizes: Sizes) -> Vec<Table> {
-    let mut rates = table(summary::DRAINED, "backlog", &field.contenders(), Better::Higher)
-        .with_chart("provider-backlog")
-        .with_note(&field.note());
-    let mut requests = ledgers_table("Requests per orchestration of a backlog", "backlog");
-    for &count in sizes.backlogs {
-        let mut outcomes: Vec<Result<Drained, String>> = Vec::new();
-        for contender in field.contenders() {
-            eprintln!("{} works off {count}…", contender.name());
-            outcomes.push(cell::drain(field, contender, count, sizes).await);
-        }
-        rates.row(&count.to_string(), outcomes.iter().map(|outcome| figure(outcome, |d| d.rate)).collect());
-        let on_cosmos = &outcomes[..Contender::ON_COSMOS.len()];
-        requests.row(&count.to_string(), on_cosmos.iter().map(|o| figure(o, |d| d.requests)).collect());
-    }
-    vec![rates, requests]
 }
 
 /// Hellos that are started while the runtime works.

@@ -1,64 +1,72 @@
 //! The provider's figures as the README shows them.
 
-use super::Sizes;
 use super::contender::Contender;
 use super::workload::SCENARIOS;
-use crate::report::{Better, Cell, Table};
+use super::{Costs, Sizes, backlog};
+use crate::report::{Better, Cell, Table, grouped};
 
 pub const TIMES: &str = "Milliseconds per orchestration, by the server's latency per request";
 pub const WAITING: &str = "Requests for one hello while others wait for their timers";
 pub const IDLE: &str = "A runtime with nothing to do";
-pub const DRAINED: &str = "Orchestrations per second of a backlog, 8/8 dispatchers";
+pub const BACKLOG_SECONDS: &str = "Seconds to work off a backlog, 8/8 dispatchers";
+pub const BACKLOG_RATES: &str = "Orchestrations per second of a backlog, 8/8 dispatchers";
 pub const THROUGHPUT: &str = "Orchestrations per second, started while they run";
 
 /// What the README shows: costs side by side, times with all sizes in one cell.
-pub fn tables(tables: &[Table], sizes: Sizes) -> Vec<Table> {
+pub fn tables(ledgers: &Costs, tables: &[Table], sizes: Sizes) -> Vec<Table> {
     let find = |title: &str| tables.iter().find(|table| table.title == title);
-    vec![costs(&tables[..4]), figures(find, sizes)]
+    vec![costs(ledgers, sizes), figures(find, sizes)]
 }
 
-/// The first four tables side by side.
-fn costs(tables: &[Table]) -> Table {
+/// What one orchestration costs, all tables side by side.
+fn costs(ledgers: &Costs, sizes: Sizes) -> Table {
     let heads = ["requests", "request units", "kilobytes", "cross-partition queries"];
     let columns: Vec<String> =
         heads.iter().flat_map(|head| [format!("{head}: 0.1.10"), "ours".to_owned()]).collect();
     let mut table = Table::new("", "one orchestration", columns.iter().map(String::as_str), Better::Mixed);
-    for scenario in SCENARIOS {
-        let cells = tables.iter().flat_map(|table| {
-            table.cells(scenario.name).unwrap_or_default().iter().take(Contender::ON_COSMOS.len()).cloned()
+    table.note = ledgers.0[0].note.clone();
+    let backlogs = sizes.backlogs.iter().map(|count| backlog::label_of(*count));
+    for label in SCENARIOS.iter().map(|scenario| scenario.name.to_owned()).chain(backlogs) {
+        let cells = ledgers.0.iter().flat_map(|table| {
+            table.cells(&label).unwrap_or_default().iter().take(Contender::ON_COSMOS.len()).cloned()
         });
-        table.row(scenario.name, cells.collect());
+        table.row(&label, cells.collect());
     }
     table
 }
 
 fn figures<'a>(find: impl Fn(&str) -> Option<&'a Table>, sizes: Sizes) -> Table {
-    let names: Vec<String> = find(TIMES).map_or_else(Vec::new, |table| table.columns[1..].to_vec());
+    let widest = find(TIMES).or_else(|| find(BACKLOG_SECONDS));
+    let names: Vec<String> = widest.map_or_else(Vec::new, |table| table.columns[1..].to_vec());
     let mut table = Table::new("", "", names.iter().map(String::as_str), Better::Mixed);
-    table.note = find(TIMES).and_then(|table| table.note.clone());
+    let notes = [widest, find(BACKLOG_RATES)].into_iter().flatten().filter_map(|table| table.note.clone());
+    table.note = Some(notes.collect::<Vec<_>>().join(" ")).filter(|note| !note.is_empty());
     let list = |numbers: &mut dyn Iterator<Item = String>| numbers.collect::<Vec<_>>().join(" / ");
     let latencies = list(&mut sizes.latencies_ms.iter().map(u64::to_string));
-    let backlogs = list(
-        &mut sizes.backlogs.iter().map(|count| Cell::Figure(*count as f64)).map(|c| crate::report::show(&c)),
-    );
+    let backlogs = list(&mut sizes.backlogs.iter().map(|count| grouped(*count)));
     for scenario in SCENARIOS {
         let labels = sizes.latencies_ms.iter().map(|latency| format!("{}, {latency} ms", scenario.name));
         let label = format!("{}, ms at {latencies} ms per request", scenario.name);
         table.row(&label, together(find(TIMES), labels, names.len()));
     }
-    let labels = || sizes.backlogs.iter().map(usize::to_string);
+    for count in sizes.backlogs.iter().map(|count| grouped(*count)) {
+        let labels = sizes.latencies_ms.iter().map(|latency| format!("{count}, {latency} ms"));
+        let label = format!("backlog of {count}, seconds at {latencies} ms per request, 8/8 dispatchers");
+        table.row(&label, together(find(BACKLOG_SECONDS), labels, names.len()));
+    }
+    let labels = sizes.backlogs.iter().map(|count| format!("{}, 0 ms", grouped(*count)));
+    table.row(
+        &format!("backlog of {backlogs}, orchestrations per second at 0 ms"),
+        together(find(BACKLOG_RATES), labels, names.len()),
+    );
     table.row(
         &format!("requests for one hello while {backlogs} wait for timers"),
-        together(find(WAITING), labels(), names.len()),
+        together(find(WAITING), sizes.backlogs.iter().map(|count| grouped(*count)), names.len()),
     );
     for what in ["requests", "request units"] {
         let label = format!("{what} per second of an idle runtime");
         table.row(&label, together(find(IDLE), std::iter::once(what.to_owned()), names.len()));
     }
-    table.row(
-        &format!("orchestrations per second of a backlog of {backlogs}, 8/8 dispatchers"),
-        together(find(DRAINED), labels(), names.len()),
-    );
     let dispatchers = super::CONCURRENCIES.map(|count| format!("{count}/{count}"));
     table.row(
         &format!(

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use cosmos_driver::ErrorKind;
 use cosmos_emulator::StartError;
 
 /// The exit codes, for the end of the help page.
@@ -81,7 +82,10 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     // Nothing can be done when even standard error is closed.
-    let _ = writeln!(io::stderr(), "cdb: {error:#}");
+    let _ = match of_account(error) {
+        Some(problem) => writeln!(io::stderr(), "cdb: {problem}"),
+        None => writeln!(io::stderr(), "cdb: {error:#}"),
+    };
     ExitCode::from(code(error))
 }
 
@@ -89,11 +93,29 @@ fn code(error: &anyhow::Error) -> u8 {
     if let Some(problem) = error.downcast_ref::<Problem>() {
         return problem.code();
     }
+    if let Some(problem) = of_account(error) {
+        return problem.code();
+    }
     match error.downcast_ref::<StartError>() {
         Some(StartError::Listen { .. }) => 3,
         Some(StartError::Store(_)) => 4,
         Some(StartError::Key(_) | StartError::Certificate(_) | StartError::Blueprint(_)) => 2,
         Some(_) | None => 1,
+    }
+}
+
+/// What the account did to a command that had begun.
+fn of_account(error: &anyhow::Error) -> Option<Problem> {
+    let error = error.downcast_ref::<cosmos_driver::Error>()?;
+    let said = error.message().lines().next().unwrap_or_default();
+    match error.kind() {
+        ErrorKind::Connection | ErrorKind::Deadline | ErrorKind::Unavailable => {
+            Some(Problem::Unreachable(format!("the account does not answer any more: {said}")))
+        }
+        ErrorKind::Unauthorized | ErrorKind::Forbidden => {
+            Some(Problem::Refused(format!("the account does not accept the key any more: {said}")))
+        }
+        _ => None,
     }
 }
 

@@ -59,6 +59,31 @@ impl Interrupt {
     }
 }
 
+/// Changes of the terminal's size.
+#[derive(Debug)]
+pub(crate) struct Resizes {
+    #[cfg(unix)]
+    signal: tokio::signal::unix::Signal,
+}
+
+impl Resizes {
+    /// Listens from now on.
+    pub(crate) fn listen() -> io::Result<Self> {
+        Ok(Self {
+            #[cfg(unix)]
+            signal: tokio::signal::unix::signal(tokio::signal::unix::SignalKind::window_change())?,
+        })
+    }
+
+    /// Returns at the next change; never where systems do not tell.
+    pub(crate) async fn next(&mut self) {
+        #[cfg(unix)]
+        self.signal.recv().await;
+        #[cfg(not(unix))]
+        std::future::pending::<()>().await;
+    }
+}
+
 /// Whether somebody asked to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asked {

@@ -28,6 +28,9 @@ use clap::Parser;
 
 use crate::args::{Args, Command};
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let args = Args::parse();
     log_to_stderr(&args.log);

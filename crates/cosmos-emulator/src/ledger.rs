@@ -164,15 +164,16 @@ impl Ledger {
                 response_bytes: entry.response_bytes,
             },
         );
-        if book.recent.len() == RECENT_MAX {
-            book.recent.pop_front();
-        }
+        // The oldest record lends its texts to the newest.
+        let oldest = if book.recent.len() == RECENT_MAX { book.recent.pop_front() } else { None };
+        let (path, partition_key) =
+            oldest.map_or_else(Default::default, |oldest| (oldest.path, oldest.partition_key));
         book.recent.push_back(RequestRecord {
             number,
             operation: entry.operation,
             container,
-            path: entry.path.to_owned(),
-            partition_key: entry.partition_key.map(str::to_owned),
+            path: rewritten(path, entry.path),
+            partition_key: entry.partition_key.map(|key| rewritten(partition_key.unwrap_or_default(), key)),
             status: entry.status,
             sub_status: entry.sub_status,
             request_units: entry.charge,
@@ -183,6 +184,12 @@ impl Ledger {
     fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn rewritten(mut text: String, new: &str) -> String {
+    text.clear();
+    text.push_str(new);
+    text
 }
 
 impl Book {

@@ -66,8 +66,14 @@ pub enum Operation {
     ReadFeed,
     /// Items in the order they changed.
     ChangeFeed,
-    /// Feeds that are always empty here (conflicts, stored procedures, triggers, functions).
+    /// Feeds that are always empty here (stored procedures, triggers, functions).
     ReadEmptyFeed,
+    /// `GET /dbs/{db}/colls/{c}/conflicts`, or a query over them.
+    ListConflicts,
+    /// `GET /dbs/{db}/colls/{c}/conflicts/{id}`.
+    ReadConflict,
+    /// `DELETE /dbs/{db}/colls/{c}/conflicts/{id}`.
+    DeleteConflict,
     /// `POST /dbs/{db}/users`; upserts too.
     CreateUser,
     /// `GET /dbs/{db}/users/{u}`.
@@ -96,7 +102,7 @@ pub enum Operation {
 
 impl Operation {
     /// Every operation, in declaration order.
-    pub const ALL: [Self; 43] = [
+    pub const ALL: [Self; 46] = [
         Self::ReadAccount,
         Self::CreateDatabase,
         Self::ReadDatabase,
@@ -128,6 +134,9 @@ impl Operation {
         Self::ReadFeed,
         Self::ChangeFeed,
         Self::ReadEmptyFeed,
+        Self::ListConflicts,
+        Self::ReadConflict,
+        Self::DeleteConflict,
         Self::CreateUser,
         Self::ReadUser,
         Self::ReplaceUser,
@@ -176,6 +185,9 @@ impl Operation {
             Self::ReadFeed => "readFeed",
             Self::ChangeFeed => "changeFeed",
             Self::ReadEmptyFeed => "readEmptyFeed",
+            Self::ListConflicts => "listConflicts",
+            Self::ReadConflict => "readConflict",
+            Self::DeleteConflict => "deleteConflict",
             Self::CreateUser => "createUser",
             Self::ReadUser => "readUser",
             Self::ReplaceUser => "replaceUser",
@@ -208,6 +220,7 @@ impl Operation {
             | Self::DeletePartition
             | Self::Batch
             | Self::Bulk
+            | Self::DeleteConflict
             | Self::CreateUser
             | Self::ReplaceUser
             | Self::DeleteUser
@@ -231,6 +244,8 @@ impl Operation {
             | Self::ReadFeed
             | Self::ChangeFeed
             | Self::ReadEmptyFeed
+            | Self::ListConflicts
+            | Self::ReadConflict
             | Self::ReadUser
             | Self::ListUsers
             | Self::QueryUsers

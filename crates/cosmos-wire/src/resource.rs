@@ -4,6 +4,7 @@
 //! kind addresses a feed. Ids are names or resource ids; which of the two, the database segment tells
 //! for the whole link.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use crate::rid::{self, Rid};
@@ -211,7 +212,7 @@ impl Link {
             }
             match segments.next() {
                 Some("") => return Err(InvalidLink),
-                Some(id) => link.steps.push((kind, percent_decode(id).ok_or(InvalidLink)?)),
+                Some(id) => link.steps.push((kind, percent_decode(id).ok_or(InvalidLink)?.into_owned())),
                 None => link.feed = Some(kind),
             }
         }
@@ -359,9 +360,9 @@ impl std::error::Error for InvalidLink {}
 /// Text behind a percent-encoding. A plus stays a plus. `None` when an escape is broken or the bytes
 /// are not UTF-8.
 #[must_use]
-pub fn percent_decode(text: &str) -> Option<String> {
+pub fn percent_decode(text: &str) -> Option<Cow<'_, str>> {
     if !text.contains('%') {
-        return Some(text.to_owned());
+        return Some(Cow::Borrowed(text));
     }
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -375,7 +376,7 @@ pub fn percent_decode(text: &str) -> Option<String> {
         bytes.push(hex_digit(*high)? << 4 | hex_digit(*low)?);
         rest = after;
     }
-    String::from_utf8(bytes).ok()
+    String::from_utf8(bytes).ok().map(Cow::Owned)
 }
 
 /// Appends a path segment with all but unreserved characters percent-encoded.

@@ -176,7 +176,7 @@ impl Authorization {
     /// When a part is missing or the type is unknown.
     pub fn parse(header: &str) -> Result<Self, InvalidAuthorization> {
         let decoded = crate::resource::percent_decode(header.trim()).ok_or(InvalidAuthorization)?;
-        let (mut kind, mut version, mut rest) = (None, None, decoded.as_str());
+        let (mut kind, mut version, mut rest) = (None, None, &*decoded);
         loop {
             if let Some(signature) = strip_prefix_ignore_case(rest, "sig=") {
                 // A form-encoded plus reads as a space; base64 has none.

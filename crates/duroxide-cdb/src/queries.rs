@@ -55,7 +55,7 @@ pub(crate) const EXECUTIONS: &str =
 pub(crate) const EXECUTION_DOCUMENTS: &str = "SELECT c.id, c.type, c.eventCount, c.chunks FROM c WHERE c.type IN ('history', 'execution') AND c.executionId = @exec";
 
 /// One partition: everything but the head and the marks that must outlive it.
-pub(crate) const CONTENTS: &str = "SELECT c.id, c.type, c.eventCount, c.executionId FROM c \
+pub(crate) const CONTENTS: &str = "SELECT c.id, c.type, c.eventCount FROM c \
     WHERE NOT (c.type IN ('instance', 'deleting', 'tombstone', 'outbox_intent', 'manifest'))";
 
 /// One partition: undelivered messages to other partitions.

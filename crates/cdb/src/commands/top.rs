@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -13,14 +13,15 @@ use serde_json::json;
 
 use crate::commands::queues::{self, Pile};
 use crate::context::{Connection, ConnectionArgs};
-use crate::interrupt::Interrupt;
+use crate::interrupt::{Interrupt, Resizes};
 use crate::ledger::{self, Line};
-use crate::output::{Column, Output, Paint, Style, Table, clip, parse_span};
+use crate::output::{Column, FullScreen, Keys, Output, Paint, Style, Table, clip, parse_span, span};
 
 /// Watch instances, queues, rates, request units and latency.
 ///
 /// Rates are differences between two looks. Requests and request units of the whole account are known where its
-/// emulator has a management port; latency is that of this command's own reads.
+/// emulator has a management port; latency is that of this command's own reads. On a terminal it goes on until q or
+/// Ctrl-C.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct TopArgs {
@@ -32,7 +33,7 @@ pub(crate) struct TopArgs {
     #[arg(long, default_value = "1s", value_name = "SPAN", value_parser = parse_span)]
     interval: Duration,
 
-    /// Look twice, print once, and end; so it is when standard output is no terminal.
+    /// Look twice, print once, and end; that is also what happens when standard output is no terminal.
     #[arg(long)]
     once: bool,
 
@@ -44,6 +45,8 @@ pub(crate) struct TopArgs {
     connection: ConnectionArgs,
 }
 
+/// Ends it.
+const QUIT: u8 = b'q';
 /// Looks that the latencies are taken from.
 const LOOKS_KEPT: usize = 1000;
 
@@ -101,37 +104,61 @@ pub(crate) async fn run(args: &TopArgs) -> anyhow::Result<()> {
 }
 
 async fn watch(connection: &Connection, args: &TopArgs) -> anyhow::Result<()> {
-    let output = Output::new(args.json);
-    let is_once = args.once || args.json || !io::stdout().is_terminal();
     let client = connection.client().await?;
+    if !args.once && !args.json && io::stdout().is_terminal() {
+        let mut keys = Keys::listen();
+        let mut screen = FullScreen::enter()?;
+        return tokio::select! {
+            outcome = draw_again_and_again(&mut screen, connection, &client, args) => outcome,
+            () = keys.pressed(QUIT) => Ok(()),
+        };
+    }
+    let output = Output::new(args.json);
     let mut latencies = Latencies::default();
-    let mut before = look(connection, &client, args).await?;
+    let before = look(connection, &client, args).await?;
+    tokio::time::sleep(args.interval).await;
+    let now = look(connection, &client, args).await?;
+    latencies.note(&now);
+    if output.is_json() {
+        output.json(&to_json(&before, &now, &latencies))?;
+        return Ok(());
+    }
+    for line in frame(&before, &now, &latencies, output, &connection.place()) {
+        output.line(&line)?;
+    }
+    Ok(())
+}
+
+async fn draw_again_and_again(
+    screen: &mut FullScreen,
+    connection: &Connection,
+    client: &Client,
+    args: &TopArgs,
+) -> anyhow::Result<()> {
+    let mut resizes = Resizes::listen().context("cannot listen for signals")?;
+    let title = format!("{}   every {}, q quits", connection.place(), span_of(args.interval));
+    screen.draw(&[title.clone(), String::new(), "looking…".to_owned()])?;
+    let mut latencies = Latencies::default();
+    let mut before = look(connection, client, args).await?;
+    tokio::time::sleep(args.interval).await;
     loop {
-        tokio::time::sleep(args.interval).await;
-        let now = look(connection, &client, args).await?;
+        let now = look(connection, client, args).await?;
         latencies.note(&now);
-        if output.is_json() {
-            output.json(&to_json(&before, &now, &latencies))?;
-            return Ok(());
-        }
-        let lines = frame(&before, &now, &latencies, output, &connection.place());
-        if is_once {
-            for line in lines {
-                output.line(&line)?;
+        let next = tokio::time::sleep(args.interval);
+        let mut next = std::pin::pin!(next);
+        loop {
+            screen.draw(&frame(&before, &now, &latencies, Output::new(false), &title))?;
+            tokio::select! {
+                () = &mut next => break,
+                () = resizes.next() => {}
             }
-            return Ok(());
         }
-        let mut text = String::from("\u{1b}[H");
-        for line in lines {
-            text.push_str(&line);
-            text.push_str("\u{1b}[K\n");
-        }
-        text.push_str("\u{1b}[J");
-        let mut out = io::stdout().lock();
-        out.write_all(text.as_bytes())?;
-        out.flush()?;
         before = now;
     }
+}
+
+fn span_of(time: Duration) -> String {
+    span(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }
 
 async fn look(connection: &Connection, client: &Client, args: &TopArgs) -> anyhow::Result<Look> {
@@ -200,13 +227,13 @@ fn rates(before: &Look, now: &Look) -> Vec<Rate> {
     now.ledger.iter().map(rate).filter(|rate| rate.requests > 0.0).collect()
 }
 
-fn frame(before: &Look, now: &Look, latencies: &Latencies, output: Output, place: &str) -> Vec<String> {
+fn frame(before: &Look, now: &Look, latencies: &Latencies, output: Output, title: &str) -> Vec<String> {
     let style = output.style;
     let columns = output.columns.unwrap_or(usize::MAX);
     let seconds = now.at.duration_since(before.at).as_secs_f64().max(0.001);
     let rate = |new: u64, old: u64| format!("{:+.1}/s", (new as f64 - old as f64) / seconds);
     let (new, old) = (&now.metrics, &before.metrics);
-    let mut lines = vec![style.bold(place), String::new()];
+    let mut lines = vec![style.bold(&clip(title, columns)), String::new()];
     let mut table =
         Table::new(vec![Column::new("INSTANCES"), Column::number("NOW"), Column::number("CHANGE")]);
     for (what, new, old, paint) in [
@@ -218,7 +245,7 @@ fn frame(before: &Look, now: &Look, latencies: &Latencies, output: Output, place
     ] {
         table.painted_row([what.to_owned(), new.to_string(), rate(new, old)], 0, paint);
     }
-    lines.extend(table.lines(None, style));
+    lines.extend(table.lines(output.columns, style));
     lines.push(String::new());
     if now.piles.is_empty() {
         lines.push(style.dim("nothing waits"));
@@ -232,7 +259,7 @@ fn frame(before: &Look, now: &Look, latencies: &Latencies, output: Output, place
         lines.push(String::new());
         lines.extend(rate_table(&rates).lines(output.columns, style));
     }
-    lines.into_iter().map(|line| cut(&line, columns)).collect()
+    lines
 }
 
 fn latency_table(latencies: &Latencies) -> Table {
@@ -274,11 +301,6 @@ fn rate_table(rates: &[Rate]) -> Table {
     let sum = |pick: fn(&Rate) -> f64| rates.iter().map(pick).sum::<f64>();
     row("all", sum(|rate| rate.requests), sum(|rate| rate.request_units), sum(|rate| rate.failures));
     table
-}
-
-fn cut(line: &str, columns: usize) -> String {
-    // Painted lines are longer than they look; only plain ones are cut.
-    if line.contains('\u{1b}') { line.to_owned() } else { clip(line, columns) }
 }
 
 fn to_json(before: &Look, now: &Look, latencies: &Latencies) -> serde_json::Value {

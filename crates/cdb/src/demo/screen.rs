@@ -103,7 +103,7 @@ fn sentence(row: &Row, before: Option<&Written>) -> Option<String> {
             Some(format!("step {} of {steps} done", row.steps_done()))
         }
         (Phase::Waiting, Origin::Continued) => {
-            Some(format!("continues, {} of {steps} done already", plural(row.steps_before, "step")))
+            Some(format!("continues, {} of {steps} steps done already", row.steps_before))
         }
         (Phase::Running, _) => Some(format!("running ({})", row.scenario.shows)),
         (Phase::Waiting | Phase::Returned, _) => None,
@@ -178,7 +178,7 @@ mod tests {
     fn a_change_is_told_once() {
         let mut row = Row::new("a".to_owned(), &SCENARIOS[7], Origin::Continued, 11);
         let first = sentence(&row, None).unwrap();
-        assert_eq!(first, "continues, 11 steps of 20 done already");
+        assert_eq!(first, "continues, 11 of 20 steps done already");
         let written = Written { phase: row.phase.clone(), steps: row.steps_done() };
         assert_eq!(sentence(&row, Some(&written)), None);
         row.phase = Phase::Running;

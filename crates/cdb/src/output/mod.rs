@@ -1,9 +1,11 @@
 //! What people and programs read: tables or JSON on standard output, talk on standard error.
 
+mod full_screen;
 mod style;
 mod table;
 mod time;
 
+pub(crate) use full_screen::{FullScreen, Keys};
 pub(crate) use style::Style;
 pub(crate) use table::{Column, Paint, Table, clip, plain, width};
 pub(crate) use time::{ago, parse_moment, parse_span, span, utc};

@@ -3,6 +3,8 @@
 use std::sync::LazyLock;
 
 use crate::stage::{Stage, begun};
+#[cfg(unix)]
+use crate::terminal::Terminal;
 use crate::terminal::{Watched, on_terminal, plain};
 
 /// A container with one workflow in every state; nobody changes it.
@@ -157,6 +159,71 @@ fn top_reads_the_ledger_of_a_running_emulator() {
     assert!(wrong.stderr.contains("cannot read the ledger"), "{wrong:?}");
 }
 
+/// The figures behind the first word of a line.
+#[cfg(unix)]
+fn row<'a>(frame: &'a str, name: &str) -> Option<Vec<&'a str>> {
+    let mut rows = frame.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    rows.find(|words| words.first() == Some(&name)).map(|words| words[1..].to_vec())
+}
+
+#[cfg(unix)]
+#[test]
+fn top_draws_again_and_again_until_q_and_leaves_the_terminal_as_it_was() {
+    let emulator =
+        cosmos_emulator::Emulator::start(cosmos_emulator::Config::default().with_management()).unwrap();
+    let stage = Stage::open(&emulator, "top-live");
+    let management = emulator.management_endpoint().unwrap();
+    let args = ["top", "--interval", "100ms", "--management", &management];
+    let mut top = Terminal::start(&stage.args(&args), 100, 40);
+    let first = top.frame(|frame| frame.contains("REQUESTS/S"));
+    assert_eq!(row(&first, "completed").unwrap()[0], "0", "{first}");
+    assert!(first.contains("RU/S") && first.contains("LONGEST") && first.contains("q quits"), "{first}");
+    let units: f64 = row(&first, "query").unwrap()[1].parse().unwrap();
+    assert!(units > 0.0, "its own looks cost something: {first}");
+    assert!(row(&first, "batch").is_none() && !top.is_ordinary(), "{first}");
+
+    stage.play_to_the_end(&[("echo-1", "echo", "x")]);
+    let second = top.frame(|frame| row(frame, "completed").is_some_and(|figures| figures[0] == "1"));
+    assert!(row(&second, "completed").unwrap()[1].starts_with('+'), "{second}");
+    assert!(row(&second, "batch").unwrap()[0].parse::<f64>().unwrap() > 0.0, "{second}");
+
+    top.resize(60, 8);
+    let small = top.frame(|frame| frame.lines().count() <= 8);
+    assert!(small.lines().last().unwrap().contains("lines more"), "{small}");
+    top.resize(100, 40);
+    top.frame(|frame| frame.contains("REQUESTS/S"));
+
+    top.press("xq");
+    assert_eq!(top.wait(), 0);
+    assert!(top.is_ordinary());
+    let (_, drawn) = top.end();
+    assert!(drawn.starts_with("\u{1b}[?1049h\u{1b}[?25l"), "{drawn:?}");
+    assert!(drawn.ends_with("\u{1b}[?25h\u{1b}[?1049l"), "{drawn:?}");
+}
+
+#[cfg(unix)]
+#[test]
+fn top_leaves_the_terminal_as_it_was_when_it_is_stopped_and_when_the_account_goes_away() {
+    let emulator = cosmos_emulator::Emulator::start(cosmos_emulator::Config::default()).unwrap();
+    let stage = Stage::open(&emulator, "top-stopped");
+    let mut top = Terminal::start(&stage.args(&["top", "--interval", "50ms"]), 100, 40);
+    top.frame(|frame| frame.contains("LONGEST"));
+    top.signal("-INT");
+    assert_eq!(top.wait(), 0);
+    assert!(top.is_ordinary());
+    assert!(top.end().1.ends_with("\u{1b}[?25h\u{1b}[?1049l"));
+
+    let mut top = Terminal::start(&stage.args(&["top", "--interval", "50ms"]), 100, 40);
+    top.frame(|frame| frame.contains("LONGEST"));
+    drop(emulator);
+    top.wait();
+    assert!(top.is_ordinary());
+    let (code, drawn) = top.end();
+    assert_eq!(code, 6, "{drawn}");
+    let said = drawn.split("\u{1b}[?1049l").nth(1).unwrap();
+    assert!(said.starts_with("cdb: the account does not answer any more: "), "{drawn:?}");
+}
+
 #[test]
 fn a_reader_that_has_seen_enough_is_no_error() {
     let mut listing = Watched::start(&STAGE.args(&["instances", "--json", "--limit", "0"]));
@@ -175,6 +242,7 @@ fn tables_fit_the_terminal_and_have_colours_there() {
         assert!(line.trim_end().chars().count() <= 80, "{line:?}");
     }
     let (_, drawn) = on_terminal(&STAGE.args(&["show", "family-1"]), 70);
+    assert!(plain(&drawn).contains("2 child    …::sub::2"), "children are told apart: {drawn}");
     for line in plain(&drawn).lines().filter(|line| line.contains('━')) {
         assert!(line.trim_end().chars().count() <= 70, "{line:?}");
     }

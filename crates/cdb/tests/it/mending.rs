@@ -123,3 +123,66 @@ fn wrong_counters_are_counted_anew_and_missing_history_is_only_reported() {
     let found = stage.run(&["fsck", "--repair"]).with_code(8);
     assert!(found.stdout.contains("not mended"), "{found:?}");
 }
+
+#[test]
+fn compressed_events_are_read_and_damaged_ones_are_found() {
+    let stage = Stage::new("mending-packed");
+    // Long enough to be compressed in its place, and long enough to be compressed into pieces.
+    let (long, huge) = ("a line of a long letter\n".repeat(2_000), pieces_of_text());
+    let starts = [("long-1", "echo", long.as_str()), ("long-2", "echo", &long), ("huge-1", "echo", &huge)];
+    stage.play_to_the_end(&starts);
+    let packed = |instance: &str| {
+        let mut documents = stage.documents(instance).into_iter();
+        documents.find(|document| document["packed"].is_string()).expect("a compressed history")
+    };
+    let sound = packed("long-1");
+    assert!(sound["packed"].as_str().unwrap().len() < long.len() / 4, "{sound}");
+    let mut documents = stage.documents("huge-1").into_iter();
+    let in_pieces = documents.find(|document| document["chunks"]["packed"] == true);
+    assert!(in_pieces.is_some(), "a history in compressed pieces");
+    let checked = stage.run(&["fsck"]).with_code(0);
+    assert!(checked.stderr.contains("0 broken, 0 litter"), "{checked:?}");
+    assert_eq!(stage.run(&["show", "long-1", "--json"]).with_code(0).json()["output"], long);
+
+    // One character of the text is another one, as if a disk had forgotten a bit.
+    let mut damaged = sound.clone();
+    let mut text = sound["packed"].as_str().unwrap().to_owned();
+    let middle = text.len() / 2;
+    let other = if text.as_bytes()[middle] == b'A' { "B" } else { "A" };
+    text.replace_range(middle..=middle, other);
+    damaged["packed"] = text.into();
+    stage.put("long-1", &damaged);
+    let mut cut = packed("long-2");
+    cut["packed"] = "AAAA".into();
+    stage.put("long-2", &cut);
+    let mut piece = document(&stage, "huge-1", "chunk");
+    piece["data"] = "AAAA".into();
+    stage.put("huge-1", &piece);
+    let found = stage.run(&["fsck", "--json"]).with_code(8);
+    let defects: Vec<(String, String)> = found
+        .json_lines()
+        .iter()
+        .map(|row| (row["instance"].as_str().unwrap().to_owned(), row["defect"].as_str().unwrap().to_owned()))
+        .collect();
+    for instance in ["long-1", "long-2", "huge-1"] {
+        assert!(defects.iter().any(|(broken, _)| broken == instance), "{instance}: {defects:?}");
+    }
+    assert!(defects.iter().any(|(_, text)| text.contains("cannot be decompressed")), "{defects:?}");
+    assert!(defects.iter().any(|(_, text)| text.contains("do not fit together")), "{defects:?}");
+    let repaired = stage.run(&["fsck", "--repair"]).with_code(8);
+    assert!(repaired.stdout.contains("not mended"), "what was lost cannot be made up: {repaired:?}");
+
+    stage.put("long-1", &sound);
+    stage.run(&["fsck", "long-1"]).with_code(0);
+}
+
+/// A text that is stored in pieces, and that shrinks, though not to nothing.
+fn pieces_of_text() -> String {
+    let mut state = 1u64;
+    (0..80_000)
+        .map(|_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            format!("{:08x} ", state >> 32)
+        })
+        .collect()
+}

@@ -1,8 +1,9 @@
 //! `cdb` typed and read back: as a plain process, and on a pseudo terminal.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -189,29 +190,126 @@ fn read_until(source: &mut impl BufRead, text: &str, seen: &mut String) {
 /// Runs `cdb` on a pseudo terminal of this width and returns everything it drew.
 #[cfg(unix)]
 pub(crate) fn on_terminal(args: &[&str], columns: u16) -> (i32, String) {
-    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-    use rustix::termios::{Winsize, tcsetwinsize};
-
-    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
-    grantpt(&master).expect("ours");
-    unlockpt(&master).expect("open");
-    let size = Winsize { ws_row: 40, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-    tcsetwinsize(&master, size).expect("a size");
-    let name = ptsname(&master, Vec::new()).expect("a name");
-    let slave =
-        File::options().read(true).write(true).open(name.to_str().expect("a path")).expect("it opens");
-    let mut command = command(args);
-    command
-        .stdin(slave.try_clone().expect("a copy"))
-        .stdout(slave.try_clone().expect("a copy"))
-        .stderr(slave);
-    let mut child = command.spawn().expect("cdb starts");
-    drop(command);
-    let mut drawn = Vec::new();
-    // The last writer has gone when reading fails: that is how a terminal ends.
-    let _ = File::from(master).read_to_end(&mut drawn);
-    (code(child.wait().expect("it ends")), String::from_utf8_lossy(&drawn).into_owned())
+    Terminal::start(args, columns, 40).end()
 }
+
+/// `cdb` on a pseudo terminal; killed when dropped.
+#[cfg(unix)]
+pub(crate) struct Terminal {
+    child: Child,
+    /// Both ends: what we hold, and what the process has.
+    master: File,
+    slave: File,
+    arriving: Receiver<Vec<u8>>,
+    drawn: Vec<u8>,
+    /// How much of it has been looked at.
+    seen: usize,
+}
+
+#[cfg(unix)]
+impl Terminal {
+    /// Starts `cdb` on a terminal of this size.
+    pub(crate) fn start(args: &[&str], columns: u16, rows: u16) -> Self {
+        use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        grantpt(&master).expect("ours");
+        unlockpt(&master).expect("open");
+        let name = ptsname(&master, Vec::new()).expect("a name");
+        let slave =
+            File::options().read(true).write(true).open(name.to_str().expect("a path")).expect("it opens");
+        let master = File::from(master);
+        set_size(&master, columns, rows);
+        let copy = || slave.try_clone().expect("a copy");
+        let child = command(args).stdin(copy()).stdout(copy()).stderr(copy()).spawn().expect("cdb starts");
+        let (sender, arriving) = channel();
+        let mut reader = master.try_clone().expect("a copy");
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            // The last writer has gone when reading fails: that is how a terminal ends.
+            while let Ok(count @ 1..) = reader.read(&mut bytes) {
+                if sender.send(bytes[..count].to_vec()).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { child, master, slave, arriving, drawn: Vec::new(), seen: 0 }
+    }
+
+    /// The next drawing of the whole screen that is as wanted, without colours.
+    #[track_caller]
+    pub(crate) fn frame(&mut self, is_wanted: impl Fn(&str) -> bool) -> String {
+        let began = Instant::now();
+        loop {
+            while let Some((frame, length)) = whole_frame(&self.drawn[self.seen..]) {
+                self.seen += length;
+                if is_wanted(&frame) {
+                    return frame;
+                }
+            }
+            match self.arriving.recv_timeout(PATIENCE.saturating_sub(began.elapsed())) {
+                Ok(bytes) => self.drawn.extend(bytes),
+                Err(_) => panic!("no such frame: {}", String::from_utf8_lossy(&self.drawn)),
+            }
+        }
+    }
+
+    /// Presses keys.
+    pub(crate) fn press(&mut self, keys: &str) {
+        self.master.write_all(keys.as_bytes()).expect("it takes keys");
+    }
+
+    /// Changes the size, and tells the process so.
+    pub(crate) fn resize(&self, columns: u16, rows: u16) {
+        set_size(&self.master, columns, rows);
+        self.signal("-WINCH");
+    }
+
+    /// Sends a signal by its name.
+    pub(crate) fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args([name, &id]).status().expect("kill runs").success());
+    }
+
+    /// Whether keys arrive line by line and are echoed: as a shell expects it.
+    pub(crate) fn is_ordinary(&self) -> bool {
+        use rustix::termios::{LocalModes, tcgetattr};
+        let modes = tcgetattr(&self.slave).expect("a terminal").local_modes;
+        modes.contains(LocalModes::ICANON | LocalModes::ECHO)
+    }
+
+    /// Waits until the process has ended; the terminal stays.
+    pub(crate) fn wait(&mut self) -> i32 {
+        code(self.child.wait().expect("it ends"))
+    }
+
+    /// Waits for the end; the code, and everything that was drawn.
+    pub(crate) fn end(mut self) -> (i32, String) {
+        let code = self.wait();
+        let Self { slave, arriving, mut drawn, .. } = self;
+        drop(slave);
+        drawn.extend(arriving.iter().flatten());
+        (code, String::from_utf8_lossy(&drawn).into_owned())
+    }
+}
+
+#[cfg(unix)]
+fn set_size(terminal: &File, columns: u16, rows: u16) {
+    let size = rustix::termios::Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    rustix::termios::tcsetwinsize(terminal, size).expect("a size");
+}
+
+/// The first drawing that is complete, and where it ends: from the upper left corner until the rest is cleared.
+#[cfg(unix)]
+fn whole_frame(drawn: &[u8]) -> Option<(String, usize)> {
+    let text = String::from_utf8_lossy(drawn);
+    let from = text.find("\u{1b}[H")?;
+    let to = from + text[from..].find("\u{1b}[J")?;
+    Some((plain(&text[from..to]), to))
+}
+
+#[cfg(unix)]
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The lines of a terminal without colours.
 pub(crate) fn plain(drawn: &str) -> String {

@@ -102,14 +102,6 @@ pub(crate) fn delete(account: &Account, call: &Call) -> Result<Reply, Failure> {
 
 /// A feed of things this server does not keep.
 pub(crate) fn empty_feed(_: &Account, call: &Call) -> Result<Reply, Failure> {
-    let asked = call.asked();
-    let is_scoped = asked.utf8(header::PARTITION_KEY).is_some() || asked.allows_cross_partition();
-    if call.route.kind == "conflicts" && asked.is_query() && !is_scoped {
-        return Err(Failure::bad_request(
-            "Cross partition query is required but disabled. Please set \
-             x-ms-documentdb-query-enablecrosspartition to true, or specify x-ms-documentdb-partitionkey.",
-        ));
-    }
     let member = match call.route.target {
         Target::Absent(member) => member,
         _ => "Resources",

@@ -2,6 +2,7 @@
 
 pub(crate) mod account;
 mod batch;
+mod conflict;
 mod container;
 mod database;
 mod feed;
@@ -128,6 +129,9 @@ pub(crate) fn run(account: &Account, call: &Call) -> Result<Reply, Failure> {
         Operation::ReadFeed => feed::read(account, call),
         Operation::ChangeFeed => feed::changes(account, call),
         Operation::ReadEmptyFeed => container::empty_feed(account, call),
+        Operation::ListConflicts => conflict::list(account, call),
+        Operation::ReadConflict => conflict::read(account, call),
+        Operation::DeleteConflict => conflict::delete(account, call),
         Operation::CreateUser
         | Operation::ReadUser
         | Operation::ReplaceUser
@@ -165,6 +169,8 @@ fn container_path(call: &Call) -> Result<&ContainerPath, Failure> {
         | Target::Items(path)
         | Target::Item(path, _)
         | Target::Ranges(path)
+        | Target::Conflicts(path)
+        | Target::Conflict(path, _)
         | Target::PartitionDelete(path) => Ok(path),
         _ => Err(Failure::bad_request("Request url is invalid.")),
     }

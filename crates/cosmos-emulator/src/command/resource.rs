@@ -12,11 +12,16 @@ use crate::http::headers::Asked;
 use crate::http::{Account, Call};
 use crate::sql::{self, List, PageLimits, Prepared};
 
+/// The id that session tokens give the partition of the catalog.
+const MASTER_RANGE: u32 = u32::MAX;
+
 /// The answer to a request for one resource.
 pub(super) fn reply(answer: ResourceReply) -> Reply {
     Reply {
         charge: answer.charge,
         etag: Some(answer.etag).filter(|etag| !etag.is_empty()),
+        // Databases and containers are kept in a partition of their own, which nobody ever reads by session.
+        session_token: answer.ticket.map(|ticket| format!("{MASTER_RANGE}:-1#{}", ticket.0)),
         ticket: answer.ticket,
         ..Reply::json(answer.status, &answer.body)
     }

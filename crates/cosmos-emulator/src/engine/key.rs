@@ -29,6 +29,8 @@ const VERSION: u8 = 0x16;
 const LOG: u8 = 0x20;
 const REACH: u8 = 0x21;
 const RANK: u8 = 0x22;
+const TURNS: u8 = 0x23;
+const CONFLICT: u8 = 0x24;
 
 /// One physical partition of one container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -146,9 +148,23 @@ pub(crate) fn purged_container(key: &[u8]) -> Option<u32> {
 
 /// Prefixes of everything a container keeps besides its record.
 pub(crate) fn container_data(number: u32) -> impl Iterator<Item = Vec<u8>> {
-    [PARTITION, ITEM, BY_VALUE, BY_PARTITION, CHANGE, EXPIRY, UNIQUE, VERSION, LOG, REACH, RANK]
-        .into_iter()
-        .map(move |tag| [&[tag][..], &number.to_be_bytes()].concat())
+    [
+        PARTITION,
+        ITEM,
+        BY_VALUE,
+        BY_PARTITION,
+        CHANGE,
+        EXPIRY,
+        UNIQUE,
+        VERSION,
+        LOG,
+        REACH,
+        RANK,
+        TURNS,
+        CONFLICT,
+    ]
+    .into_iter()
+    .map(move |tag| [&[tag][..], &number.to_be_bytes()].concat())
 }
 
 /// A split or a merge.
@@ -186,7 +202,7 @@ pub(crate) fn segment_orders(segment: Segment) -> impl Iterator<Item = Vec<u8>> 
 
 /// Everything else that belongs to one physical partition.
 pub(crate) fn segment_state(segment: Segment) -> impl Iterator<Item = Vec<u8>> {
-    [PARTITION, LOG, REACH]
+    [PARTITION, LOG, REACH, TURNS]
         .into_iter()
         .map(move |tag| [&[tag][..], &segment.container.to_be_bytes(), &segment.range.to_be_bytes()].concat())
 }
@@ -363,6 +379,24 @@ pub(crate) fn unique(container: u32, epk: &EpkKey, constraint: u8, values: &[u8]
     join(UNIQUE, &[&container.to_be_bytes(), &epk.0, &[constraint], values])
 }
 
+/// All values of unique keys in a replica from a bound of effective partition keys on.
+pub(crate) fn uniques(container: u32, bound: &[u8]) -> Bytes {
+    join(UNIQUE, &[&container.to_be_bytes(), bound])
+}
+
+/// The effective partition key in a key of [`unique`].
+pub(crate) fn epk_of_unique(key: &[u8]) -> Option<EpkKey> {
+    let tail = key.get(5..)?;
+    let mut at = 0;
+    loop {
+        let zero = at + tail.get(at..)?.iter().position(|byte| *byte == 0)?;
+        if *tail.get(zero + 1)? != 0xff {
+            return Some(EpkKey(tail.get(..zero + 2)?.to_vec()));
+        }
+        at = zero + 2;
+    }
+}
+
 /// An entry of the log that carries writes to other regions.
 pub(crate) fn log(segment: Segment, lsn: u64) -> Bytes {
     join(LOG, &[&segment.container.to_be_bytes(), &segment.range.to_be_bytes(), &lsn.to_be_bytes()])
@@ -376,6 +410,21 @@ pub(crate) fn log_lsn(key: &[u8]) -> Option<u64> {
 /// How far a replica has followed the logs of the others.
 pub(crate) fn reach(segment: Segment) -> Bytes {
     join(REACH, &[&segment.container.to_be_bytes(), &segment.range.to_be_bytes()])
+}
+
+/// A write that lost against another, under the number of what all regions share.
+pub(crate) fn conflict(shared: u32, number: u64) -> Bytes {
+    join(CONFLICT, &[&shared.to_be_bytes(), &number.to_be_bytes()])
+}
+
+/// All conflicts of a container.
+pub(crate) fn conflicts(shared: u32) -> Vec<u8> {
+    [&[CONFLICT][..], &shared.to_be_bytes()].concat()
+}
+
+/// Versions of the regions that ended beyond a replica.
+pub(crate) fn turns(segment: Segment) -> Bytes {
+    join(TURNS, &[&segment.container.to_be_bytes(), &segment.range.to_be_bytes()])
 }
 
 /// The rank of an item's last write, where several regions write.

@@ -29,6 +29,7 @@ mod sweep;
 #[cfg(test)]
 mod tests;
 mod throughput;
+mod unique;
 mod writer;
 
 use arc_swap::{ArcSwap, Guard};

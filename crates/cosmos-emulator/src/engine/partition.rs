@@ -39,12 +39,12 @@ pub(crate) struct Partition {
 }
 
 /// A version of the regions began while replicas were behind.
-#[derive(Debug, Clone, Copy)]
-struct Turn {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Turn {
     /// LSN of the last write of the version before.
-    lsn: u64,
+    pub(crate) lsn: u64,
     /// The version before.
-    before: i64,
+    pub(crate) before: i64,
 }
 
 /// Where a partition comes from.
@@ -198,17 +198,22 @@ impl Partition {
     /// Notes that a version of the regions ended with this LSN. A replica that has not come as far belongs to that
     /// version still: who merges session tokens lets the newer version win, so it must not claim the next.
     pub(crate) fn note_turn(&self, lsn: u64, before: i64) {
-        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        turns.retain(|turn| turn.lsn > self.lsn());
+        let mut turns = self.turns();
         turns.push(Turn { lsn, before });
-        self.last_turn.store(lsn, Ordering::SeqCst);
+        self.set_turns(turns);
     }
 
-    /// Forgets where versions ended, when writes were taken back.
-    pub(crate) fn forget_turns(&self) {
-        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        turns.clear();
-        self.last_turn.store(0, Ordering::SeqCst);
+    /// Versions of the regions that ended beyond it.
+    pub(crate) fn turns(&self) -> Vec<Turn> {
+        let turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        turns.iter().filter(|turn| turn.lsn > self.lsn()).copied().collect()
+    }
+
+    /// Says which versions of the regions ended beyond it; none when writes were taken back.
+    pub(crate) fn set_turns(&self, turns: Vec<Turn>) {
+        let last = turns.iter().map(|turn| turn.lsn).max().unwrap_or(0);
+        *self.turns.lock().unwrap_or_else(PoisonError::into_inner) = turns;
+        self.last_turn.store(last, Ordering::SeqCst);
     }
 
     /// The version of the regions that a replica at this LSN belongs to.

@@ -9,8 +9,7 @@ use serde_json::{Map, Value};
 
 use super::container::{Container, Shape};
 use super::document::{self, Stamp, Stored};
-use super::index::encode;
-use super::index::path::{PathId, value_at};
+use super::index::path::PathId;
 use super::index::policy::Mode;
 use super::index::terms::{self, Side, Terms};
 use super::key::{self, EpkKey, Segment};
@@ -41,6 +40,8 @@ pub(crate) struct Writer<'a> {
     pub(crate) time: std::time::SystemTime,
     /// Versions kept so far.
     pub(super) versions: u32,
+    /// Conflicts kept so far.
+    pub(super) conflicts: u8,
 }
 
 /// A new content for an item.
@@ -109,6 +110,7 @@ impl<'a> Writer<'a> {
             now: engine.clock().now_seconds(),
             time,
             versions: 0,
+            conflicts: 0,
         }
     }
 
@@ -121,8 +123,10 @@ impl<'a> Writer<'a> {
         if let Some(topology) = self.topology.take() {
             return region::commit(self, &topology).map(Some);
         }
-        let ticket = self.engine.commit(Batch { changes: std::mem::take(&mut self.changes) })?;
+        let engine = self.engine;
+        let ticket = engine.commit(Batch { changes: std::mem::take(&mut self.changes) })?;
         self.publish();
+        engine.storage().catch_up();
         Ok(Some(ticket))
     }
 
@@ -239,13 +243,10 @@ impl<'a> Writer<'a> {
         let old_unique = old_document.as_ref().map_or_else(Vec::new, |old| self.unique_keys(epk, old));
         let new_unique = self.unique_keys(epk, &document);
         for unique in old_unique {
-            // Another item of the same commit may have got it already.
-            if self.get(&unique)?.as_deref() == Some(id.as_bytes()) {
-                self.set(unique, None);
-            }
+            self.release(unique, id)?;
         }
         for unique in new_unique {
-            self.set(unique, Some(Bytes::copy_from_slice(id.as_bytes())));
+            self.hold(unique, id)?;
         }
         let new_terms = self.terms(&document, stored);
         let old_terms = match (old, &old_document) {
@@ -275,7 +276,7 @@ impl<'a> Writer<'a> {
         let terms = if self.needs_old_document() {
             let document = old.value()?;
             for key in self.unique_keys(epk, &document) {
-                self.set(key, None);
+                self.release(key, id)?;
             }
             self.terms(&document, old)
         } else {
@@ -341,51 +342,6 @@ impl<'a> Writer<'a> {
         push_entry(&mut self.changes, self.partition.segment, epk, place, path, value, rid);
     }
 
-    fn put_unique(
-        &mut self,
-        epk: &EpkKey,
-        content: &Content<'_>,
-        old: Option<&Value>,
-    ) -> Result<(), Failure> {
-        if self.shape.unique_keys.is_empty() {
-            return Ok(());
-        }
-        let new = self.unique_keys(epk, content.document);
-        let old = old.map_or_else(Vec::new, |old| self.unique_keys(epk, old));
-        for key in &new {
-            if old.contains(key) {
-                continue;
-            }
-            if let Some(holder) = self.get(key)? {
-                let holder = String::from_utf8_lossy(&holder).into_owned();
-                if holder != content.id && !self.remove_expired(epk, &holder)? {
-                    return Err(unique_violation());
-                }
-            }
-        }
-        for key in old {
-            if !new.contains(&key) {
-                self.set(key, None);
-            }
-        }
-        for key in new {
-            self.set(key, Some(Bytes::copy_from_slice(content.id.as_bytes())));
-        }
-        Ok(())
-    }
-
-    pub(super) fn unique_keys(&self, epk: &EpkKey, document: &Value) -> Vec<Bytes> {
-        self.shape
-            .unique_keys
-            .iter()
-            .zip(0..)
-            .map(|(paths, constraint)| {
-                let values = unique_values(document, paths);
-                key::unique(self.container.replica, epk, constraint, &values)
-            })
-            .collect()
-    }
-
     fn delete_expiry(&mut self, old: &Stored) {
         if let Some(deadline) = old.deadline(self.shape.default_ttl) {
             self.delete(key::expiry(self.partition.segment, deadline, old.rid));
@@ -425,39 +381,4 @@ pub(crate) fn push_entry(
     changes.push(Change::Put(key::value_entry(segment, path.get(), value, rid), place.clone()));
     let entry = key::partition_entry(segment.container, path.get(), epk, value, rid);
     changes.push(Change::Put(entry, place.clone()));
-}
-
-/// The values of a unique key, exact: long ones by a wide hash.
-fn unique_values(document: &Value, paths: &[crate::sql::source::Path]) -> Vec<u8> {
-    let mut out = Vec::new();
-    for path in paths {
-        match value_at(document, path) {
-            Some(value @ (Value::Array(_) | Value::Object(_))) => {
-                out.extend_from_slice(value.to_string().as_bytes());
-            }
-            Some(Value::String(text)) if text.len() > encode::STRING_BYTES_MAX => {
-                out.extend_from_slice(text.as_bytes());
-            }
-            value => encode::push(&mut out, value),
-        }
-        out.push(0);
-    }
-    if out.len() > UNIQUE_BYTES_MAX {
-        let hash = out.iter().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128, |hash, byte| {
-            (hash ^ u128::from(*byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
-        });
-        out.clear();
-        out.push(0xff);
-        out.extend_from_slice(&hash.to_be_bytes());
-    }
-    out
-}
-
-const UNIQUE_BYTES_MAX: usize = 512;
-
-fn unique_violation() -> Failure {
-    let mut failure =
-        Failure::new(409, "Entity with the specified id already exists in the system.").with_sub_status(3301);
-    failure.charge = super::quota::REFUSED_WRITE;
-    failure
 }

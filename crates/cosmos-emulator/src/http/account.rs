@@ -13,7 +13,7 @@ use http::{HeaderValue, Response};
 
 use super::headers::Asked;
 use super::render::{Renderer, Stamp};
-use super::{Call, auth, origin, route};
+use super::{Call, auth, location, route};
 use crate::clock::Clock;
 use crate::command::{self, Reply};
 use crate::config::{Config, Consistency, Gateway};
@@ -108,7 +108,7 @@ impl Account {
             Some(sent) => sent.to_owned(),
             None => self.activity.next(),
         };
-        let location = origin(&parts).map(|origin| format!("{origin}{}", parts.uri.path()));
+        let location = location(&parts);
         if door.offline() == Some(Offline::Hang) {
             door.unhung().await;
         }

@@ -76,7 +76,7 @@ impl Verifier {
             let reason = "Provided AAD token names nobody: it has no object identifier (the claim `oid`).";
             return Err(self.unauthorized(NOBODY, reason));
         }
-        if is_data_plane(operation, route) {
+        if is_data_plane(operation) {
             return Ok(());
         }
         let reason = format!(
@@ -223,12 +223,13 @@ fn is_feed(target: &Target) -> bool {
             | Target::Offers
             | Target::Users(_)
             | Target::Permissions(..)
+            | Target::Conflicts(_)
             | Target::Absent(_)
     )
 }
 
 /// Whether a token may ask for it: items, and reading what leads to them.
-fn is_data_plane(operation: Operation, route: &Route) -> bool {
+fn is_data_plane(operation: Operation) -> bool {
     match operation {
         Operation::ReadAccount
         | Operation::ReadDatabase
@@ -250,9 +251,12 @@ fn is_data_plane(operation: Operation, route: &Route) -> bool {
         | Operation::Query
         | Operation::QueryPlan
         | Operation::ReadFeed
-        | Operation::ChangeFeed => true,
-        Operation::ReadEmptyFeed => route.kind == "conflicts",
-        Operation::CreateDatabase
+        | Operation::ChangeFeed
+        | Operation::ListConflicts
+        | Operation::ReadConflict
+        | Operation::DeleteConflict => true,
+        Operation::ReadEmptyFeed
+        | Operation::CreateDatabase
         | Operation::DeleteDatabase
         | Operation::CreateContainer
         | Operation::ReplaceContainer
@@ -391,7 +395,7 @@ mod tests {
     fn the_control_plane_is_closed_to_tokens() {
         let ask = |path: &str, operation| ask(&Entra::default(), &token(&good()), path, operation);
         assert_eq!(ask("/dbs/d/colls", Operation::ListContainers).0, 200);
-        assert_eq!(ask("/dbs/d/colls/c/conflicts", Operation::ReadEmptyFeed).0, 200);
+        assert_eq!(ask("/dbs/d/colls/c/conflicts", Operation::ListConflicts).0, 200);
         for (path, operation) in [
             ("/dbs", Operation::CreateDatabase),
             ("/dbs/d", Operation::DeleteDatabase),

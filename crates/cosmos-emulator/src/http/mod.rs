@@ -41,13 +41,22 @@ impl Call {
 
 /// `http://{host}` as the client wrote it, or `https://{host}` where it came through TLS.
 pub(crate) fn origin(parts: &Parts) -> Option<String> {
+    host(parts).map(|host| format!("{}://{host}", scheme(parts)))
+}
+
+/// The address of the resource that was asked, as the client wrote it.
+fn location(parts: &Parts) -> Option<String> {
+    host(parts).map(|host| [scheme(parts), "://", host, parts.uri.path()].concat())
+}
+
+fn host(parts: &Parts) -> Option<&str> {
     let host = match parts.headers.get(http::header::HOST) {
         Some(host) => host.to_str().ok()?,
         None => parts.uri.authority()?.as_str(),
     };
     let plain =
         |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b':' | b'[' | b']');
-    (!host.is_empty() && host.bytes().all(plain)).then(|| format!("{}://{host}", scheme(parts)))
+    (!host.is_empty() && host.bytes().all(plain)).then_some(host)
 }
 
 /// How the client came.

@@ -26,6 +26,8 @@ pub(crate) enum Target {
     User(String, String),
     Permissions(String, String),
     Permission(String, String, String),
+    Conflicts(ContainerPath),
+    Conflict(ContainerPath, String),
     /// Collections of things this server does not keep: always empty.
     Absent(&'static str),
     /// One of those things.
@@ -60,7 +62,7 @@ pub(crate) fn route(path: &str) -> Result<Route, Failure> {
             return Err(invalid_url());
         }
     }
-    let parts: Vec<&str> = segments.iter().map(String::as_str).collect();
+    let parts: Vec<&str> = segments.iter().map(|segment| &**segment).collect();
     let target = target(&parts).ok_or_else(invalid_url)?;
     let (kind, link) = signed(&target, &parts);
     let container = match &target {
@@ -111,8 +113,9 @@ fn target(parts: &[&str]) -> Option<Target> {
         ["dbs", _, "colls", _, "sprocs"] => Target::Absent("StoredProcedures"),
         ["dbs", _, "colls", _, "triggers"] => Target::Absent("Triggers"),
         ["dbs", _, "colls", _, "udfs"] => Target::Absent("UserDefinedFunctions"),
-        ["dbs", _, "colls", _, "conflicts"] => Target::Absent("Conflicts"),
-        ["dbs", _, "colls", _, "sprocs" | "triggers" | "udfs" | "conflicts", _] => Target::AbsentOne,
+        ["dbs", db, "colls", c, "conflicts"] => Target::Conflicts(path(db, c)),
+        ["dbs", db, "colls", c, "conflicts", id] => Target::Conflict(path(db, c), id.to_owned()),
+        ["dbs", _, "colls", _, "sprocs" | "triggers" | "udfs", _] => Target::AbsentOne,
         ["dbs", db, "users"] => Target::Users(db.to_owned()),
         ["dbs", db, "users", user] => Target::User(db.to_owned(), user.to_owned()),
         ["dbs", db, "users", user, "permissions"] => Target::Permissions(db.to_owned(), user.to_owned()),
@@ -180,6 +183,9 @@ pub(crate) fn operation(method: &Method, target: &Target, asked: &Asked<'_>) -> 
         Target::Permission(..) if is(&Method::GET) => Operation::ReadPermission,
         Target::Permission(..) if is(&Method::PUT) => Operation::ReplacePermission,
         Target::Permission(..) if is(&Method::DELETE) => Operation::DeletePermission,
+        Target::Conflicts(_) if is(&Method::GET) || asked.is_query() => Operation::ListConflicts,
+        Target::Conflict(..) if is(&Method::GET) => Operation::ReadConflict,
+        Target::Conflict(..) if is(&Method::DELETE) => Operation::DeleteConflict,
         Target::Absent(_) if is(&Method::GET) || asked.is_query() => Operation::ReadEmptyFeed,
         Target::AbsentOne if is(&Method::GET) || is(&Method::DELETE) || is(&Method::PUT) => {
             return Err(Failure::not_found());

@@ -1,5 +1,7 @@
 //! Which endpoint a request means.
 
+use std::borrow::Cow;
+
 use cosmos_wire::resource::percent_decode;
 use http::{Method, StatusCode};
 use serde::de::DeserializeOwned;
@@ -74,7 +76,7 @@ impl Found {
 
 /// Looks a request up in the table.
 pub(super) fn find(method: &Method, path: &str) -> Result<Found, Answer> {
-    let segments: Option<Vec<String>> =
+    let segments: Option<Vec<Cow<'_, str>>> =
         path.split('/').filter(|segment| !segment.is_empty()).map(percent_decode).collect();
     let Some(segments) = segments else {
         return Err(Answer::problem(StatusCode::BAD_REQUEST, "the path is not percent-encoded UTF-8"));
@@ -94,13 +96,13 @@ pub(super) fn find(method: &Method, path: &str) -> Result<Found, Answer> {
     Err(Answer::wrong_method(&format!("{method} is not possible on {path}"), &allowed))
 }
 
-fn parameters(template: &str, segments: &[String]) -> Option<Vec<String>> {
+fn parameters(template: &str, segments: &[Cow<'_, str>]) -> Option<Vec<String>> {
     let mut found = Vec::new();
     let mut segments = segments.iter();
     for part in template.split('/').filter(|part| !part.is_empty()) {
         let segment = segments.next()?;
         if part.starts_with('{') {
-            found.push(segment.clone());
+            found.push(segment.clone().into_owned());
         } else if part != segment {
             return None;
         }

@@ -99,4 +99,16 @@ pub trait Source {
     /// Whether the index allows this ORDER BY: the service refuses a multi-key order without a composite index
     /// and an order over an excluded path.
     fn check_order(&self, order: &[(Path, Direction)]) -> Result<(), Failure>;
+
+    /// Changes with what the source is made of: rows in another layout come in another order. Always 0 where they
+    /// cannot.
+    fn layout(&self) -> u64 {
+        0
+    }
+
+    /// Whether what a continuation carries along counts here. When a partition was split, each child goes on behind
+    /// the same row, but only one of them with the sums of the rows before it.
+    fn is_heir(&self) -> bool {
+        true
+    }
 }

@@ -110,10 +110,10 @@ struct Entering {
     value: Option<Bytes>,
 }
 
-/// From this many on, a commit lets them in unless somebody does already.
-const WAITING_MANY: usize = 8 * 1024;
+/// From this many on, a writer lets them in after its commit, unless somebody does already.
+const WAITING_MANY: usize = 2 * 1024;
 /// From this many on, commits wait for whoever lets them in.
-const WAITING_MAX: usize = 16 * WAITING_MANY;
+const WAITING_MAX: usize = 32 * WAITING_MANY;
 
 fn enter(map: &mut Map, key: Key, value: Option<Bytes>) {
     match value {
@@ -166,17 +166,6 @@ impl MemoryStorage {
         let mut waiting = self.waiting();
         entries.enter_all(std::mem::take(&mut *waiting));
         (self.records().clone(), entries.map.clone())
-    }
-
-    /// Keeps the number of waiting changes bounded.
-    fn admit(&self, waiting: usize) {
-        if waiting >= WAITING_MAX {
-            drop(self.entries());
-        } else if waiting >= WAITING_MANY
-            && let Ok(mut entries) = self.entries.try_lock()
-        {
-            self.let_in(&mut entries);
-        }
     }
 }
 
@@ -246,8 +235,17 @@ impl Storage for MemoryStorage {
         let ticket = Ticket(self.commits.fetch_add(1, Ordering::Relaxed) + 1);
         let count = waiting.len();
         drop((records, waiting));
-        self.admit(count);
+        if count >= WAITING_MAX {
+            drop(self.entries());
+        }
         Ok(ticket)
+    }
+
+    fn catch_up(&self) {
+        let many = self.waiting().len() >= WAITING_MANY;
+        if many && let Ok(mut entries) = self.entries.try_lock() {
+            self.let_in(&mut entries);
+        }
     }
 
     fn wait_durable(&self, _ticket: Ticket) -> Result<(), StorageError> {

@@ -55,6 +55,11 @@ impl<A: Storage, B: Storage> Storage for Mirror<A, B> {
         }))
     }
 
+    fn catch_up(&self) {
+        self.reference.catch_up();
+        self.subject.catch_up();
+    }
+
     fn commit(&self, batch: Batch) -> Result<Ticket, StorageError> {
         let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         match (self.reference.commit(batch.clone()), self.subject.commit(batch)) {

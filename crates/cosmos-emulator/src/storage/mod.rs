@@ -123,6 +123,9 @@ pub trait Storage: Send + Sync + 'static {
     /// killed process; it survives a power cut once [`Storage::wait_durable`] of its ticket returned.
     fn commit(&self, batch: Batch) -> Result<Ticket, StorageError>;
 
+    /// Does what commits put off, where enough of it has come together. Whoever holds locks lets go of them first.
+    fn catch_up(&self) {}
+
     /// Blocks until everything up to `ticket` is on disk. Many waiters share one flush.
     fn wait_durable(&self, ticket: Ticket) -> Result<(), StorageError>;
 

@@ -13,6 +13,8 @@ mod query;
 mod regions;
 mod resources;
 mod split;
+mod split_kill;
+mod split_pages;
 mod storage;
 mod throughput;
 mod tls;

@@ -13,6 +13,15 @@ impl Manager {
         Self(Client::at(&emulator.management_endpoint().expect("it is served"), emulator.key()))
     }
 
+    pub(crate) fn at(endpoint: &str) -> Self {
+        Self(Client::at(endpoint, cosmos_wire::EMULATOR_KEY))
+    }
+
+    /// Asks for something without waiting for it.
+    pub(crate) fn post_only(&mut self, path: &str, body: &Value) -> std::net::TcpStream {
+        self.0.post(path, body).unsigned().send_only()
+    }
+
     pub(crate) fn get(&mut self, path: &str) -> Answer {
         self.0.get(path).unsigned().send()
     }
@@ -277,4 +286,45 @@ fn wrong_orders_for_partitions_are_explained() {
         assert!(refused["error"].as_str().unwrap().contains(reason), "{body}: {refused}");
     }
     manager.get("/operations/99").expect(404);
+}
+
+/// Set in the process whose disk is full.
+#[cfg(unix)]
+const FULL_DISK: &str = "COSMOS_EMULATOR_TEST_FULL_DISK";
+
+/// A limit on the size of files holds for a whole process, so this test runs itself in one of its own.
+#[cfg(unix)]
+#[test]
+fn health_tells_a_store_that_failed_while_reads_go_on() {
+    if std::env::var_os(FULL_DISK).is_none() {
+        // A write beyond the limit fails instead of ending the process.
+        let script = "trap '' XFSZ; exec \"$0\" \"$@\"";
+        let name = "management::health_tells_a_store_that_failed_while_reads_go_on";
+        let ended = std::process::Command::new("sh")
+            .args(["-c", script])
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .env(FULL_DISK, "1")
+            .output()
+            .unwrap();
+        let said =
+            format!("{}{}", String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+        assert!(ended.status.success() && said.contains("1 passed"), "{said}");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let config = Config::default().with_management().with_folder(folder.path(), Fsync::Off);
+    let emulator = Emulator::start(config).unwrap();
+    let mut manager = Manager::of(&emulator);
+    let mut client = Client::new(&emulator).with_container();
+    client.create(&json!({"id": "kept", "pk": "k"})).expect(201);
+    assert_eq!(manager.get("/health").expect(200).json()["status"], "ok");
+    let limit = rustix::process::Rlimit { current: Some(1), maximum: Some(1) };
+    rustix::process::setrlimit(rustix::process::Resource::Fsize, limit).unwrap();
+    client.create(&json!({"id": "late", "pk": "k"})).expect(500);
+    let health = manager.get("/health").expect(503).json();
+    let why = health["error"].as_str().unwrap();
+    assert!(why.contains("reached the size limit") && !why.contains("fjall"), "{health}");
+    client.get("/dbs/d/colls/c/docs/kept").key("k").send().expect(200);
+    assert!(emulator.failure().is_some());
 }

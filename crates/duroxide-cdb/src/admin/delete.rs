@@ -12,7 +12,7 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 
 use crate::core::{Core, decode, in_parallel};
-use crate::documents::{Deletion, Head, Status, Tagged, ids, kind};
+use crate::documents::{ChunkRef, Deletion, Head, Status, Tagged, ids, kind};
 use crate::error::{Fault, Trouble};
 use crate::history::finish_commits;
 use crate::outbox;
@@ -162,32 +162,18 @@ struct Counts {
 
 /// Empties the partition of a fenced instance. What it still has to send is sent first, except to the set itself.
 async fn remove(core: &Core, call: Call, instance: &str, set: &[String]) -> Result<Counts, Fault> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Row {
-        id: String,
-        #[serde(rename = "type")]
-        kind: String,
-        #[serde(default)]
-        event_count: Option<u64>,
-    }
     finish_commits(core, call, instance).await?;
     outbox::deliver_pending(core, call, instance, set).await?;
     let mut counts = Counts::default();
     let query = Query::new(queries::CONTENTS);
     loop {
-        let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
-        let rows: Vec<Row> =
-            rows.iter().map(|row| decode(row.get().as_bytes())).collect::<Result<_, Fault>>()?;
+        let rows = stored(core, call, instance, &query).await?;
         if rows.is_empty() {
             break;
         }
         for row in &rows {
-            match row.kind.as_str() {
-                kind::HISTORY => counts.events += row.event_count.unwrap_or(1),
-                kind::MESSAGE | kind::WORK => counts.queued += 1,
-                _ => {}
-            }
+            counts.events += row.events();
+            counts.queued += u64::from([kind::MESSAGE, kind::WORK].contains(&row.kind.as_str()));
         }
         let groups: Vec<Vec<String>> =
             rows.chunks(100).map(|group| group.iter().map(|row| row.id.clone()).collect()).collect();
@@ -201,6 +187,37 @@ async fn remove(core: &Core, call: Call, instance: &str, set: &[String]) -> Resu
     core.turns.forget(instance);
     core.works.forget(instance);
     Ok(counts)
+}
+
+/// A document that is to go.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Stored {
+    pub(super) id: String,
+    #[serde(rename = "type")]
+    pub(super) kind: String,
+    #[serde(default)]
+    event_count: Option<u64>,
+    #[serde(default)]
+    pub(super) chunks: Option<ChunkRef>,
+}
+
+impl Stored {
+    /// How many events it holds.
+    pub(super) fn events(&self) -> u64 {
+        if self.kind == kind::HISTORY { self.event_count.unwrap_or(1) } else { 0 }
+    }
+}
+
+/// The documents of a partition that a query finds.
+pub(super) async fn stored(
+    core: &Core,
+    call: Call,
+    instance: &str,
+    query: &Query,
+) -> Result<Vec<Stored>, Fault> {
+    let rows = core.patiently(call, || core.store.query(call, instance, query)).await?;
+    rows.iter().map(|row| decode(row.get().as_bytes())).collect()
 }
 
 /// Deletes documents, whether or not they are still there.

@@ -3,16 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use duroxide::providers::{ProviderError, PruneOptions, PruneResult};
-use serde::Deserialize;
 
-use crate::core::{Core, decode};
-use crate::documents::{ChunkRef, Status, kind};
+use crate::core::Core;
+use crate::documents::{Status, kind};
 use crate::error::{Fault, Trouble};
 use crate::queries::{self, Query};
 use crate::store::{Call, Op};
 
 use super::bulk::BulkMode;
-use super::delete::remove_group;
+use super::delete::{Stored, remove_group, stored};
 use super::info::{existing, outlines};
 
 const OPERATION: &str = "prune_executions";
@@ -39,8 +38,9 @@ pub(crate) async fn executions(
     executions.entry(head.current_execution_id).or_default();
     let mut result = PruneResult { instances_processed: 1, ..PruneResult::default() };
     for number in victims(&executions, head.current_execution_id, options) {
-        let rows = documents_of(core, call, instance, number).await.map_err(surface)?;
-        result.events_deleted += rows.iter().map(Row::events).sum::<u64>();
+        let query = Query::new(queries::EXECUTION_DOCUMENTS).with("@exec", number);
+        let rows = stored(core, call, instance, &query).await.map_err(surface)?;
+        result.events_deleted += rows.iter().map(Stored::events).sum::<u64>();
         result.executions_deleted += 1;
         if mode == BulkMode::Perform {
             remove(core, call, instance, rows).await.map_err(surface)?;
@@ -76,34 +76,8 @@ fn victims(executions: &BTreeMap<u64, Past>, current: u64, options: &PruneOption
         .collect()
 }
 
-/// A document of an execution.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Row {
-    id: String,
-    #[serde(rename = "type")]
-    kind: String,
-    #[serde(default)]
-    event_count: Option<u64>,
-    #[serde(default)]
-    chunks: Option<ChunkRef>,
-}
-
-impl Row {
-    /// How many events it holds.
-    fn events(&self) -> u64 {
-        if self.kind == kind::HISTORY { self.event_count.unwrap_or(1) } else { 0 }
-    }
-}
-
-async fn documents_of(core: &Core, call: Call, instance: &str, number: u64) -> Result<Vec<Row>, Fault> {
-    let query = Query::new(queries::EXECUTION_DOCUMENTS).with("@exec", number);
-    let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
-    rows.iter().map(|row| decode(row.get().as_bytes())).collect()
-}
-
 /// Removes the documents of one execution, its record last.
-async fn remove(core: &Core, call: Call, instance: &str, mut rows: Vec<Row>) -> Result<(), Fault> {
+async fn remove(core: &Core, call: Call, instance: &str, mut rows: Vec<Stored>) -> Result<(), Fault> {
     rows.sort_by_key(|row| row.kind == kind::EXECUTION);
     let pieces =
         rows.iter().filter_map(|row| row.chunks.as_ref()).flat_map(|chunks| chunks.ids().collect::<Vec<_>>());

@@ -187,6 +187,7 @@ fn load_partitions(
             let range = EpkRange::new(bound("min")?, bound("max")?);
             let partition = Partition::new(segment, range, lineage, counters);
             *partition.reach() = region::load_reach(storage, segment)?;
+            partition.set_turns(region::load_turns(storage, segment)?);
             Ok(Arc::new(partition))
         })
         .collect()

@@ -253,6 +253,16 @@ impl Source for ChainSource<'_> {
     fn check_order(&self, order: &[(Path, Direction)]) -> Result<(), Failure> {
         check_order(&self.shape, order)
     }
+
+    fn layout(&self) -> u64 {
+        let is_key = |source: &PartitionSource<'_>| matches!(source.part.scope, KeyScope::Key(_));
+        if self.parts.iter().all(is_key) { 0 } else { self.shape.partitions_version }
+    }
+
+    fn is_heir(&self) -> bool {
+        let (Some(origin), Some(first)) = (&self.origin, self.parts.first()) else { return true };
+        matches!(first.part.scope, KeyScope::Key(_)) || first.part.range.min <= origin.min
+    }
 }
 
 /// One source of a chain, and behind what it goes on.

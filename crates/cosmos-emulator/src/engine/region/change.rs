@@ -6,10 +6,11 @@
 use std::sync::Arc;
 
 use super::topology::{CONTAINER_NUMBER_MAX, Move, Region};
-use super::{Failover, Haste, RegionError, RegionId, Topology, broken};
+use super::{Failover, Haste, RegionError, RegionId, Topology, broken, turns_bytes};
 use crate::Failure;
 use crate::config::{Consistency, WriteMode};
 use crate::engine::container::Shape;
+use crate::engine::partition::Partition;
 use crate::engine::{Engine, EngineOptions, key};
 use crate::storage::{Batch, Change, Storage, StorageError};
 
@@ -39,6 +40,7 @@ impl Engine {
     /// Finishes what a killed process had begun, and adds the regions this store has never had.
     pub(crate) fn settle_regions(&self) -> Result<(), RegionError> {
         self.finish_move()?;
+        self.arbitrate_all()?;
         for name in &self.options().regions {
             let is_known =
                 self.topology().regions.iter().any(|region| region.name.eq_ignore_ascii_case(name));
@@ -63,7 +65,7 @@ impl Engine {
         if let Some(region) = topology.region_mut(region) {
             region.is_paused = is_paused;
         }
-        self.set_topology(topology)?;
+        self.set_topology(topology, Vec::new())?;
         drop(control);
         Ok(())
     }
@@ -87,8 +89,9 @@ impl Engine {
                 topology.moving = Some(Move::TakingBack);
             }
         }
-        self.set_topology(topology)?;
+        self.set_topology(topology, Vec::new())?;
         self.finish_move()?;
+        self.arbitrate_all()?;
         drop(control);
         Ok(())
     }
@@ -110,6 +113,7 @@ impl Engine {
     /// Does what is left of a move of the hub.
     fn finish_move(&self) -> Result<(), Failure> {
         let mut topology = Topology::clone(&self.topology());
+        let mut changes = Vec::new();
         match topology.moving {
             None => return Ok(()),
             Some(Move::Draining(to)) => {
@@ -118,19 +122,22 @@ impl Engine {
                     for partition in container.shape().partitions_in(to) {
                         self.follow(&here, partition, &topology, Haste::Always)?;
                     }
-                    note_turns(&container.shape(), to, topology.version);
+                    changes.extend(note_turns(&container.shape(), to, topology.version));
                 }
                 topology.move_hub(to, Failover::Planned);
             }
             Some(Move::TakingBack) => {
                 for container in self.every_container() {
                     self.take_back(&container, &topology)?;
-                    container.shape().every_partition().for_each(|partition| partition.forget_turns());
+                    for partition in container.shape().every_partition() {
+                        partition.set_turns(Vec::new());
+                        changes.push(Change::Delete(key::turns(partition.segment)));
+                    }
                 }
             }
         }
         topology.moving = None;
-        self.set_topology(topology)
+        self.set_topology(topology, changes)
     }
 
     /// Adds a region with everything the hub has.
@@ -158,16 +165,16 @@ impl Engine {
             .flat_map(|shape| shape.partitions_in(hub))
             .map(|partition| partition.lock())
             .collect();
-        let mut seeded = Vec::with_capacity(containers.len());
+        let (mut seeded, mut changes) = (Vec::with_capacity(containers.len()), Vec::new());
         for (container, shape) in containers.iter().zip(&shapes) {
             seeded.push(self.seed(container, shape, &topology, id)?);
             if topology.mode == WriteMode::Single {
-                note_turns(shape, hub, topology.version);
+                changes.extend(note_turns(shape, hub, topology.version));
             }
         }
         topology.regions.push(Region { id, name: name.to_owned(), is_removed: false, is_paused: false });
         topology.version += 1;
-        self.store_topology(&topology, Vec::new())?;
+        self.store_topology(&topology, changes)?;
         for ((container, shape), partitions) in containers.iter().zip(&shapes).zip(seeded) {
             let mut shape = Shape::clone(shape);
             shape.elsewhere.push((id, partitions));
@@ -228,13 +235,15 @@ impl Engine {
             container.set_shape(shape);
         }
         drop(locks);
+        self.arbitrate_all()?;
         drop(control);
         Ok(self.forget_replicated()?)
     }
 
-    /// Makes a topology the valid one; when this returns nobody acts on the old one. The caller holds the catalog.
-    pub(crate) fn set_topology(&self, topology: Topology) -> Result<(), Failure> {
-        self.store_topology(&topology, Vec::new())?;
+    /// Makes a topology the valid one, and other changes with it; when this returns nobody acts on the old one. The
+    /// caller holds the catalog.
+    pub(crate) fn set_topology(&self, topology: Topology, changes: Vec<Change>) -> Result<(), Failure> {
+        self.store_topology(&topology, changes)?;
         self.topology.store(Arc::new(topology));
         for container in self.every_container() {
             for partition in container.shape().every_partition() {
@@ -252,12 +261,19 @@ impl Engine {
     }
 }
 
-/// Notes in every replica that a version of the regions ends with what one region has. Nobody may write meanwhile.
-fn note_turns(shape: &Shape, hub: RegionId, version: i64) {
+/// Notes in every replica that a version of the regions ends with what one region has; returns what to store with the
+/// next one. Nobody may write meanwhile.
+fn note_turns(shape: &Shape, hub: RegionId, version: i64) -> Vec<Change> {
+    let mut changes = Vec::new();
     for last in shape.partitions_in(hub) {
-        let likes = shape.every_partition().filter(|partition| partition.id() == last.id());
-        likes.for_each(|partition| partition.note_turn(last.lsn(), version));
+        let behind =
+            |partition: &&Arc<Partition>| partition.id() == last.id() && partition.lsn() < last.lsn();
+        for partition in shape.every_partition().filter(behind) {
+            partition.note_turn(last.lsn(), version);
+            changes.push(Change::Put(key::turns(partition.segment), turns_bytes(&partition.turns())));
+        }
     }
+    changes
 }
 
 impl Topology {

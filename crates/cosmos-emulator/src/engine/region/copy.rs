@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use super::conflict::{self, Trace};
 use super::log::{Entry, Write};
 use super::rank::Rank;
 use super::{RegionId, Topology, reach_bytes};
@@ -14,17 +15,18 @@ use crate::engine::writer::Writer;
 use crate::storage::Change;
 
 impl Writer<'_> {
-    /// Applies one entry of a region's log.
+    /// Applies one entry of a region's log, which arrived at a moment in microseconds since 1970.
     pub(crate) fn apply(
         &mut self,
         topology: &Topology,
         stream: RegionId,
-        lsn: u64,
+        (lsn, arrived): (u64, u64),
         entry: &Entry,
     ) -> Result<(), Failure> {
         // What it keeps of old versions carries the time and the numbers of the original.
         self.now = entry.micros / MICROS_PER_SECOND;
         self.versions = 0;
+        self.conflicts = 0;
         match topology.mode {
             WriteMode::Single => {
                 self.next.lsn = lsn;
@@ -36,9 +38,13 @@ impl Writer<'_> {
             WriteMode::Multiple => {
                 self.next.lsn += 1;
                 for write in in_order(&entry.writes) {
-                    self.contest(write)?;
+                    self.contest(topology, write)?;
                 }
-                self.reach.get_or_insert_with(|| self.partition.reach().clone()).insert(stream, lsn);
+                self.note_reach(stream, lsn);
+                if self.container.region == topology.hub {
+                    let places = entry.writes.iter().map(|write| write.place.clone());
+                    self.arbitrate(topology, places.collect(), arrived)?;
+                }
             }
         }
         Ok(())
@@ -54,29 +60,69 @@ impl Writer<'_> {
 
     /// The rank of what an item was last written with.
     pub(crate) fn rank(&self, place: &[u8]) -> Result<Rank, Failure> {
-        let found = self.get(&key::rank(self.container.replica, place))?;
-        Ok(found.and_then(|bytes| Rank::from_bytes(&bytes)).unwrap_or(Rank::LOWEST))
+        Ok(self.rank_row(place)?.and_then(|row| Rank::from_bytes(&row)).unwrap_or(Rank::LOWEST))
+    }
+
+    /// What it knew of.
+    pub(crate) fn trace(&self, place: &[u8]) -> Result<Trace, Failure> {
+        Ok(self.rank_row(place)?.map_or(Trace::NONE, |row| conflict::trace_of_row(&row)))
+    }
+
+    fn rank_row(&self, place: &[u8]) -> Result<Option<Bytes>, Failure> {
+        self.get(&key::rank(self.container.replica, place))
     }
 
     /// Lets a write of another region win or lose against what is here.
-    fn contest(&mut self, write: &Write) -> Result<(), Failure> {
+    fn contest(&mut self, topology: &Topology, write: &Write) -> Result<(), Failure> {
         let Some(rank) = write.rank else {
             // It only expired over there; here it may have been renewed.
             return self.install_expiry(&write.place);
         };
-        if !rank.beats(self.rank(&write.place)?) {
+        let known = self.rank(&write.place)?;
+        let is_winner = rank.beats(known);
+        let trace = match &write.trace {
+            Some(trace) => Some(self.compare_traces(topology, write, (trace, is_winner))?),
+            None => None,
+        };
+        if !is_winner {
+            if trace.is_some() {
+                self.set_rank(&write.place, known, trace.as_ref());
+            }
             return Ok(());
         }
         let item = write.item.as_ref().map(|item| document::with_lsn(item, self.next.lsn));
-        if let Some(item) = &item
-            && !self.make_way(&write.place, item, rank)?
-        {
-            return Ok(());
-        }
         self.install(&write.place, item.as_ref())?;
-        let row = key::rank(self.container.replica, &write.place);
-        self.set(row, Some(Bytes::copy_from_slice(&rank.to_bytes())));
+        self.set_rank(&write.place, rank, trace.as_ref());
         Ok(())
+    }
+
+    /// Keeps the loser of a conflict, if this is the hub; returns what the next write will have known of.
+    fn compare_traces(
+        &mut self,
+        topology: &Topology,
+        write: &Write,
+        (trace, is_winner): (&Trace, bool),
+    ) -> Result<Trace, Failure> {
+        let known = self.trace(&write.place)?;
+        if self.container.region == topology.hub && trace.conflicts(&known) {
+            if is_winner {
+                let here = self.get(&key::item_at(self.container.replica, &write.place).into())?;
+                self.keep_conflict(&write.place, known.deed, here.as_ref());
+            } else {
+                self.keep_conflict(&write.place, trace.deed, write.item.as_ref());
+            }
+        }
+        Ok(if is_winner { trace.clone().merged(&known) } else { known.merged(trace) })
+    }
+
+    /// Notes how far this replica has followed a region, or has written itself.
+    pub(super) fn note_reach(&mut self, region: RegionId, lsn: u64) {
+        self.reach.get_or_insert_with(|| self.partition.reach().clone()).insert(region, lsn);
+    }
+
+    pub(super) fn set_rank(&mut self, place: &[u8], rank: Rank, trace: Option<&Trace>) {
+        let row = key::rank(self.container.replica, place);
+        self.set(row, Some(conflict::row_bytes(rank, trace)));
     }
 
     fn install_expiry(&mut self, place: &Bytes) -> Result<(), Failure> {
@@ -84,32 +130,6 @@ impl Writer<'_> {
             Some((epk, id)) => self.remove_expired(&epk, id).map(drop),
             None => Ok(()),
         }
-    }
-
-    /// Two regions may have given one value of a unique key to two items: the one of higher rank stays. Returns
-    /// whether the new one may.
-    fn make_way(&mut self, place: &Bytes, item: &Bytes, rank: Rank) -> Result<bool, Failure> {
-        if self.shape.unique_keys.is_empty() {
-            return Ok(true);
-        }
-        let (Some((epk, id)), Some(stored)) = (key::split_place(place), Stored::from_bytes(item)) else {
-            return Ok(true);
-        };
-        let mut losers = Vec::new();
-        for unique in self.unique_keys(&epk, &stored.value()?) {
-            let Some(holder) = self.get(&unique)? else { continue };
-            let holder = String::from_utf8_lossy(&holder).into_owned();
-            if holder == id {
-                continue;
-            }
-            let theirs = key::place(&epk, &holder);
-            if !rank.beats(self.rank(&theirs)?) {
-                return Ok(false);
-            }
-            losers.push(theirs);
-        }
-        losers.iter().try_for_each(|loser| self.install(loser, None))?;
-        Ok(true)
     }
 
     /// Makes an item what it is elsewhere.

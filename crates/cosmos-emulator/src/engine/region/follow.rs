@@ -44,6 +44,14 @@ impl Engine {
         if topology.is_single() {
             return Ok(());
         }
+        let shape = container.shape();
+        if topology.mode == WriteMode::Multiple
+            && !shape.unique_keys.is_empty()
+            && let Some(hub) = shape.partition_with(topology.hub, partition.id())
+        {
+            // What the hub decided is on its way here, whether anybody has asked the hub or not.
+            self.follow(&container.in_region(topology.hub), hub, &topology, self.usual_haste())?;
+        }
         self.follow(container, partition, &topology, self.usual_haste())
     }
 
@@ -85,9 +93,11 @@ impl Engine {
         haste: Haste,
     ) -> Result<(), Failure> {
         let shape = container.shape();
-        for region in topology.live() {
-            let here = container.in_region(region.id);
-            for partition in shape.partitions_in(region.id) {
+        // The hub first: the others follow what it decides.
+        let others = topology.live().map(|region| region.id).filter(|id| *id != topology.hub);
+        for region in std::iter::once(topology.hub).chain(others) {
+            let here = container.in_region(region);
+            for partition in shape.partitions_in(region) {
                 self.follow(&here, partition, topology, haste)?;
             }
         }
@@ -266,7 +276,8 @@ impl Writer<'_> {
                 if haste == Haste::Due && !due {
                     break;
                 }
-                self.apply(topology, source, lsn, &entry)?;
+                let arrived = entry.micros.saturating_add(wait).min(now);
+                self.apply(topology, source, (lsn, arrived), &entry)?;
                 applied += 1;
                 if others_had(&shape, topology, source, (own, range), lsn) {
                     self.delete(key::log(log, lsn));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::{Buf, BufMut, Bytes};
 
+use super::conflict::{Deed, Trace, row_bytes};
 use super::rank::{self, Occasion, RANK_BYTES, Rank};
 use super::{Haste, RegionId, Topology, reach_bytes};
 use crate::Failure;
@@ -36,6 +37,8 @@ pub(crate) struct Write {
     pub(crate) item: Option<Bytes>,
     /// Where several regions write. An item that only expired has none.
     pub(crate) rank: Option<Rank>,
+    /// Where conflicts are kept.
+    pub(crate) trace: Option<Trace>,
 }
 
 impl Entry {
@@ -47,7 +50,9 @@ impl Entry {
         out.put_u64(self.micros);
         out.put_slice(&self.counters.to_bytes());
         for write in &self.writes {
-            let flags = u8::from(write.item.is_some()) | u8::from(write.rank.is_some()) << 1;
+            let flags = u8::from(write.item.is_some())
+                | u8::from(write.rank.is_some()) << 1
+                | u8::from(write.trace.is_some()) << 2;
             out.put_u8(flags);
             put_bytes(&mut out, &write.place);
             if let Some(item) = &write.item {
@@ -55,6 +60,9 @@ impl Entry {
             }
             if let Some(rank) = write.rank {
                 out.put_slice(&rank.to_bytes());
+            }
+            if let Some(trace) = &write.trace {
+                put_bytes(&mut out, &trace.to_bytes());
             }
         }
         Bytes::from(out)
@@ -79,7 +87,8 @@ impl Entry {
             } else {
                 None
             };
-            writes.push(Write { place, item, rank });
+            let trace = if flags & 4 != 0 { Some(Trace::from_bytes(&take_bytes(&mut rest)?)?) } else { None };
+            writes.push(Write { place, item, rank, trace });
         }
         Some(Self { origin, micros, counters, writes })
     }
@@ -135,7 +144,7 @@ pub(crate) fn commit(mut writer: Writer<'_>, topology: &Topology) -> Result<Tick
         // Nobody else writes meanwhile, so afterwards it lacks nothing but this.
         engine.follow(container, partition, topology, Haste::Now)?;
         let mut copy = Writer::begin_copy(engine, container, partition)?;
-        copy.apply(topology, own, lsn, &entry)?;
+        copy.apply(topology, own, (lsn, entry.micros), &entry)?;
         copy.note_progress();
         copies.push(copy);
     }
@@ -173,11 +182,11 @@ fn entry(writer: &mut Writer<'_>, topology: &Topology) -> Result<Entry, Failure>
     let occasion = Occasion { micros: writer.engine.clock().now_micros(), origin: writer.container.region };
     let mut writes = Vec::with_capacity(changed.len());
     for (place, item) in changed {
-        let rank = match topology.mode {
-            WriteMode::Single => None,
+        let (rank, trace) = match topology.mode {
+            WriteMode::Single => (None, None),
             WriteMode::Multiple => ranked(writer, &place, item.as_ref(), occasion)?,
         };
-        writes.push(Write { place, item, rank });
+        writes.push(Write { place, item, rank, trace });
     }
     Ok(Entry { origin: occasion.origin, micros: occasion.micros, counters: writer.next, writes })
 }
@@ -187,20 +196,30 @@ fn ranked(
     place: &Bytes,
     item: Option<&Bytes>,
     occasion: Occasion,
-) -> Result<Option<Rank>, Failure> {
+) -> Result<(Option<Rank>, Option<Trace>), Failure> {
     let replica = writer.container.replica;
     let stored = item.and_then(Stored::from_bytes);
-    if stored.is_none() {
+    let keeps_conflicts = writer.shape.keeps_conflicts();
+    let mut deed = Deed::Replace;
+    if stored.is_none() || keeps_conflicts {
         let old = writer.engine.storage().get(&key::item_at(replica, place));
         let old = old.map_err(|error| storage_failed(&error))?.as_ref().and_then(Stored::from_bytes);
-        if old.is_some_and(|old| old.is_expired(writer.shape.default_ttl, writer.now)) {
-            return Ok(None);
-        }
+        let is_expired = old.as_ref().is_some_and(|old| old.is_expired(writer.shape.default_ttl, writer.now));
+        deed = match (&stored, old.is_none() || is_expired) {
+            (None, _) if is_expired => return Ok((None, None)),
+            (None, _) => Deed::Delete,
+            (Some(_), true) => Deed::Create,
+            (Some(_), false) => Deed::Replace,
+        };
     }
     let value = stored.as_ref().map(|stored| rank::value_of(&writer.shape, stored));
     let rank = writer.rank(place)?.replaced(value, occasion);
-    writer.changes.push(Change::Put(key::rank(replica, place), Bytes::copy_from_slice(&rank.to_bytes())));
-    Ok(Some(rank))
+    let trace = match keeps_conflicts {
+        true => Some(writer.trace(place)?.followed(deed, occasion.origin, rank.micros())),
+        false => None,
+    };
+    writer.changes.push(Change::Put(key::rank(replica, place), row_bytes(rank, trace.as_ref())));
+    Ok((Some(rank), trace))
 }
 
 #[cfg(test)]
@@ -219,8 +238,9 @@ mod tests {
                     place: Bytes::from_static(b"a"),
                     item: Some(Bytes::from_static(b"{}")),
                     rank: Some(rank),
+                    trace: Some(Trace::NONE.followed(Deed::Create, RegionId::FIRST, 9)),
                 },
-                Write { place: Bytes::from_static(b"bc"), item: None, rank: None },
+                Write { place: Bytes::from_static(b"bc"), item: None, rank: None, trace: None },
             ],
         };
         let bytes = entry.to_bytes();

@@ -12,12 +12,16 @@
 //! In a single-write account all replicas count the same LSNs and there is one log, wherever the hub is; a replica's
 //! LSN says how far it is. In a multi-write account each region has its own LSNs and log, a replica notes how far it
 //! has followed each ([`Reach`]), and each write has a [`rank`](rank::Rank) by which all regions find the same winner.
+//! Which of two items keeps a value of a unique key is for the hub to say ([`arbiter`]), and it keeps what lost where
+//! the container wants that ([`conflict`]).
 //!
 //! Who may write, and where the hub is, is one immutable [`Topology`]. Whoever writes loads it under the lock of the
 //! partition; whoever changes it stores the new one and then passes through every lock once, so that afterwards
 //! nobody acts on the old one.
 
+mod arbiter;
 mod change;
+mod conflict;
 mod copy;
 mod follow;
 mod links;
@@ -34,6 +38,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::key::{self, Segment};
+use super::partition::Turn;
 use crate::Failure;
 use crate::storage::{Storage, StorageError};
 
@@ -101,6 +106,31 @@ pub(crate) fn reach_bytes(reach: &Reach) -> Bytes {
     for (region, lsn) in reach {
         out.push(region.byte());
         out.extend_from_slice(&lsn.to_be_bytes());
+    }
+    Bytes::from(out)
+}
+
+/// Versions of the regions that ended beyond a replica.
+pub(crate) fn load_turns(storage: &dyn Storage, segment: Segment) -> Result<Vec<Turn>, StorageError> {
+    let Some(bytes) = storage.get(&key::turns(segment))? else { return Ok(Vec::new()) };
+    let (rows, rest) = bytes.as_chunks::<16>();
+    if !rest.is_empty() {
+        return Err(broken("a replica"));
+    }
+    let turn = |row: &[u8; 16]| {
+        let (lsn, before) = row.split_at(8);
+        let (lsn, before) = (lsn.try_into().unwrap_or_default(), before.try_into().unwrap_or_default());
+        Turn { lsn: u64::from_be_bytes(lsn), before: i64::from_be_bytes(before) }
+    };
+    Ok(rows.iter().map(turn).collect())
+}
+
+/// The same, as kept in the store.
+fn turns_bytes(turns: &[Turn]) -> Bytes {
+    let mut out = Vec::with_capacity(turns.len() * 16);
+    for turn in turns {
+        out.extend_from_slice(&turn.lsn.to_be_bytes());
+        out.extend_from_slice(&turn.before.to_be_bytes());
     }
     Bytes::from(out)
 }

@@ -61,7 +61,7 @@ impl Rank {
 
     /// From the store or the log.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let bytes: &[u8; RANK_BYTES] = bytes.try_into().ok()?;
+        let bytes: &[u8; RANK_BYTES] = bytes.first_chunk()?;
         Some(Self {
             lives: u32::from_be_bytes(bytes[..4].try_into().ok()?),
             value: f64::from_bits(u64::from_be_bytes(bytes[4..12].try_into().ok()?)),
@@ -70,9 +70,19 @@ impl Rank {
         })
     }
 
+    /// When it was written: later than whatever it replaced.
+    pub(crate) fn micros(self) -> u64 {
+        self.micros
+    }
+
     /// Whether it wins against another.
     pub(crate) fn beats(self, other: Self) -> bool {
         self.compare(other) == Ordering::Greater
+    }
+
+    /// Whether another wins against it.
+    pub(crate) fn loses_to(self, other: Self) -> bool {
+        other.beats(self)
     }
 
     fn compare(self, other: Self) -> Ordering {

@@ -1,7 +1,7 @@
 //! Where the next page begins, as text for the client to keep.
 //!
-//! A streaming query remembers its place in the access path; a query that must see all rows first remembers how
-//! many rows it has handed out; an aggregate over many rows carries its sums along.
+//! A streaming query remembers its place in the access path; one that must see all rows first remembers the last row
+//! of its order, or how many rows it has handed out; an aggregate over many rows carries its sums along.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -40,6 +40,16 @@ pub(crate) enum Place {
     },
     /// From the start, behind this many result rows.
     Replay {
+        /// Result rows handed out.
+        taken: u64,
+        /// What the source was made of; see [`Source::layout`](super::super::source::Source::layout).
+        #[serde(default)]
+        layout: u64,
+    },
+    /// Behind a group in the order of their keys, wherever the documents are by then.
+    Grouped {
+        /// Its key.
+        after: String,
         /// Result rows handed out.
         taken: u64,
     },

@@ -97,21 +97,32 @@ impl<'q> Groups<'q> {
     pub(crate) fn into_rows(self, outer: Env<'_>) -> Result<Vec<Value>, Failure> {
         let mut rows = Vec::with_capacity(self.groups.len());
         for group in &self.groups {
-            let results: Vec<(u32, Option<Value>)> = group
-                .accumulators
-                .iter()
-                .zip(&self.aggregates)
-                .map(|(accumulator, (_, id, _))| (*id, accumulator.result()))
-                .collect();
-            let env = Env { aggregates: &results, groups: &group.keys, ..outer };
-            rows.extend(project(self.query, env)?);
+            rows.extend(self.row(group, outer)?);
         }
         Ok(rows)
     }
 
-    /// [`Self::into_rows`] at the top.
-    pub(crate) fn into_top_rows(self, context: &Context) -> Result<Vec<Value>, Failure> {
-        self.into_rows(Env::new(context))
+    fn row(&self, group: &Group, outer: Env<'_>) -> Result<Option<Value>, Failure> {
+        let results: Vec<(u32, Option<Value>)> = group
+            .accumulators
+            .iter()
+            .zip(&self.aggregates)
+            .map(|(accumulator, (_, id, _))| (*id, accumulator.result()))
+            .collect();
+        project(self.query, Env { aggregates: &results, groups: &group.keys, ..outer })
+    }
+
+    /// [`Self::into_rows`] at the top, each with the key of its group.
+    pub(crate) fn into_keyed_rows(self, context: &Context) -> Result<Vec<(String, Value)>, Failure> {
+        let mut keys = vec![String::new(); self.groups.len()];
+        for (key, at) in &self.index {
+            keys[*at].clone_from(key);
+        }
+        let mut rows = Vec::with_capacity(keys.len());
+        for (group, key) in self.groups.iter().zip(keys) {
+            rows.extend(self.row(group, Env::new(context))?.map(|row| (key, row)));
+        }
+        Ok(rows)
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A query streams if it can: documents come one by one, are joined, filtered and projected, and the page ends when
 //! it is full, with its place in the access path as continuation. DISTINCT, GROUP BY and an ORDER BY that no index
-//! serves must see all documents; their pages start over and skip what was handed out.
+//! serves must see all documents; their pages start over and go on behind the row that was handed out last.
 
 mod continuation;
 mod distinct;
@@ -11,6 +11,7 @@ mod join;
 mod order;
 mod page;
 mod project;
+mod reduce;
 pub(crate) mod subquery;
 mod window;
 
@@ -23,7 +24,6 @@ pub use self::page::{Page, PageLimits};
 
 use self::continuation::{Place, checksum};
 use self::distinct::Distinct;
-use self::group::Groups;
 use self::join::{Visit, each_tuple};
 use self::order::{Entry, Sorter};
 use self::project::project;
@@ -111,6 +111,7 @@ impl Prepared {
             limits,
             context: Context::new(now),
             page: Page { visited, ..Page::default() },
+            layout: source.layout(),
         };
         let next = run.fill(source, place)?;
         run.page.continuation = next.map(|place| place.encode(self.hash));
@@ -147,6 +148,8 @@ struct Run<'r> {
     limits: &'r PageLimits,
     context: Context,
     page: Page,
+    /// Of the source.
+    layout: u64,
 }
 
 impl Run<'_> {
@@ -171,12 +174,15 @@ impl Run<'_> {
         };
         let mut rows = source.open(access, resume)?;
         // A sort that was begun goes on as one, even if the rows would come in order by now.
-        let is_sort = matches!(place, Some(Place::Sorted { .. }));
+        let is_sort = matches!(place, Some(Place::Sorted { .. })) && query.distinct.is_none();
         if !query.order_by.is_empty() && (is_sort || access.order.is_empty() || !rows.is_ordered()) {
             return self.sort(&mut *rows, place.as_ref());
         }
         match (query.distinct, place) {
-            (Some(_), place) => self.distinct(&mut *rows, place.as_ref()),
+            (Some(_), place) if query.order_by.is_empty() || matches!(place, Some(Place::Replay { .. })) => {
+                self.distinct(&mut *rows, place.as_ref())
+            }
+            (Some(_), place) => self.distinct_in_order(&mut *rows, place.as_ref()),
             (None, Some(place @ Place::Stream { .. })) => self.stream(&mut *rows, place),
             (None, Some(_)) => Err(Failure::bad_request("Invalid Continuation Token")),
             (None, None) => {
@@ -273,43 +279,74 @@ impl Run<'_> {
         Ok(self.hand_out(results, place))
     }
 
+    /// DISTINCT of rows that come in the order of the query.
+    fn distinct_in_order(
+        &mut self,
+        rows: &mut dyn Rows,
+        place: Option<&Place>,
+    ) -> Result<Option<Place>, Failure> {
+        let query = &self.prepared.query;
+        let (wanted, last) = (self.wanted(place), Entry::last(query, place));
+        let mut order = Sorter::new(query, 0, None);
+        let (mut distinct, mut entries) = (Distinct::default(), Vec::new());
+        self.each_match(rows, &mut |env| {
+            let mut entry = order.entry(env)?;
+            if let Some(row) = project(query, env)?
+                && distinct.insert(&row)
+                && last.as_ref().is_none_or(|last| entry > *last)
+            {
+                entry.row = row;
+                entries.push(entry);
+            }
+            Ok(if entries.len() >= wanted { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
+        Ok(self.hand_out_sorted(entries, place))
+    }
+
     fn sort(&mut self, rows: &mut dyn Rows, place: Option<&Place>) -> Result<Option<Place>, Failure> {
         let query = &self.prepared.query;
-        let wanted = if query.distinct.is_some() { usize::MAX } else { self.wanted(place) };
-        let mut sorter = Sorter::new(query, wanted, place);
+        let is_distinct = query.distinct.is_some();
+        // What was handed out before tells what is no longer new.
+        let (wanted, behind) =
+            if is_distinct { (usize::MAX, None) } else { (self.wanted(place), Entry::last(query, place)) };
+        let mut sorter = Sorter::new(query, wanted, behind);
         self.each_match(rows, &mut |env| sorter.add(env).map(ControlFlow::Continue))?;
-        let entries = sorter.into_entries();
-        if query.distinct.is_none()
-            && Window::of(query).offset == 0
-            && !matches!(place, Some(Place::Replay { .. }))
-        {
-            return Ok(self.hand_out_sorted(entries, place));
-        }
-        let mut results: Vec<_> = entries.into_iter().map(|entry| entry.row).collect();
-        if query.distinct.is_some() {
+        let mut entries = sorter.into_entries();
+        if is_distinct {
             let mut distinct = Distinct::default();
-            results.retain(|row| distinct.insert(row));
+            entries.retain(|entry| distinct.insert(&entry.row));
+            if let Some(last) = Entry::last(query, place) {
+                entries.retain(|entry| *entry > last);
+            }
         }
-        let results = Window::of(query).cut(results, usize::MAX);
-        Ok(self.hand_out(results, place))
+        if matches!(place, Some(Place::Replay { .. })) {
+            let results = entries.into_iter().map(|entry| entry.row).collect();
+            let results = Window::of(query).cut(results, usize::MAX);
+            return Ok(self.hand_out(results, place));
+        }
+        Ok(self.hand_out_sorted(entries, place))
     }
 
     /// Puts sorted rows on the page; the next one begins behind the last of them, wherever the documents are by then.
     fn hand_out_sorted(&mut self, entries: Vec<Entry>, place: Option<&Place>) -> Option<Place> {
-        let before = match place {
+        let window = Window::of(&self.prepared.query);
+        let (before, skipped) = match place {
+            Some(Place::Sorted { taken, .. }) => (*taken, window.offset),
             // Rows that came in order before their partition was split are not among these any more.
-            Some(Place::Sorted { taken, .. } | Place::Stream { taken, .. }) => *taken,
-            _ => 0,
+            Some(Place::Stream { taken, skipped, .. }) => {
+                (*taken, usize::try_from(*skipped).unwrap_or(usize::MAX))
+            }
+            _ => (0, 0),
         };
-        let limit = Window::of(&self.prepared.query).limit.map_or(u64::MAX, |limit| limit as u64);
+        let limit = window.limit.map_or(u64::MAX, |limit| limit as u64);
         let (mut taken, mut next) = (before, None);
-        for mut entry in entries {
+        for mut entry in entries.into_iter().skip(window.offset.saturating_sub(skipped)) {
             if taken >= limit {
                 return None;
             }
             let row = std::mem::take(&mut entry.row);
             if self.page.offer(row, self.limits).is_err() {
-                return Some(next.unwrap_or(Place::Replay { taken }));
+                return Some(next.unwrap_or(Place::Replay { taken, layout: self.layout }));
             }
             taken += 1;
             next = entry.place(taken);
@@ -320,52 +357,33 @@ impl Run<'_> {
     /// How many rows from the start this page can need at most, and one to know whether there are more.
     fn wanted(&self, place: Option<&Place>) -> usize {
         let window = Window::of(&self.prepared.query);
-        let page = self.limits.items_max.max(1).saturating_add(taken(place)).saturating_add(1);
+        let page = self.limits.items_max.max(1).saturating_add(self.taken(place)).saturating_add(1);
         window.end().min(window.offset.saturating_add(page))
-    }
-
-    fn reduce(&mut self, source: &dyn Source, place: Option<&Place>) -> Result<Option<Place>, Failure> {
-        let prepared = self.prepared;
-        let query = &prepared.query;
-        let mut groups = Groups::new(query);
-        let mut resume = None;
-        if let Some(Place::Aggregate { after, states }) = place {
-            groups = Groups::resume(query, states.clone())
-                .ok_or_else(|| Failure::bad_request("Invalid Continuation Token"))?;
-            resume = Some(after.clone());
-        }
-        let mut rows = source.open(&prepared.access, resume.as_ref())?;
-        let visited_max = self.page.visited.saturating_add(self.limits.rows_visited_max.max(1));
-        let mut after = None;
-        while let Some(row) = rows.next()? {
-            if self.page.visited >= visited_max
-                && let (Some(after), Some(states)) = (after.take(), groups.states())
-            {
-                return Ok(Some(Place::Aggregate { after, states: states.to_vec() }));
-            }
-            self.page.visited += 1;
-            let visit = &mut |env: Env<'_>| groups.add(env).map(ControlFlow::Continue);
-            let _ = visit_matches(query, &self.context, &row.document, visit)?;
-            after = Some(row.position);
-        }
-        let mut results = groups.into_top_rows(&self.context)?;
-        if query.distinct.is_some() {
-            let mut distinct = Distinct::default();
-            results.retain(|row| distinct.insert(row));
-        }
-        let results = Window::of(query).cut(results, usize::MAX);
-        Ok(self.hand_out(results, place))
     }
 
     /// Puts finished rows on the page, behind those handed out before.
     fn hand_out(&mut self, rows: Vec<Value>, place: Option<&Place>) -> Option<Place> {
-        let handed_out = taken(place);
+        let handed_out = self.taken(place);
         for (taken, row) in rows.into_iter().enumerate().skip(handed_out) {
             if self.page.offer(row, self.limits).is_err() {
-                return Some(Place::Replay { taken: taken as u64 });
+                return Some(Place::Replay { taken: taken as u64, layout: self.layout });
             }
         }
         None
+    }
+
+    /// How many rows of a replay are done. Where rows come in another order by now, DISTINCT starts over: whoever asks
+    /// a partition and not a key leaves out himself what another one said before.
+    fn taken(&self, place: Option<&Place>) -> usize {
+        match place {
+            Some(Place::Replay { layout, .. })
+                if *layout != self.layout && self.prepared.query.distinct.is_some() =>
+            {
+                0
+            }
+            Some(Place::Replay { taken, .. }) => usize::try_from(*taken).unwrap_or(usize::MAX),
+            _ => 0,
+        }
     }
 }
 
@@ -395,13 +413,6 @@ impl Progress {
         let fits = page.offer(result, limits).is_ok();
         self.taken += u64::from(fits);
         fits
-    }
-}
-
-fn taken(place: Option<&Place>) -> usize {
-    match place {
-        Some(Place::Replay { taken }) => usize::try_from(*taken).unwrap_or(usize::MAX),
-        Some(Place::Stream { .. } | Place::Aggregate { .. } | Place::Sorted { .. }) | None => 0,
     }
 }
 

@@ -36,6 +36,14 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
+    /// The last row of an earlier page, if that was sorted.
+    pub(crate) fn last(query: &Query, place: Option<&Place>) -> Option<Self> {
+        let Some(Place::Sorted { keys, sequence, .. }) = place else { return None };
+        let directions = query.order_by.iter().map(|key| key.direction.unwrap_or(Direction::Ascending));
+        let keys = keys.iter().map(|key| key.first().cloned()).zip(directions).collect();
+        Some(Self { keys, sequence: *sequence, row: Value::Null })
+    }
+
     /// As a continuation keeps it; nothing if that would be too long.
     pub(crate) fn place(&self, taken: u64) -> Option<Place> {
         let keys: Vec<Vec<Value>> = self.keys.iter().map(|(key, _)| key.iter().cloned().collect()).collect();
@@ -48,17 +56,8 @@ impl Entry {
 const KEY_BYTES_MAX: usize = 2_048;
 
 impl<'q> Sorter<'q> {
-    /// Keeps the first `rows_max` rows, behind a place of a sort if one is given.
-    pub(crate) fn new(query: &'q Query, rows_max: usize, place: Option<&Place>) -> Self {
-        let after = match place {
-            Some(Place::Sorted { keys, sequence, .. }) => {
-                let directions =
-                    query.order_by.iter().map(|key| key.direction.unwrap_or(Direction::Ascending));
-                let keys = keys.iter().map(|key| key.first().cloned()).zip(directions).collect();
-                Some(Entry { keys, sequence: *sequence, row: Value::Null })
-            }
-            _ => None,
-        };
+    /// Keeps the first `rows_max` rows, behind one if it is given.
+    pub(crate) fn new(query: &'q Query, rows_max: usize, after: Option<Entry>) -> Self {
         Self { query, heap: BinaryHeap::new(), rows_max, after, tuples: (0, 0) }
     }
 
@@ -67,10 +66,7 @@ impl<'q> Sorter<'q> {
         if self.rows_max == 0 {
             return Ok(());
         }
-        let document = env.context.row();
-        self.tuples = (document, if self.tuples.0 == document { self.tuples.1 + 1 } else { 1 });
-        let keys = keys_of(&self.query.order_by, env)?;
-        let mut entry = Entry { keys, sequence: self.tuples, row: Value::Null };
+        let mut entry = self.entry(env)?;
         if self.after.as_ref().is_some_and(|after| entry <= *after) {
             return Ok(());
         }
@@ -85,6 +81,14 @@ impl<'q> Sorter<'q> {
             }
         }
         Ok(())
+    }
+
+    /// Where what is bound stands in the order, without its row.
+    pub(crate) fn entry(&mut self, env: Env<'_>) -> Result<Entry, Failure> {
+        let document = env.context.row();
+        self.tuples = (document, if self.tuples.0 == document { self.tuples.1 + 1 } else { 1 });
+        let keys = keys_of(&self.query.order_by, env)?;
+        Ok(Entry { keys, sequence: self.tuples, row: Value::Null })
     }
 
     /// The rows in order.

@@ -110,11 +110,14 @@ fn a_value_of_a_unique_key_has_one_holder_in_the_end() {
     upsert(&mut east, &user("one")).expect(201);
     world.hand.advance(Duration::from_secs(1));
     upsert(&mut world.at("West"), &user("two")).expect(201);
+    upsert(&mut world.at("North"), &user("three")).expect(201);
+    world.arrive();
+    assert_eq!(world.items("East"), [user("two")], "the write region of the account decides");
     world.arrive();
     for region in REGIONS {
         assert_eq!(world.items(region), [user("two")], "{region}");
+        assert_eq!(upsert(&mut world.at(region), &user("four")).status, 409);
     }
-    assert_eq!(upsert(&mut east, &user("three")).status, 409);
 }
 
 #[test]
@@ -131,4 +134,106 @@ fn an_item_that_is_renewed_elsewhere_does_not_expire() {
     world.hand.advance(Duration::from_secs(2));
     assert_eq!(read(&mut east, "a").status, 404);
     assert_eq!(agreed(&world, "a").unwrap()["text"], "renewed");
+}
+
+/// A container whose owner settles conflicts himself.
+fn custom(world: &World) {
+    let mut east = world.at("East");
+    east.post("/dbs", &json!({"id": "d"})).send().expect(201);
+    let body = json!({"id": "c", "partitionKey": {"paths": ["/pk"], "kind": "Hash", "version": 2},
+        "conflictResolutionPolicy": {"mode": "Custom"}, "uniqueKeyPolicy": {"uniqueKeys": [{"paths": ["/mail"]}]}});
+    east.post("/dbs/d/colls", &body).send().expect(201);
+}
+
+fn conflicts(world: &World, region: &str) -> Vec<Value> {
+    let answer = world.at(region).get("/dbs/d/colls/c/conflicts").send().expect(200).json();
+    answer["Conflicts"].as_array().cloned().expect("a list")
+}
+
+/// What lost, as operation and text of the item.
+fn lost(world: &World) -> Vec<(String, String)> {
+    let shown = conflicts(world, "East");
+    assert_eq!(conflicts(world, "North"), shown, "it is one feed for all regions");
+    let mut lost: Vec<_> = shown
+        .iter()
+        .map(|conflict| {
+            let content = conflict["content"].as_str().unwrap();
+            let text =
+                serde_json::from_str::<Value>(content).map_or(Value::Null, |item| item["text"].clone());
+            let operation = conflict["operationType"].as_str().unwrap();
+            (operation.to_owned(), text.as_str().unwrap_or_default().to_owned())
+        })
+        .collect();
+    lost.sort();
+    lost
+}
+
+#[test]
+fn what_the_last_writer_wins_over_is_kept_nowhere() {
+    let world = World::new(multi()).with_container();
+    for region in REGIONS {
+        upsert(&mut world.at(region), &item("a", region)).expect(201);
+    }
+    assert!(agreed(&world, "a").is_some());
+    assert_eq!(lost(&world), []);
+}
+
+#[test]
+fn a_custom_policy_keeps_what_lost_until_its_owner_deletes_it() {
+    let world = World::new(multi());
+    custom(&world);
+    let text = |region: &str| {
+        let mut written = item("a", region);
+        written["mail"] = Value::from(region);
+        written
+    };
+    for region in ["West", "East", "North"] {
+        upsert(&mut world.at(region), &text(region)).expect(201);
+    }
+    assert_eq!(lost(&world), [], "nothing has arrived");
+    let winner = agreed(&world, "a").unwrap()["text"].clone();
+    let losers: Vec<_> = ["East", "North", "West"]
+        .into_iter()
+        .filter(|region| winner != *region)
+        .map(|region| ("create".to_owned(), region.to_owned()))
+        .collect();
+    assert_eq!(lost(&world), losers);
+    // One who knew of the winner conflicts with nobody.
+    world.hand.advance(Duration::from_secs(1));
+    upsert(&mut world.at("North"), &text("settled")).expect(200);
+    assert_eq!(agreed(&world, "a").unwrap()["text"], "settled");
+    assert_eq!(lost(&world), losers);
+    let shown = conflicts(&world, "West");
+    let path = format!("/dbs/d/colls/c/conflicts/{}", shown[0]["id"].as_str().unwrap());
+    let read = world.at("West").get(&path).key("k").send().expect(200).json();
+    assert_eq!(read, shown[0]);
+    assert_eq!((&read["resourceType"], &read["_rid"]), (&json!("document"), &read["id"]));
+    world.at("West").delete(&path).key("k").send().expect(204);
+    world.at("East").get(&path).key("k").send().expect(404);
+    world.at("East").delete(&path).key("k").send().expect(404);
+    assert_eq!(conflicts(&world, "North"), shown[1..]);
+}
+
+#[test]
+fn a_custom_policy_keeps_what_a_deletion_or_a_unique_key_won_over() {
+    let world = World::new(multi());
+    custom(&world);
+    let user =
+        |id: &str, mail: &str| json!({"id": id, "pk": "k", "mail": mail, "text": format!("{id} {mail}")});
+    upsert(&mut world.at("East"), &user("a", "1")).expect(201);
+    world.arrive();
+    delete(&mut world.at("East"), "a").expect(204);
+    upsert(&mut world.at("West"), &user("a", "2")).expect(200);
+    assert_eq!(agreed(&world, "a"), None);
+    let by_deletion = ("replace".to_owned(), "a 2".to_owned());
+    assert_eq!(lost(&world), [by_deletion.clone()]);
+    upsert(&mut world.at("West"), &user("b", "same")).expect(201);
+    world.hand.advance(Duration::from_secs(1));
+    upsert(&mut world.at("North"), &user("c", "same")).expect(201);
+    world.arrive();
+    world.arrive();
+    for region in REGIONS {
+        assert_eq!(world.items(region), [user("c", "same")], "{region}");
+    }
+    assert_eq!(lost(&world), [("create".to_owned(), "b same".to_owned()), by_deletion]);
 }

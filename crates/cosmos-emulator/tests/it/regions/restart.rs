@@ -76,6 +76,35 @@ fn the_write_region_and_what_is_cut_off_are_remembered() {
     assert_eq!(world.items("East"), world.items("West"));
 }
 
+/// Who merges session tokens lets the newer version win, so a replica must not claim one that it has not reached.
+#[test]
+fn a_replica_that_lags_claims_no_newer_version_after_a_restart() {
+    for change in ["failover", "new region"] {
+        let folder = tempfile::tempdir().unwrap();
+        let config = || kept(folder.path(), &["East", "West", "North"]);
+        let before = {
+            let world = World::new(config()).with_container();
+            create(&mut world.at("East"), "a").expect(201);
+            world.arrive();
+            read(&mut world.at("North"), "a").expect(200);
+            create(&mut world.at("East"), "b").expect(201);
+            match change {
+                "failover" => world.emulator.regions().fail_over("West", Failover::Planned).unwrap(),
+                _ => drop(world.emulator.regions().add_region("South").unwrap()),
+            }
+            token(&read(&mut world.at("North"), "a").expect(200))
+        };
+        let version = |token: &str| token.split([':', '#']).nth(1).unwrap().parse::<i64>().unwrap();
+        let world = World::new(config());
+        let after = token(&read(&mut world.at("North"), "a").expect(200));
+        assert_eq!(after, before, "{change}");
+        world.arrive();
+        world.arrive();
+        let arrived = token(&read(&mut world.at("North"), "b").expect(200));
+        assert_eq!(version(&arrived), version(&before) + 1, "{change}");
+    }
+}
+
 #[test]
 fn writes_of_several_regions_agree_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
