@@ -1,8 +1,9 @@
 //! What the world learns from an attempt: the only place where an operation changes anything but itself.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::time::timeout_at;
+use tokio::time::{Instant, timeout_at};
 
 use super::decide::Effects;
 use super::{Run, Turn};
@@ -97,8 +98,14 @@ impl Run<'_> {
             let now = self.core.clock.now();
             self.core.router.partition_failed(&cell, failure, now, open_for, rules);
         } else {
-            self.core.router.partition_succeeded(&cell);
+            self.core.router.partition_succeeded(&cell, self.began(region));
         }
+    }
+
+    /// When the latest attempt in a region was sent.
+    fn began(&self, region: &Arc<str>) -> Instant {
+        let attempt = self.log.attempts().iter().rev().find(|attempt| attempt.region == *region);
+        self.call.begun + attempt.map_or(Duration::ZERO, |attempt| attempt.started)
     }
 
     /// Lists the ranges again, without holding up the answer that showed that they have changed.

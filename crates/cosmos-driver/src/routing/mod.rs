@@ -77,9 +77,9 @@ impl Router {
         self.health.rcu(|health| health.failed(cell, failure, now, open_for, rules));
     }
 
-    pub(crate) fn partition_succeeded(&self, cell: &Cell) {
+    pub(crate) fn partition_succeeded(&self, cell: &Cell, began: Instant) {
         if self.health.load().is_known(cell) {
-            self.health.rcu(|health| health.succeeded(cell));
+            self.health.rcu(|health| health.succeeded(cell, began));
         }
     }
 

@@ -105,9 +105,13 @@ impl PartitionHealth {
         next
     }
 
-    pub(crate) fn succeeded(&self, cell: &Cell) -> Self {
+    /// A success of what began at this time. What was under way when the last failure came proves nothing: a slow
+    /// region answers in the end, and would get its requests back each time it does.
+    pub(crate) fn succeeded(&self, cell: &Cell, began: Instant) -> Self {
         let mut next = self.clone();
-        next.entries.remove(cell);
+        if next.entries.get(cell).is_some_and(|entry| began >= entry.last_failure) {
+            next.entries.remove(cell);
+        }
         next
     }
 
@@ -180,7 +184,20 @@ mod tests {
         assert_eq!(claimed.gate(&cell("a"), due + rules.probe_after), Gate::ProbeDue);
         let failed = claimed.failed(&cell("a"), Failure::Read, due, OPEN, &rules);
         assert_eq!(failed.gate(&cell("a"), due), Gate::Open);
-        assert_eq!(claimed.succeeded(&cell("a")).gate(&cell("a"), due), Gate::Closed);
+        assert_eq!(claimed.succeeded(&cell("a"), due).gate(&cell("a"), due), Gate::Closed);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_success_that_began_before_the_last_failure_proves_nothing() {
+        let (rules, now) = (Breaker::default(), Instant::now());
+        let later = now + Duration::from_millis(100);
+        let mut health = PartitionHealth::default();
+        for _ in 0..5 {
+            health = health.failed(&cell("a"), Failure::LostRace, later, OPEN, &rules);
+        }
+        let health = health.succeeded(&cell("a"), now);
+        assert_eq!(health.gate(&cell("a"), later), Gate::Open);
+        assert!(health.succeeded(&cell("a"), later).is_empty());
     }
 
     #[tokio::test(start_paused = true)]

@@ -161,6 +161,20 @@ async fn a_region_that_keeps_losing_races_is_no_longer_waited_for() {
     assert!(asked < 15, "East was asked {asked} times");
 }
 
+/// Reads that were under way when the region was given up, and could not be hedged, are answered in the end.
+#[tokio::test]
+async fn late_answers_of_a_slow_region_do_not_bring_its_requests_back() {
+    let world = Globe::start(&["East", "West"]).await;
+    let mode = HedgingMode::After(Duration::from_millis(20));
+    let items = seeded(world.builder().hedging(Hedging { mode, budget: 0.0, budget_max: 8 })).await;
+    world.mood(0, Mood::Slow(Duration::from_millis(700)));
+    let read = || items.read_item("p", "1", ItemOptions::default());
+    let reads = futures::future::try_join_all((0..24).map(|_| read())).await.expect("all are answered");
+    let hedged = reads.iter().filter(|read| read.diagnostics().is_hedged()).count();
+    assert_eq!(hedged, 8, "the others waited for East");
+    assert_eq!(regions(&read().await.expect("read")), ["West"]);
+}
+
 #[tokio::test]
 async fn hedges_stop_when_their_budget_is_spent() {
     let world = Globe::start(&["East", "West"]).await;
