@@ -242,7 +242,7 @@ async fn few_requests_meet_a_dead_connection_before_a_ping_does() {
         if let Ok(read) = tokio::time::timeout(Duration::from_millis(20), lost.join_next()).await {
             break read.expect("one was spawned").expect("no panic").expect("read");
         }
-        assert!(lost.len() < 100, "all wait for the dead connection");
+        assert!(lost.len() < 10, "{} wait for the dead connection", lost.len());
     };
     assert_ne!(first.diagnostics().attempts()[0].shard, Some(dead));
     for _ in 0..50 {
