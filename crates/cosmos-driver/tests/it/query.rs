@@ -232,20 +232,26 @@ async fn sixteen_ranges_are_asked_at_the_same_time() {
 #[tokio::test]
 async fn sixteen_ranges_take_about_one_round_trip() {
     let account = filled(16).await;
-    let fastest = async || {
-        let mut best = Duration::MAX;
-        for _ in 0..10 {
-            let begun = Instant::now();
-            assert_eq!(all(&account.container, ORDERED, QueryOptions::default()).await.len(), ITEMS);
-            best = best.min(begun.elapsed());
-        }
-        best
+    let once = async || {
+        let begun = Instant::now();
+        assert_eq!(all(&account.container, ORDERED, QueryOptions::default()).await.len(), ITEMS);
+        begun.elapsed()
     };
-    let without = fastest().await;
+    let mut without = Duration::MAX;
+    for _ in 0..10 {
+        without = without.min(once().await);
+    }
     let delay = Duration::from_millis(5);
     let rule = FaultRule::new(Verdict::Delay { duration: delay }).on(Operation::Query);
     let _slow = account.emulator.faults().add(rule);
-    let with = fastest().await;
+    // A busy machine only ever makes it longer: the shortest of many tells what it takes.
+    let mut with = Duration::MAX;
+    for _ in 0..200 {
+        with = with.min(once().await);
+        if with < without + delay * 2 {
+            break;
+        }
+    }
     assert!(with >= delay, "each request takes {delay:?}, all together took {with:?}");
     assert!(with < without + delay * 2, "{with:?} with {delay:?} per request, {without:?} without");
 }
