@@ -57,6 +57,16 @@ enum What {
         #[arg(long, value_delimiter = ',')]
         regions: Vec<String>,
     },
+    /// A server that gives the answers of that one again, with next to no work.
+    #[command(hide = true)]
+    Replay {
+        /// Processors to use.
+        #[arg(long, value_delimiter = ',')]
+        cores: Vec<usize>,
+        /// The server whose answers these are.
+        #[arg(long)]
+        upstream: String,
+    },
     /// Let duroxide-cdb 0.1.10 write a container and save its documents, which our tests open and carry on.
     Legacy {
         /// Where to.
@@ -107,6 +117,9 @@ async fn main() -> anyhow::Result<()> {
         What::Features => ("features", provider::features::run().await?),
         What::Driver => ("driver", driver::run(seconds).await?),
         What::Serve { cores, regions } => return driver::serve(&regions, &cores),
+        What::Replay { cores, upstream } => {
+            return tokio::task::spawn_blocking(move || driver::replay(&upstream, &cores)).await?;
+        }
         What::Legacy { path } => return legacy::run(&path).await,
         What::Render { report } => (report.name(), publish::stored(report.name())?),
     };

@@ -69,12 +69,16 @@ impl Server {
 
     /// Processor time used so far, in milliseconds.
     pub fn processor_ms(&self) -> anyhow::Result<f64> {
-        let pid = self.child.id().context("the server has ended")?;
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        let fields: Vec<&str> = stat.rsplit(')').next().context("no fields")?.split_whitespace().collect();
-        let ticks: f64 = fields[11].parse::<f64>()? + fields[12].parse::<f64>()?;
-        Ok(ticks * 10.0)
+        processor_ms(self.child.id().context("the server has ended")?)
     }
+}
+
+/// Processor time a process has used so far, in milliseconds.
+pub fn processor_ms(pid: u32) -> anyhow::Result<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let fields: Vec<&str> = stat.rsplit(')').next().context("no fields")?.split_whitespace().collect();
+    let ticks: f64 = fields[11].parse::<f64>()? + fields[12].parse::<f64>()?;
+    Ok(ticks * 10.0)
 }
 
 /// The folder cargo builds into.

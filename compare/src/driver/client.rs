@@ -99,7 +99,7 @@ impl Item {
         Self {
             id: id(n),
             pk: key(n),
-            number: n,
+            number: n % (KEYS * ITEMS),
             status: if (n / KEYS) % 2 == 0 { "open" } else { "closed" },
             tags: ["alpha", "beta"],
             text: TEXT,

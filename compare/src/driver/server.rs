@@ -2,11 +2,12 @@
 
 use std::io::{Read, Write};
 use std::process::Stdio;
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use bytes::Bytes;
 use cosmos_emulator::{Config, Emulator};
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use hyper_util::rt::TokioIo;
 use serde::{Deserialize, Serialize};
@@ -15,11 +16,12 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::{Child, ChildStdin, Command};
 
-use super::cores;
+use super::{cores, replay};
+use crate::process::processor_ms;
 
 /// A running server; it ends with this value.
 pub struct Server {
-    _child: Child,
+    child: Child,
     _stdin: ChildStdin,
     /// `http://127.0.0.1:N`, of the first region.
     pub endpoint: String,
@@ -28,17 +30,27 @@ pub struct Server {
 
 /// What the child says when it serves.
 #[derive(Serialize, Deserialize)]
-struct Ready {
-    endpoint: String,
-    management: String,
+pub struct Ready {
+    pub endpoint: String,
+    pub management: String,
 }
 
 impl Server {
     /// Starts one with these regions on these processors.
     pub async fn start(regions: &[&str], cores: &[usize]) -> anyhow::Result<Self> {
+        Self::spawn(&["serve", "--regions", &regions.join(",")], cores).await
+    }
+
+    /// Starts one that replays what the server at an endpoint answers.
+    pub async fn replay(endpoint: &str, cores: &[usize]) -> anyhow::Result<Self> {
+        Self::spawn(&["replay", "--upstream", endpoint], cores).await
+    }
+
+    async fn spawn(arguments: &[&str], cores: &[usize]) -> anyhow::Result<Self> {
         let cores: Vec<String> = cores.iter().map(ToString::to_string).collect();
         let mut child = Command::new(std::env::current_exe()?)
-            .args(["serve", "--cores", &cores.join(","), "--regions", &regions.join(",")])
+            .args(arguments)
+            .args(["--cores", &cores.join(",")])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
@@ -48,20 +60,33 @@ impl Server {
         let stdout = child.stdout.take().context("the child has a stdout")?;
         let line = BufReader::new(stdout).lines().next_line().await?.context("the server did not start")?;
         let Ready { endpoint, management } = serde_json::from_str(&line)?;
-        Ok(Self { _child: child, _stdin: stdin, endpoint, management })
+        Ok(Self { child, _stdin: stdin, endpoint, management })
     }
 
     /// Puts a fault rule in force.
     pub async fn add_fault(&self, rule: &Value) -> anyhow::Result<()> {
-        self.manage("POST", "/faults", rule.to_string()).await
+        self.manage("POST", "/faults", rule.to_string()).await.map(drop)
     }
 
     /// Removes all of them.
     pub async fn clear_faults(&self) -> anyhow::Result<()> {
-        self.manage("DELETE", "/faults", String::new()).await
+        self.manage("DELETE", "/faults", String::new()).await.map(drop)
     }
 
-    async fn manage(&self, method: &str, path: &str, body: String) -> anyhow::Result<()> {
+    /// How many requests a replaying server had no answer for and passed on so far, and the latest of them.
+    pub async fn passed_on(&self) -> anyhow::Result<(u64, String)> {
+        let text = self.manage("GET", replay::PASSED_ON, String::new()).await?;
+        let (count, latest) = std::str::from_utf8(&text)?.split_once(' ').context("no count")?;
+        Ok((count.parse()?, latest.to_owned()))
+    }
+
+    /// Processor time it has used so far.
+    pub fn processor_time(&self) -> anyhow::Result<Duration> {
+        let milliseconds = processor_ms(self.child.id().context("the server has ended")?)?;
+        Ok(Duration::from_secs_f64(milliseconds / 1000.0))
+    }
+
+    async fn manage(&self, method: &str, path: &str, body: String) -> anyhow::Result<Bytes> {
         let host = self.management.trim_start_matches("http://");
         let io = TokioIo::new(TcpStream::connect(host).await?);
         let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await?;
@@ -69,9 +94,10 @@ impl Server {
         let request = Request::builder().method(method).uri(path).header("host", host);
         let request =
             request.header("content-type", "application/json").body(Full::new(Bytes::from(body)))?;
-        let status = sender.send_request(request).await?.status();
+        let response = sender.send_request(request).await?;
+        let status = response.status();
         ensure!(status.is_success(), "{method} {path}: {status}");
-        Ok(())
+        Ok(response.into_body().collect().await?.to_bytes())
     }
 }
 

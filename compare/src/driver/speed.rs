@@ -4,47 +4,43 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use anyhow::ensure;
 use stats_alloc::Region;
 
-use super::client::{Client, Operation, Protocol};
+use super::client::{Client, ITEMS, KEYS, Operation, Protocol};
+use super::server::Server;
 use crate::report::{Better, Cell, Table};
 
 /// Operations in flight.
 const IN_FLIGHT: [usize; 4] = [1, 16, 64, 256];
+/// Operations in flight where only the clients are the limit.
+const MANY_IN_FLIGHT: [usize; 2] = [64, 256];
 /// Slices a cell is measured in; contenders take turns.
 const SLICES: u32 = 3;
 /// Operations over which allocations are counted.
 const COUNTED: u64 = 400;
 
-/// All tables of one protocol.
+/// All tables of one protocol against the emulator: what a caller gets.
 pub async fn measure(clients: &[Client], protocol: Protocol, seconds: f64) -> anyhow::Result<Vec<Table>> {
-    let titled = |what: &str, first: &'static str| {
-        let title = format!("{what} ({})", protocol.name());
-        Table::new(&title, first, clients.iter().map(Client::name), Better::Mixed)
-    };
     let chart = match protocol {
         Protocol::Http1 => "driver-rates-http1",
         Protocol::Http2 => "driver-rates-http2",
     };
-    let mut rates = titled("Operations per second", "in flight").with_chart(chart);
+    let mut rates = titled(clients, protocol, "Operations per second", "in flight").with_chart(chart);
     rates.columns.push("ours / official".to_owned());
-    let mut latency = titled("Latency", "milliseconds");
-    let mut processor = titled("Processor time of the client per operation", "microseconds");
-    let mut counts = titled("Allocations per operation", "one in flight");
+    let mut latency = titled(clients, protocol, "Latency", "milliseconds");
+    let mut processor =
+        titled(clients, protocol, "Processor time of the client per operation", "microseconds");
+    let mut counts = titled(clients, protocol, "Allocations per operation", "one in flight");
     counts.columns.push("ours / floor".to_owned());
     for operation in Operation::ALL {
         eprintln!("{}: {}…", protocol.name(), operation.name());
         for in_flight in IN_FLIGHT {
-            let runs =
-                take_turns(clients, operation, in_flight, Duration::from_secs_f64(seconds / 2.0)).await?;
-            let label = |what: &str| format!("{}{what}, {in_flight}", operation.name());
-            let mut cells = figures(&runs, |run| run.rate);
-            cells.push(Cell::Figure(runs[2].rate / runs[1].rate));
-            rates.rows.push((label(""), cells));
-            latency.rows.push((label(" p50"), figures(&runs, |run| run.p50)));
-            latency.rows.push((label(" p99"), figures(&runs, |run| run.p99)));
+            let runs = take_turns(clients, operation, in_flight, seconds).await?;
+            add(&mut rates, &mut latency, &runs, operation, in_flight);
             if in_flight == 64 {
-                processor.rows.push((label(""), figures(&runs, |run| run.processor)));
+                let label = format!("{}, {in_flight}", operation.name());
+                processor.rows.push((label, figures(&runs, |run| run.processor)));
             }
         }
         let mut found = Vec::new();
@@ -58,8 +54,62 @@ pub async fn measure(clients: &[Client], protocol: Protocol, seconds: f64) -> an
         cells.push(Cell::Figure(found[2].1 / found[0].1));
         counts.rows.push((format!("{}, bytes", operation.name()), cells));
     }
-    Ok(vec![rates, latency, processor, counts])
+    Ok(vec![rates.with_note(EMULATOR), latency, processor, counts])
 }
+
+/// The tables of one protocol against recorded answers: what a client can do.
+pub async fn measure_replayed(
+    server: &Server,
+    clients: &[Client],
+    protocol: Protocol,
+    seconds: f64,
+) -> anyhow::Result<Vec<Table>> {
+    eprintln!("{}: recording…", protocol.name());
+    for operation in Operation::ALL {
+        for client in clients {
+            for n in 0..KEYS * ITEMS {
+                client.call(operation, 0, n).await?;
+            }
+        }
+    }
+    let mut rates = titled(clients, protocol, "Operations per second, answers replayed", "in flight");
+    rates.columns.push("ours / official".to_owned());
+    let mut latency = titled(clients, protocol, "Latency, answers replayed", "milliseconds");
+    let (recorded, _) = server.passed_on().await?;
+    let mut busiest = 0.0f64;
+    for operation in Operation::ALL {
+        eprintln!("{}, answers replayed: {}…", protocol.name(), operation.name());
+        for in_flight in MANY_IN_FLIGHT {
+            let (before, begun) = (server.processor_time()?, Instant::now());
+            let runs = take_turns(clients, operation, in_flight, seconds).await?;
+            let used = server.processor_time()?.saturating_sub(before);
+            busiest = busiest.max(used.as_secs_f64() / begun.elapsed().as_secs_f64());
+            add(&mut rates, &mut latency, &runs, operation, in_flight);
+        }
+    }
+    let (passed_on, latest) = server.passed_on().await?;
+    ensure!(passed_on == recorded, "{} requests had not been recorded: {latest}", passed_on - recorded);
+    let note = format!("{REPLAYED} Its processor was busy for at most {:.0} % of a cell.", busiest * 100.0);
+    Ok(vec![rates.with_note(&note), latency])
+}
+
+fn titled(clients: &[Client], protocol: Protocol, what: &str, first: &'static str) -> Table {
+    let title = format!("{what} ({})", protocol.name());
+    Table::new(&title, first, clients.iter().map(Client::name), Better::Mixed)
+}
+
+fn add(rates: &mut Table, latency: &mut Table, runs: &[Run], operation: Operation, in_flight: usize) {
+    let label = |what: &str| format!("{}{what}, {in_flight}", operation.name());
+    let mut cells = figures(runs, |run| run.rate);
+    cells.push(Cell::Figure(runs[2].rate / runs[1].rate));
+    rates.rows.push((label(""), cells));
+    latency.rows.push((label(" p50"), figures(runs, |run| run.p50)));
+    latency.rows.push((label(" p99"), figures(runs, |run| run.p99)));
+}
+
+const EMULATOR: &str = "Against the emulator, on a processor of its own: what a caller gets, where the slower of client and server sets the pace.";
+const REPLAYED: &str = "Against a server that repeats the emulator's recorded answers and does nothing else: what a client can do when \
+     the server is not the limit.";
 
 struct Run {
     rate: f64,
@@ -77,14 +127,16 @@ async fn take_turns(
     clients: &[Client],
     operation: Operation,
     in_flight: usize,
-    span: Duration,
+    seconds: f64,
 ) -> anyhow::Result<Vec<Run>> {
+    let span = Duration::from_secs_f64(seconds / 2.0 / f64::from(SLICES));
     let mut taken: Vec<(Vec<Duration>, Duration, Duration)> = vec![Default::default(); clients.len()];
     for slice in 0..=SLICES {
         for (client, (times, elapsed, processor)) in clients.iter().zip(&mut taken) {
             let (before, begun) = (processor_time()?, Instant::now());
-            let found = load(client, operation, in_flight, span / SLICES).await?;
-            // The first slice opens connections and fills caches.
+            // The first slice, a short one, opens connections and fills caches.
+            let span = if slice == 0 { span / 2 } else { span };
+            let found = load(client, operation, in_flight, span).await?;
             if slice > 0 {
                 times.extend(found);
                 *elapsed += begun.elapsed();

@@ -31,7 +31,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 const STALLED_AFTER: Duration = Duration::from_secs(15);
 /// Between the last turn's code and its commit.
 const SETTLE: Duration = Duration::from_millis(500);
-const WORST_MAX: usize = 70;
+const WORST_MAX: usize = 90;
 
 /// What one orchestration cost; per second for an idle runtime.
 #[derive(Debug, Clone, Copy)]

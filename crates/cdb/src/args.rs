@@ -1,5 +1,7 @@
 //! The command line. The arguments of each command are beside its code.
 
+use std::sync::LazyLock;
+
 use clap::{Parser, Subcommand};
 
 use crate::commands::completions::CompletionsArgs;
@@ -22,23 +24,36 @@ use crate::commands::tree::TreeArgs;
 use crate::commands::why::WhyArgs;
 use crate::exit::CODES;
 
-/// Durable workflows on Azure Cosmos DB: see them run, operate them, and a local server to develop against.
+/// Durable workflows on Azure Cosmos DB: try them, look after them, and develop against a local emulator.
 #[derive(Debug, Parser)]
-#[command(name = "cdb", version, max_term_width = 100, after_help = CODES)]
+#[command(name = "cdb", version, max_term_width = 100, after_help = AFTER_HELP.as_str())]
 pub(crate) struct Args {
-    /// What to log to standard error, as `level` or `module=level` separated by commas.
+    /// What to log to standard error, as `level` or `module=level` separated by commas [env: CDB_LOG] [default:
+    /// warnings].
     #[arg(
         long,
         global = true,
         env = "CDB_LOG",
+        hide_env = true,
         default_value = DEFAULT_LOG,
-        value_name = "FILTER"
+        hide_default_value = true,
+        value_name = "FILTER",
+        help_heading = "Logging"
     )]
     pub(crate) log: String,
 
     #[command(subcommand)]
     pub(crate) command: Command,
 }
+
+/// What stands below the list of commands.
+static AFTER_HELP: LazyLock<String> = LazyLock::new(|| format!("{FIRST_STEPS}\n\n{CODES}"));
+
+const FIRST_STEPS: &str = "\
+First steps:
+  cdb demo                         eight workflows on an embedded emulator, data in ./cdb-demo
+  cdb instances --data cdb-demo    what they left
+  cdb emulator                     a Cosmos DB account on this machine, for programs of yours";
 
 /// The store's own words are left out: what matters of them is said in ours.
 const DEFAULT_LOG: &str = "warn,duroxide=error,fjall=off";

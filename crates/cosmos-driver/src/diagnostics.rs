@@ -143,7 +143,7 @@ impl Diagnostics {
     pub fn to_json(&self) -> String {
         let attempts: Vec<serde_json::Value> = self.attempts.iter().map(attempt_json).collect();
         let mut json =
-            serde_json::json!({ "ms": ms(self.elapsed), "ru": self.charge(), "attempts": attempts });
+            serde_json::json!({ "ms": ms(self.elapsed), "ru": units(self.charge()), "attempts": attempts });
         if self.gateway2 {
             json["gateway2"] = true.into();
         }
@@ -181,6 +181,11 @@ fn ms(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1e6).round() / 1e3
 }
 
+/// With the two digits the service gives: sums have more, none of which mean anything.
+fn units(charge: f64) -> f64 {
+    (charge * 100.0).round() / 100.0
+}
+
 impl fmt::Display for Diagnostics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.to_json())
@@ -215,6 +220,15 @@ mod tests {
         assert!(hedge.is_hedged());
         assert!((hedge.charge() - 2.5).abs() < f64::EPSILON);
         assert_eq!(hedge.attempts()[0].context, Context::Initial);
+    }
+
+    #[test]
+    fn sums_of_units_have_two_digits() {
+        let mut log = Diagnostics::default();
+        for charge in [2.25, 2.25, 2.28, 2.28] {
+            log.push(attempt(Context::Initial, 0, charge));
+        }
+        assert!(log.to_json().contains(r#""ru":9.06,"#), "{log}");
     }
 
     #[test]

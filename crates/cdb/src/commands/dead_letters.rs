@@ -27,13 +27,13 @@ const EXAMPLES: &str = "Examples:
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// List them, the latest first.
+    /// List dead letters, the latest first.
     List(ListArgs),
-    /// Show one with its message.
+    /// Show a dead letter with its message.
     Show(OneArgs),
-    /// Send them again to where they were going.
+    /// Send dead letters again to where they were going.
     Requeue(SomeArgs),
-    /// Delete them; their messages are lost.
+    /// Delete dead letters; their messages are lost.
     Drop(SomeArgs),
 }
 

@@ -57,7 +57,7 @@ pub(crate) struct DeleteArgs {
 const EXAMPLES: &str = "Examples:
   cdb delete bakery-1-order --data cdb-demo           what would go
   cdb delete bakery-1-order --data cdb-demo --yes     gone
-  cdb delete --status completed --before 30d          everything that ended a month ago
+  cdb delete --status completed --before 30d          what ended more than a month ago
   cdb delete --prefix stress- --force --yes";
 
 /// What goes, or has gone.
@@ -99,7 +99,7 @@ async fn work(
         }
         report(output, roots.len(), tally, "would be deleted")?;
         if !roots.is_empty() {
-            say("nothing was deleted: --yes does it");
+            say("nothing was deleted: add --yes to do it");
         }
         return Ok(());
     }

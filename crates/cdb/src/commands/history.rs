@@ -86,6 +86,10 @@ fn describe(event: &Event) -> anyhow::Result<(String, String)> {
         .iter()
         .map(|(field, value)| match value {
             Value::String(text) => format!("{field}={text}"),
+            Value::Number(number) if field.ends_with("_at_ms") => {
+                let at = utc(number.as_u64().unwrap_or_default());
+                format!("{}={at}", field.trim_end_matches("_ms"))
+            }
             other => format!("{field}={other}"),
         })
         .collect();
@@ -103,5 +107,7 @@ mod tests {
         let event =
             Event::with_event_id(3, "a", 1, Some(2), EventKind::ActivityCompleted { result: "loaf".into() });
         assert_eq!(describe(&event).unwrap(), ("ActivityCompleted".to_owned(), "result=loaf".to_owned()));
+        let timer = Event::with_event_id(3, "a", 1, None, EventKind::TimerCreated { fire_at_ms: 61_000 });
+        assert_eq!(describe(&timer).unwrap().1, "fire_at=1970-01-01 00:01:01");
     }
 }

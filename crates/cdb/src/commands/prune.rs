@@ -84,7 +84,11 @@ async fn work(connection: &Connection, args: &PruneArgs) -> anyhow::Result<()> {
     let output = Output::new(args.json);
     if !args.yes {
         show(output, &plan)?;
-        say(if plan.is_empty() { "there is nothing to prune" } else { "nothing was deleted: --yes does it" });
+        say(if plan.is_empty() {
+            "there is nothing to prune"
+        } else {
+            "nothing was deleted: add --yes to do it"
+        });
         return Ok(());
     }
     let client = connection.client().await?;

@@ -10,7 +10,7 @@ use crate::context::{Connection, ConnectionArgs};
 use crate::exit::Problem;
 use crate::model::{Partition, kind};
 use crate::output::{Column, Output, Style, Table, ago, clip, span, utc};
-use crate::timeline;
+use crate::timeline::{self, SpanKind};
 
 /// One execution of an instance.
 #[derive(Debug, Args)]
@@ -103,6 +103,8 @@ async fn look(connection: &Connection, args: &ShowArgs) -> anyhow::Result<Portra
             children.push(child);
         }
     }
+    // In the order in which they were started: a tenth one comes after the second.
+    children.sort_by_key(|child| (child.instance_id.len(), child.instance_id.clone()));
     let mut kv: Vec<(String, String)> = client.get_kv_all_values(id).await?.into_iter().collect();
     kv.sort();
     let events = client.read_execution_history(id, execution).await?;
@@ -237,7 +239,13 @@ impl Portrait {
             self.execution,
             self.events.len()
         )))?;
-        let spans = timeline::spans(&self.info.instance_id, &self.events);
+        let mut spans = timeline::spans(&self.info.instance_id, &self.events);
+        for span in spans.iter_mut().filter(|span| span.kind == SpanKind::Child) {
+            // What all children have in common would be all there is room for.
+            if let Some(rest) = span.name.strip_prefix(&self.info.instance_id) {
+                span.name = format!("…{rest}");
+            }
+        }
         let columns = output.columns.unwrap_or(PLAIN_COLUMNS);
         for line in timeline::draw(&spans, first.timestamp_ms, to_ms, columns, output.style) {
             output.line(&line)?;

@@ -33,7 +33,7 @@ pub(crate) struct TopArgs {
     #[arg(long, default_value = "1s", value_name = "SPAN", value_parser = parse_span)]
     interval: Duration,
 
-    /// Look twice, print once, and end; so it is when standard output is no terminal.
+    /// Look twice, print once, and end; that is also what happens when standard output is no terminal.
     #[arg(long)]
     once: bool,
 

@@ -242,6 +242,7 @@ fn tables_fit_the_terminal_and_have_colours_there() {
         assert!(line.trim_end().chars().count() <= 80, "{line:?}");
     }
     let (_, drawn) = on_terminal(&STAGE.args(&["show", "family-1"]), 70);
+    assert!(plain(&drawn).contains("2 child    …::sub::2"), "children are told apart: {drawn}");
     for line in plain(&drawn).lines().filter(|line| line.contains('━')) {
         assert!(line.trim_end().chars().count() <= 70, "{line:?}");
     }

@@ -35,7 +35,7 @@ pub(crate) fn verdict(outcome: &Outcome, repeat: Repeat, budget: &Budget, rules:
     match outcome {
         // 3092 means the region lacks resources: another one is the remedy, not patience.
         Outcome::Answered(answer) if answer.status.is_throttled() && answer.status.sub != 3092 => {
-            let wait = answer.retry_after().unwrap_or_else(|| backoff(rules, budget.throttles));
+            let wait = throttled(answer.retry_after(), budget.throttles, rules);
             let is_within =
                 budget.throttles < rules.throttle_max && budget.waited + wait <= rules.throttle_wait_max;
             if is_within { Verdict::Wait(wait) } else { Verdict::Propagate }
@@ -60,6 +60,16 @@ pub(crate) fn verdict(outcome: &Outcome, repeat: Repeat, budget: &Budget, rules:
                 Verdict::Propagate
             }
         }
+    }
+}
+
+/// As long as the service says, the first time. One that is refused again waits longer each time: what the service says
+/// is when there is something to use, and a batch that needs more than that would spend it on being refused.
+fn throttled(told: Option<Duration>, times: u32, rules: &Retry) -> Duration {
+    match (told, times) {
+        (Some(told), 0) => told,
+        (Some(told), _) => told.max(backoff(rules, times - 1)),
+        (None, _) => backoff(rules, times),
     }
 }
 
@@ -98,6 +108,7 @@ mod tests {
         let fresh = Budget::default();
         let ms = Duration::from_millis;
         let spent = Budget { throttles: 9, ..Budget::default() };
+        let again = Budget { throttles: 4, ..Budget::default() };
         let waited = Budget { waited: Duration::from_secs(30), ..Budget::default() };
         let moved = Budget { has_changed_shard: true, ..Budget::default() };
         let exhausted = Budget { attempts: 20, ..Budget::default() };
@@ -105,6 +116,8 @@ mod tests {
             ("success", answered(200, 0, None), Safe, &fresh, Propagate),
             ("throttled, told how long", answered(429, 3200, Some("17")), Unsafe, &fresh, Wait(ms(17))),
             ("throttled, not told", answered(429, 3200, None), Unsafe, &fresh, Wait(ms(20))),
+            ("throttled again, told little", answered(429, 3200, Some("17")), Unsafe, &again, Wait(ms(160))),
+            ("throttled again, told much", answered(429, 3200, Some("900")), Safe, &again, Wait(ms(900))),
             ("throttled too often", answered(429, 3200, Some("1")), Safe, &spent, Propagate),
             ("throttled too long", answered(429, 3200, Some("1")), Safe, &waited, Propagate),
             ("region out of resources", answered(429, 3092, Some("1")), Safe, &fresh, Propagate),

@@ -88,6 +88,17 @@ pub(crate) fn check(
     Verdict::Keep
 }
 
+/// True when requests wait on a connection from which nothing came for a moment. That is no fault yet, but a reason to
+/// put the next request elsewhere: should the connection be dead, few find out the hard way.
+pub(crate) fn is_quiet(in_flight: u32, heard_ms: u64, now_ms: u64) -> bool {
+    in_flight > 0 && Duration::from_millis(now_ms.saturating_sub(heard_ms)) > QUIET
+}
+
+/// True when every connection is quiet and the load alone would not open another one: then one more is worth having.
+pub(crate) fn wants_spare(in_flight: u32, shards: usize, target: u32) -> bool {
+    shards <= active_set(in_flight, target)
+}
+
 /// How many connections the load needs: enough that each carries at most `target` requests.
 pub(crate) fn active_set(in_flight: u32, target: u32) -> usize {
     (in_flight + 1).div_ceil(target.max(1)) as usize
@@ -99,6 +110,8 @@ pub(crate) fn wants_growth(in_flight: u32, shards: usize, target: u32, threshold
 }
 
 const RECENT_SUCCESS: Duration = Duration::from_secs(1);
+/// Longer than a point operation takes in one region, shorter than any ping.
+const QUIET: Duration = Duration::from_millis(25);
 
 #[cfg(test)]
 mod tests {
@@ -202,6 +215,21 @@ mod tests {
         ];
         for (name, stats, peers, now, busy, expected) in cases {
             assert_eq!(check(&stats, &peers, now, &rules, busy), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_connection_is_quiet_while_requests_wait_and_nothing_comes() {
+        for (name, in_flight, heard, now, expected) in [
+            ("nobody waits", 0, 100_000, 100_500, false),
+            ("a moment ago", 1, 100_000, 100_025, false),
+            ("a while ago", 1, 100_000, 100_026, true),
+            ("the clock stood still", 1, 100_500, 100_000, false),
+        ] {
+            assert_eq!(is_quiet(in_flight, heard, now), expected, "{name}");
+        }
+        for (in_flight, shards, expected) in [(1, 1, true), (1, 2, false), (20, 2, true), (20, 3, false)] {
+            assert_eq!(wants_spare(in_flight, shards, 16), expected, "{in_flight} on {shards}");
         }
     }
 

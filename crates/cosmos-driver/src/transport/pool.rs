@@ -2,7 +2,8 @@
 //!
 //! HTTP/2 connections carry up to `streams_target` requests each (`streams_max` when no further connection may be
 //! opened); HTTP/1.1 connections carry one. Otherwise they are the same thing. New requests go to the oldest
-//! connections the load needs, so that the younger ones fall idle and close after a spike.
+//! connections the load needs, so that the younger ones fall idle and close after a spike. A connection that owes answers
+//! and has gone quiet is passed over; where all have, one more is opened.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -167,10 +168,15 @@ impl Pool {
         let in_flight: u32 = usable().map(|shard| shard.in_flight()).sum();
         let target = self.slots_target();
         let active = health::active_set(in_flight, target);
-        let taken = usable()
+        let lively = || usable().filter(|shard| !shard.is_quiet(now_ms));
+        if lively().next().is_none() && health::wants_spare(in_flight, shards.len(), target) {
+            self.open_what_is_wanted(1);
+        }
+        let taken = lively()
             .take(active)
             .min_by_key(|shard| shard.in_flight())
             .filter(|shard| shard.try_take(target, now_ms))
+            .or_else(|| lively().find(|shard| shard.try_take(target, now_ms)))
             // The counts moved under us, or the active ones are full: take any free slot, oldest first.
             .or_else(|| usable().find(|shard| shard.try_take(target, now_ms)))
             .or_else(|| {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use super::health::Stats;
+use super::health::{self, Stats};
 use super::{HttpService, ShardSnapshot};
 use crate::diagnostics::Protocol;
 
@@ -49,6 +49,12 @@ impl Shard {
     /// Usable, and not waiting for a sign of life.
     pub(super) fn is_calm(&self) -> bool {
         self.is_usable() && !self.service.is_suspect()
+    }
+
+    /// Owes answers, and has given none for a moment.
+    pub(super) fn is_quiet(&self, now_ms: u64) -> bool {
+        let heard_ms = self.last_success.load(Ordering::Relaxed).max(self.busy_since.load(Ordering::Relaxed));
+        health::is_quiet(self.in_flight(), heard_ms, now_ms)
     }
 
     pub(super) fn retire(&self) {

@@ -9,6 +9,7 @@ mod failover;
 mod globe;
 mod hole;
 mod items;
+mod merge;
 mod query;
 mod resilience;
 mod soak;

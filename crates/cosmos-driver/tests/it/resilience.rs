@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use cosmos_driver::{CallOptions, Context, ErrorKind, ItemOptions, Retry};
+use cosmos_driver::{
+    Batch, CallOptions, Context, ErrorKind, ItemOptions, PartitionKey, Patch, QueryOptions, Retry,
+};
 use cosmos_emulator::{Config, FaultRule, Operation, Verdict};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::account::Account;
 
@@ -41,6 +43,62 @@ async fn throttling_ends_with_the_deadline_or_the_budget() {
     let item = json!({ "id": "1", "pk": "p" });
     let error = account.container.create_item("p", &item, options).await.expect_err("no time to wait");
     assert_eq!(error.kind(), ErrorKind::Throttled);
+}
+
+/// A batch that raises a counter and creates nineteen items.
+fn counting(round: usize) -> Batch {
+    let batch = Batch::new("p").patch("counter", &Patch::new().increment("/n", 1), None);
+    (0..19).fold(batch, |batch, n| batch.create(&json!({ "id": format!("{round}-{n}"), "pk": "p", "x": n })))
+}
+
+#[tokio::test]
+async fn batches_beyond_the_throughput_are_waited_for_and_applied_once() {
+    let account = Account::with(Config::default().with_throttling(), |builder| builder).await;
+    let items = &account.container;
+    let counter = json!({ "id": "counter", "pk": "p", "n": 0 });
+    items.create_item("p", &counter, ItemOptions::default()).await.expect("created");
+    let mut waited = 0;
+    for round in 0..6 {
+        let done = items.batch(counting(round), CallOptions::default()).await.expect("in the end");
+        assert!(done.is_success(), "{:?}", done.failed());
+        let attempts = done.diagnostics().attempts();
+        waited += attempts.iter().filter(|attempt| attempt.context == Context::Retry).count();
+    }
+    let refused: u64 = account
+        .emulator
+        .partitions("db", "items")
+        .expect("listed")
+        .iter()
+        .map(|partition| partition.throttled)
+        .sum();
+    assert!(waited > 0 && refused > 0, "400 RU/s are spent after two: {waited} waits, {refused} refusals");
+    let counter = items.read_item("p", "counter", ItemOptions::default()).await.expect("read");
+    assert_eq!(counter.json::<Value>().expect("an item")["n"], 6, "each batch counted once");
+    let query = "SELECT VALUE COUNT(1) FROM c";
+    let key = PartitionKey::from("p");
+    let count: Vec<u64> = items.query(query, key, QueryOptions::default()).collect().await.expect("counted");
+    assert_eq!(count, [6 * 19 + 1]);
+}
+
+#[tokio::test]
+async fn a_throughput_spent_for_long_surfaces_with_the_time_to_wait() {
+    let retry = Retry { throttle_wait_max: Duration::from_millis(200), ..Retry::default() };
+    let account = Account::with(Config::default().with_throttling(), |builder| builder.retry(retry)).await;
+    let items = &account.container;
+    // About 1200 RU, of which a second has 400.
+    let big = json!({ "id": "big", "pk": "p", "x": "y".repeat(1_900_000) });
+    items.create_item("p", &big, ItemOptions::default()).await.expect("a full budget may be overdrawn");
+    let hasty = CallOptions::default().with_timeout(Duration::from_millis(100));
+    for (options, why) in [(CallOptions::default(), "longer than is waited"), (hasty, "no time to wait")] {
+        let batch = Batch::new("p").create(&json!({ "id": "1", "pk": "p" }));
+        let error = items.batch(batch, options).await.expect_err(why);
+        assert_eq!((error.kind(), error.status()), (ErrorKind::Throttled, Some(429)), "{why}");
+        assert!(error.retry_after() > Some(Duration::from_millis(200)), "{why}: {:?}", error.retry_after());
+        assert!(!error.may_have_been_applied(), "{why}");
+        assert_eq!(error.diagnostics().attempts().len(), 1, "{why}");
+    }
+    let partitions = account.emulator.partitions("db", "items").expect("listed");
+    assert_eq!(partitions.iter().map(|partition| partition.documents).sum::<u64>(), 1, "nothing was applied");
 }
 
 #[tokio::test]

@@ -10,13 +10,14 @@ use cosmos_emulator::{Config, Consistency, Phase, Progression, SplitMode};
 use serde_json::{Value, json};
 
 use crate::globe::Globe;
+use crate::merge::merge;
 
-const ITEMS: u64 = 90;
-const AT_ONCE: Progression = Progression::Automatic { lock_duration: Duration::ZERO };
-const PLAIN: &str = "SELECT * FROM c";
-const SORTED: &str = "SELECT * FROM c ORDER BY c.n";
+pub(crate) const ITEMS: u64 = 90;
+pub(crate) const AT_ONCE: Progression = Progression::Automatic { lock_duration: Duration::ZERO };
+pub(crate) const PLAIN: &str = "SELECT * FROM c";
+pub(crate) const SORTED: &str = "SELECT * FROM c ORDER BY c.n";
 
-async fn filled() -> (Globe, Container) {
+pub(crate) async fn filled() -> (Globe, Container) {
     let globe = Globe::with(Config::default().with_partitions(2)).await;
     let driver = globe.builder().build().await.expect("the driver starts");
     let items = driver.container("db", "items").expect("a valid name");
@@ -28,23 +29,34 @@ async fn filled() -> (Globe, Container) {
     (globe, items)
 }
 
-fn ids(globe: &Globe) -> Vec<u32> {
+pub(crate) fn ids(globe: &Globe) -> Vec<u32> {
     let partitions = globe.emulator.partitions("db", "items").expect("listed");
     partitions.iter().map(|partition| partition.id).collect()
 }
 
 /// Cuts every range in two, at once.
-fn split(globe: &Globe) {
+pub(crate) fn split(globe: &Globe) {
     for id in ids(globe) {
         globe.emulator.split("db", "items", id, SplitMode::Midpoint, AT_ONCE).expect("it splits");
     }
 }
 
-fn ns(rows: &[Value]) -> Vec<u64> {
+/// Waits until no range is on its way to become others.
+pub(crate) async fn settled(globe: &Globe) {
+    let is_under_way = || {
+        let operations = globe.emulator.operations().expect("listed");
+        operations.iter().any(|operation| operation.phase != Phase::Succeeded)
+    };
+    while is_under_way() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+pub(crate) fn ns(rows: &[Value]) -> Vec<u64> {
     rows.iter().map(|row| row["n"].as_u64().expect("a number")).collect()
 }
 
-fn all() -> Vec<u64> {
+pub(crate) fn all() -> Vec<u64> {
     (0..ITEMS).collect()
 }
 
@@ -107,15 +119,7 @@ async fn queries_batches_and_bulks_survive_splits_under_load() {
             // A split holds its writers up for a moment, with 410/1007, before the halves take over.
             let progression = Progression::Automatic { lock_duration: Duration::from_millis(40) };
             globe.emulator.split("db", "items", id, SplitMode::Midpoint, progression).expect("it splits");
-            while globe
-                .emulator
-                .operations()
-                .expect("listed")
-                .iter()
-                .any(|split| split.phase != Phase::Succeeded)
-            {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
+            settled(&globe).await;
         }
     }
     for worker in work {
@@ -134,9 +138,16 @@ async fn a_continuation_survives_splits_and_merges() {
         let (globe, items) = filled().await;
         let mut seen = Vec::new();
         let mut continuation = None;
-        let mut pages = 0;
-        loop {
-            let mut options = QueryOptions::default().with_page_size(10);
+        let mut counts = Vec::new();
+        for pages in 0.. {
+            // Two, four, eight ranges, then four, two, four, and back to two.
+            match pages {
+                1 | 2 | 5 => split(&globe),
+                3 | 4 | 6 => merge(&globe),
+                _ => {}
+            }
+            counts.push(ids(&globe).len());
+            let mut options = QueryOptions::default().with_page_size(7);
             options.continuation = continuation;
             let mut pager = items.query(text, Scope::Container, options);
             let Some(page) = pager.next().await.expect("a page") else { break };
@@ -145,12 +156,11 @@ async fn a_continuation_survives_splits_and_merges() {
             if continuation.is_none() {
                 break;
             }
-            pages += 1;
-            if pages <= 2 {
-                split(&globe);
-            }
         }
-        seen.sort_unstable();
+        assert_eq!(counts[..7], [2, 4, 8, 4, 2, 4, 2], "{text}");
+        if text == PLAIN {
+            seen.sort_unstable();
+        }
         assert_eq!(seen, all(), "{text}");
     }
 }

@@ -11,6 +11,7 @@ use cosmos_driver::{
 };
 use cosmos_emulator::{Config, Emulator};
 use serde_json::json;
+use tokio::task::JoinSet;
 
 use crate::globe::{Globe, Mood};
 
@@ -218,6 +219,36 @@ async fn reads_leave_a_silent_connection_before_it_is_given_up() {
     let attempts = read.diagnostics().attempts();
     assert!(attempts[0].elapsed < Duration::from_secs(6), "{}", read.diagnostics());
     assert_eq!(attempts[1].context, cosmos_driver::Context::OtherShard);
+}
+
+/// No ping has told yet that the connection is dead: that it owes an answer is enough to go elsewhere.
+#[tokio::test]
+async fn few_requests_meet_a_dead_connection_before_a_ping_does() {
+    let world = Globe::start(&["East"]).await;
+    let hole = crate::hole::Hole::in_front_of(&world.endpoint()).await;
+    let connections = Connections {
+        negotiation: Negotiation::Http2Only,
+        ping_after: Duration::from_secs(60),
+        ..Connections::default()
+    };
+    let timeouts = Timeouts { attempt: Duration::from_secs(60), ..Timeouts::default() };
+    let (driver, items) = open(hole.builder().connections(connections).timeouts(timeouts)).await;
+    let dead = driver.connections()[0].shards[0].id;
+    hole.swallow_open_connections();
+    let mut lost = JoinSet::new();
+    let first = loop {
+        let items = items.clone();
+        lost.spawn(async move { items.read_item("p", "1", ItemOptions::default()).await });
+        if let Ok(read) = tokio::time::timeout(Duration::from_millis(20), lost.join_next()).await {
+            break read.expect("one was spawned").expect("no panic").expect("read");
+        }
+        assert!(lost.len() < 100, "all wait for the dead connection");
+    };
+    assert_ne!(first.diagnostics().attempts()[0].shard, Some(dead));
+    for _ in 0..50 {
+        let read = items.read_item("p", "1", ItemOptions::default()).await.expect("read");
+        assert_ne!(read.diagnostics().attempts()[0].shard, Some(dead), "{}", read.diagnostics());
+    }
 }
 
 #[tokio::test]

@@ -8,7 +8,10 @@ pub(crate) fn pack(text: &str) -> Option<String> {
     if text.len() < PACKED_FROM {
         return None;
     }
-    let packed = STANDARD.encode(zstd::bulk::compress(text.as_bytes(), LEVEL).ok()?);
+    let mut compressor = zstd::bulk::Compressor::new(LEVEL).ok()?;
+    // Without it a damaged text would come back as another one.
+    compressor.include_checksum(true).ok()?;
+    let packed = STANDARD.encode(compressor.compress(text.as_bytes()).ok()?);
     (packed.len() <= text.len() / 4 * 3).then_some(packed)
 }
 
@@ -36,6 +39,20 @@ mod tests {
         assert_eq!(unpack(&packed, text.len() as u64).as_deref(), Some(text.as_str()));
         assert_eq!(unpack(&packed, 10), None, "it would be longer than it says");
         assert_eq!(unpack("nonsense", 10), None);
+    }
+
+    #[test]
+    fn a_damaged_text_does_not_come_back_as_another_one() {
+        let text = "{\"name\":\"🦀\",\"input\":\"a line of a long letter\"}".repeat(100);
+        let packed = pack(&text).unwrap();
+        for place in 0..packed.len() {
+            for other in ["A", "/", "k"] {
+                let mut damaged = packed.clone();
+                damaged.replace_range(place..=place, other);
+                let read = unpack(&damaged, text.len() as u64);
+                assert!(read.is_none_or(|read| read == text), "{other} at {place}");
+            }
+        }
     }
 
     #[test]

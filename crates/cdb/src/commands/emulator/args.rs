@@ -152,7 +152,7 @@ pub(crate) struct AccountArgs {
     #[arg(long)]
     pub(crate) multi_write: bool,
 
-    /// How long a write takes to the other regions, in milliseconds.
+    /// How long a write takes to reach the other regions, in milliseconds.
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(0..=3_600_000))]
     pub(crate) replication_delay_ms: Option<u64>,
 
