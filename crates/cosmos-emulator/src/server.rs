@@ -184,7 +184,7 @@ pub(crate) async fn run<H: Handler>(
             (Ok((stream, _)), place) => {
                 // Nagle's algorithm only delays small answers; a socket that refuses the option still works.
                 let _ = stream.set_nodelay(true);
-                let (open, orders) = (Open::new(gate.traffic.clone()), gate.orders.subscribe());
+                let (open, orders) = (Open::new(gate.traffic.clone()), Heard::by(&gate));
                 let (handler, gate, lanes) = (handler.clone(), gate.clone(), gate.lanes.clone());
                 lanes.serve(stream, move |stream| async move {
                     welcome(stream, handler, gate, orders).await;
@@ -205,13 +205,23 @@ pub(crate) async fn run<H: Handler>(
     }
 }
 
-/// Serves one connection, through TLS where the gate has a certificate.
-async fn welcome<H: Handler>(
-    stream: TcpStream,
-    handler: Arc<H>,
-    gate: Arc<Gate>,
+/// The orders of a gate as one connection hears them, from the moment it was accepted: what is ordered before anybody
+/// serves it is for it, too.
+struct Heard {
+    first: Orders,
     orders: watch::Receiver<Orders>,
-) {
+}
+
+impl Heard {
+    fn by(gate: &Gate) -> Self {
+        let mut orders = gate.orders.subscribe();
+        let first = *orders.borrow_and_update();
+        Self { first, orders }
+    }
+}
+
+/// Serves one connection, through TLS where the gate has a certificate.
+async fn welcome<H: Handler>(stream: TcpStream, handler: Arc<H>, gate: Arc<Gate>, orders: Heard) {
     let Some(tls) = gate.tls.clone() else {
         return connection(stream, handler, &gate, orders, None).await;
     };
@@ -228,7 +238,7 @@ async fn connection<H: Handler>(
     io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     handler: Arc<H>,
     gate: &Arc<Gate>,
-    mut orders: watch::Receiver<Orders>,
+    Heard { first, mut orders }: Heard,
     secure: Option<Secure>,
 ) {
     let opened = Instant::now();
@@ -256,7 +266,6 @@ async fn connection<H: Handler>(
     // hyper's own timer starts when it knows the protocol; a client that never says a word is ended here.
     let mut silence = std::pin::pin!(tokio::time::sleep(limits.head_timeout));
     let (mut is_heard, mut is_leaving) = (false, false);
-    let first = *orders.borrow_and_update();
     let mut known = first;
     loop {
         let old = known.age_max.filter(|_| !is_leaving).map(|age| opened + age);

@@ -209,7 +209,7 @@ fn journey(moment: Moment, split_first: &[&str], begin: impl Fn(&mut Manager) ->
     check_ranges(&mut server, &parents, &known);
     check_items(&mut server, &written);
     check_feed(&mut server, &places, (&late, &written));
-    check_pages(&mut server, first, &written, &late);
+    check_pages(&mut server, &first, &written, &late);
     server.create("after").expect(201);
 }
 
@@ -255,8 +255,8 @@ fn check_feed(
 }
 
 /// A query that was begun before goes on to its end, and brings each item once.
-fn check_pages(server: &mut Server, first: Answer, written: &BTreeSet<String>, late: &BTreeSet<String>) {
-    let mut seen = ids(&first);
+fn check_pages(server: &mut Server, first: &Answer, written: &BTreeSet<String>, late: &BTreeSet<String>) {
+    let mut seen = ids(first);
     let mut continuation = first.header("x-ms-continuation").to_owned();
     while !continuation.is_empty() {
         let page = server.page(&continuation);

@@ -226,7 +226,7 @@ fn a_custom_policy_keeps_what_a_deletion_or_a_unique_key_won_over() {
     upsert(&mut world.at("West"), &user("a", "2")).expect(200);
     assert_eq!(agreed(&world, "a"), None);
     let by_deletion = ("replace".to_owned(), "a 2".to_owned());
-    assert_eq!(lost(&world), [by_deletion.clone()]);
+    assert_eq!(lost(&world), std::slice::from_ref(&by_deletion));
     upsert(&mut world.at("West"), &user("b", "same")).expect(201);
     world.hand.advance(Duration::from_secs(1));
     upsert(&mut world.at("North"), &user("c", "same")).expect(201);
