@@ -25,11 +25,13 @@ pub(crate) async fn for_orchestrator(
     let instance = addressable(OPERATION, item)?;
     let surface = |fault: Fault| fault.surface(OPERATION, &instance);
     let mut chunks = Chunks::new(&uuid::Uuid::new_v4().simple().to_string());
-    let message = Message::new(item, delay.map(millis), &core.clock, 0, &mut chunks)
-        .and_then(|message| Ok((Op::create(&message)?, message)));
+    let message = Message::new(item, delay.map(millis), &core.clock, 0, &mut chunks).and_then(|message| {
+        let message = Message { delivered: counts_twice(item), ..message };
+        Ok((Op::create(&message)?, message))
+    });
     let (op, message) = message.map_err(|error| surface(Fault::refused(error.to_string())))?;
     match put(core, call, &instance, op, &chunks).await {
-        // The id is this call's own: an earlier try arrived.
+        // The id is this call's own: an earlier try arrived, and may have been consumed since.
         Err(fault) if fault.trouble == Trouble::Exists => {}
         outcome => {
             outcome.map_err(surface)?;
@@ -37,6 +39,11 @@ pub(crate) async fn for_orchestrator(
     }
     core.turns.hint(hint(&message));
     Ok(())
+}
+
+/// Whether an instance that gets a message again takes it for another one. A second start or cancel changes nothing.
+fn counts_twice(item: &WorkItem) -> bool {
+    matches!(item, WorkItem::ExternalRaised { .. } | WorkItem::QueueMessage { .. })
 }
 
 /// Enqueues a work item.

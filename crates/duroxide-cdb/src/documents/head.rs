@@ -131,7 +131,7 @@ pub(crate) struct Held {
     /// Attempts so far, this one included.
     #[serde(rename = "n")]
     pub(crate) attempts: u32,
-    /// Whether it came through an outbox and must leave a tombstone.
+    /// Whether a second copy may come, so that it must leave a tombstone.
     #[serde(rename = "o", default, skip_serializing_if = "is_false")]
     pub(crate) delivered: bool,
     #[serde(rename = "c", default, skip_serializing_if = "Option::is_none")]

@@ -81,7 +81,8 @@ impl Staged {
     }
 }
 
-/// What is left of a consumed message that came through an outbox: a late second delivery meets it.
+/// What is left of a consumed message that may come again, through an outbox or from a sender that got no answer: the
+/// second copy meets it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Tombstone {

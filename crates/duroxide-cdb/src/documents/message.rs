@@ -29,7 +29,8 @@ pub(crate) struct Message {
     /// Attempts counted in the document itself, by the public crate.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) attempt_count: u32,
-    /// Whether it came through an outbox.
+    /// Whether a second copy may come, through an outbox or from a sender that got no answer: consuming it leaves a
+    /// tombstone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) delivered: bool,
 }

@@ -115,7 +115,7 @@ pub(crate) fn plan(head: &Head, turn: &Turn, around: Surroundings<'_>) -> Result
     Ok(plan)
 }
 
-/// Removes the messages the lock held; those that came through an outbox leave a tombstone.
+/// Removes the messages the lock held; those that may come again leave a tombstone.
 fn consume_messages(plan: &mut Plan, tombstone_ttl_seconds: u64) -> Result<(), Refusal> {
     for held in &plan.head.batch {
         plan.pinned.push(if held.delivered {

@@ -76,6 +76,29 @@ async fn an_enqueue_whose_answer_is_lost_makes_one_message() {
     }
 }
 
+#[tokio::test]
+async fn an_event_whose_answer_is_lost_is_received_once_even_after_it_was_consumed() {
+    let place = place().await;
+    place.begin("a").await;
+    let lost = place.rule(Verdict::ResetAfterCommit).on(Operation::CreateItem).times(1);
+    let held_up = place.rule(Verdict::Hang).on(Operation::CreateItem).times(1);
+    let _lost = emulator().faults().add(lost);
+    let held_up = emulator().faults().add(held_up);
+    let sent = place.provider.enqueue_for_orchestrator(mail("a", "m"), None);
+    let consumed = async {
+        let wait = Duration::from_secs(20);
+        let fetched = place.provider.fetch_orchestration_item(LOCK, wait, None).await.unwrap();
+        let (item, token, _) = fetched.expect("the first try arrived");
+        assert_eq!(item.messages.len(), 1);
+        commit(&place.provider, &token, vec![event("a", 2)], named()).await.unwrap();
+        drop(held_up);
+    };
+    let (sent, ()) = tokio::join!(sent, consumed);
+    sent.unwrap();
+    assert!(place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().is_none());
+    assert!(!place.kinds("a").await.contains(&"orch_queue".to_owned()));
+}
+
 /// A provider on a new container, behind a proxy.
 async fn tapped(
     judge: impl Fn(&Asked) -> Option<Response<Full<Bytes>>> + Send + Sync + 'static,
