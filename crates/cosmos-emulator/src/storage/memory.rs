@@ -111,9 +111,9 @@ struct Entering {
 }
 
 /// From this many on, a writer lets them in after its commit, unless somebody does already.
-const WAITING_MANY: usize = 2 * 1024;
+const WAITING_MANY: usize = 8 * 1024;
 /// From this many on, commits wait for whoever lets them in.
-const WAITING_MAX: usize = 32 * WAITING_MANY;
+const WAITING_MAX: usize = 16 * WAITING_MANY;
 
 fn enter(map: &mut Map, key: Key, value: Option<Bytes>) {
     match value {
