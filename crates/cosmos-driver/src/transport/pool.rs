@@ -192,29 +192,38 @@ impl Pool {
 
     /// Starts the connects the present load wants, plus `extra`. True if one is under way afterwards.
     fn open_what_is_wanted(self: &Arc<Self>, extra: u32) -> bool {
-        let shards = self.shards.load();
-        let calm = shards.iter().filter(|shard| shard.is_calm());
-        let (count, in_flight) = calm.fold((0u32, 0u32), |(n, f), shard| (n + 1, f + shard.in_flight()));
-        let waiting = self.waiting.load(Ordering::Relaxed);
         // Until the first connection has told the protocol, one connect at a time is enough.
         let known = self.protocol.load().is_some();
-        let by_load = (in_flight + waiting).div_ceil(self.slots_target());
-        let wanted = if known { by_load.max(if extra > 0 { count + extra } else { 0 }) } else { 1 };
-        let wanted = wanted.max(1).min(u32::try_from(self.connections_max()).unwrap_or(u32::MAX));
+        let max = self.connections_max().max(1);
         loop {
+            // Read before the connections: one that opens in between is counted twice rather than not at all.
             let connecting = self.connecting.load(Ordering::Acquire);
-            if count + connecting >= wanted {
+            let shards = self.shards.load();
+            let calm = shards.iter().filter(|shard| shard.is_calm());
+            let (count, in_flight) = calm.fold((0u32, 0u32), |(n, f), shard| (n + 1, f + shard.in_flight()));
+            let by_load =
+                (in_flight + self.waiting.load(Ordering::Relaxed)).div_ceil(self.slots_target()).max(1);
+            let wanted = match (known, extra) {
+                (false, _) => 1,
+                (true, 0) => by_load,
+                (true, extra) => by_load.max(count + extra),
+            };
+            // A connection that may be dead does not count as one that serves, but it counts as one that is open.
+            if count + connecting >= wanted || shards.len() + connecting as usize >= max {
                 return connecting > 0;
             }
-            let claimed = self.connecting.compare_exchange(
-                connecting,
-                connecting + 1,
-                Ordering::AcqRel,
-                Ordering::Relaxed,
-            );
-            if claimed.is_ok() {
-                tokio::spawn(connect(self.clone()));
+            let claim = (connecting, connecting + 1);
+            let claimed =
+                self.connecting.compare_exchange(claim.0, claim.1, Ordering::AcqRel, Ordering::Relaxed);
+            if claimed.is_err() {
+                continue;
             }
+            if self.shards.load().len() + claim.1 as usize > max {
+                // One opened and another was begun since they were counted.
+                self.connecting.fetch_sub(1, Ordering::AcqRel);
+                continue;
+            }
+            tokio::spawn(connect(self.clone()));
         }
     }
 

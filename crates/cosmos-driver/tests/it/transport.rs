@@ -92,9 +92,7 @@ async fn load_spreads_over_shards_within_their_limits() {
     let world = Globe::start(&["East"]).await;
     world.mood(0, Mood::Slow(Duration::from_millis(30)));
     let sharding = Sharding { connections_max: 6, ..Sharding::default() };
-    // Connections that owe the answer to a ping are replaced before they close, and a busy machine answers late.
-    let connections = Connections { ping_after: Duration::from_secs(60), ..Connections::default() };
-    let (driver, items) = open(world.builder().sharding(sharding).connections(connections)).await;
+    let (driver, items) = open(world.builder().sharding(sharding)).await;
     read_many_at_once(&items, 400).await;
     let pools = driver.connections();
     assert!(pools[0].shards.len() > 1 && pools[0].shards.len() <= 6, "{pools:?}");
@@ -221,6 +219,32 @@ async fn reads_leave_a_silent_connection_before_it_is_given_up() {
     let attempts = read.diagnostics().attempts();
     assert!(attempts[0].elapsed < Duration::from_secs(6), "{}", read.diagnostics());
     assert_eq!(attempts[1].context, cosmos_driver::Context::OtherShard);
+}
+
+#[tokio::test]
+async fn a_connection_that_may_be_dead_counts_against_the_limit() {
+    let world = Globe::start(&["East"]).await;
+    let hole = crate::hole::Hole::in_front_of(&world.endpoint()).await;
+    let connections = Connections {
+        negotiation: Negotiation::Http2Only,
+        ping_after: Duration::from_millis(20),
+        ping_timeout: Duration::from_secs(1),
+        ..Connections::default()
+    };
+    let sharding = Sharding { connections_max: 2, ..Sharding::default() };
+    let (driver, items) = open(hole.builder().connections(connections).sharding(sharding)).await;
+    hole.swallow_open_connections();
+    let reads = tokio::spawn({
+        let items = items.clone();
+        async move { read_many_at_once(&items, 100).await }
+    });
+    let mut most = 0;
+    while !reads.is_finished() {
+        most = most.max(driver.connections()[0].shards.len());
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    reads.await.expect("all are served in the end");
+    assert_eq!(most, 2);
 }
 
 /// No ping has told yet that the connection is dead: that it owes an answer is enough to go elsewhere.
