@@ -41,7 +41,7 @@ pub(crate) struct Writer<'a> {
     /// Versions kept so far.
     pub(super) versions: u32,
     /// Conflicts kept so far.
-    pub(super) conflicts: u8,
+    pub(super) conflicts: u16,
 }
 
 /// A new content for an item.

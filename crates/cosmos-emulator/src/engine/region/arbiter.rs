@@ -24,6 +24,9 @@ use crate::engine::unique;
 use crate::engine::writer::Writer;
 use crate::storage::{Batch, Change, Order};
 
+/// As many items are decided about in one entry of the log as a batch may have.
+const PLACES_MAX: usize = 100;
+
 impl Engine {
     /// Lets a new hub decide what the one before it had not.
     pub(super) fn arbitrate_all(&self) -> Result<(), Failure> {
@@ -65,8 +68,11 @@ impl Engine {
         if places.is_empty() {
             return Ok(());
         }
-        copy.next.lsn += 1;
-        copy.arbitrate(topology, places, self.clock().now_micros())?;
+        for places in places.chunks(PLACES_MAX) {
+            copy.next.lsn += 1;
+            copy.begin_entry();
+            copy.arbitrate(topology, places, self.clock().now_micros())?;
+        }
         copy.note_progress();
         let changes = std::mem::take(&mut copy.changes);
         self.commit(Batch { changes })?;
@@ -80,7 +86,7 @@ impl Writer<'_> {
     pub(super) fn arbitrate(
         &mut self,
         topology: &Topology,
-        places: Vec<Bytes>,
+        places: &[Bytes],
         micros: u64,
     ) -> Result<(), Failure> {
         if self.shape.unique_keys.is_empty() {
@@ -89,7 +95,7 @@ impl Writer<'_> {
         let occasion = Occasion { micros, origin: self.container.region };
         let mut writes = Vec::new();
         for place in places {
-            let Some((epk, id)) = key::split_place(&place) else { continue };
+            let Some((epk, id)) = key::split_place(place) else { continue };
             while let Some(loser) = self.loser(&epk, id)? {
                 let rank = self.rank(&loser)?.replaced(None, occasion);
                 let mut trace = None;

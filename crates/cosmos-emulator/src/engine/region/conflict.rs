@@ -154,9 +154,9 @@ impl Writer<'_> {
     }
 }
 
-/// The number of a conflict begins with the range in which it was found, then comes the LSN there.
-const RANGE_SHIFT: u32 = 40;
-const LSN_SHIFT: u32 = 8;
+/// The number of a conflict has 60 bits: the range in which it was found, the LSN there, and its place in that entry.
+const RANGE_SHIFT: u32 = 44;
+const LSN_SHIFT: u32 = 12;
 /// More conflicts of a container are not listed at once.
 const LISTED_MAX: usize = 10_000;
 

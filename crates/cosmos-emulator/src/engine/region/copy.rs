@@ -25,8 +25,7 @@ impl Writer<'_> {
     ) -> Result<(), Failure> {
         // What it keeps of old versions carries the time and the numbers of the original.
         self.now = entry.micros / MICROS_PER_SECOND;
-        self.versions = 0;
-        self.conflicts = 0;
+        self.begin_entry();
         match topology.mode {
             WriteMode::Single => {
                 self.next.lsn = lsn;
@@ -42,12 +41,18 @@ impl Writer<'_> {
                 }
                 self.note_reach(stream, lsn);
                 if self.container.region == topology.hub {
-                    let places = entry.writes.iter().map(|write| write.place.clone());
-                    self.arbitrate(topology, places.collect(), arrived)?;
+                    let places: Vec<_> = entry.writes.iter().map(|write| write.place.clone()).collect();
+                    self.arbitrate(topology, &places, arrived)?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// Versions and conflicts are numbered anew in each entry.
+    pub(super) fn begin_entry(&mut self) {
+        self.versions = 0;
+        self.conflicts = 0;
     }
 
     /// Writes down how far this replica has come.

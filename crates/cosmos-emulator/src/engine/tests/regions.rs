@@ -265,6 +265,33 @@ fn several_writers_agree_who_holds_a_value_of_a_unique_key() {
 }
 
 #[test]
+fn a_new_hub_decides_about_any_number_of_values_and_keeps_every_loser() {
+    const VALUES: usize = 300;
+    let properties = json!({"conflictResolutionPolicy": {"mode": "Custom"},
+        "uniqueKeyPolicy": {"uniqueKeys": [{"paths": ["/u"]}]}});
+    let world = World::with_options(properties, options(&["East", "West", "North"], WriteMode::Multiple));
+    let (east, west, north) = (world.region("East"), world.region("West"), world.region("North"));
+    world.engine.set_paused(east, true).expect("paused");
+    for value in 0..VALUES {
+        for (region, name) in [(west, "w"), (north, "n")] {
+            let body = text(&json!({"id": format!("{name}{value}"), "pk": "k", "u": value}));
+            world.item_in(region, "k", ItemOp::Create { body }).expect("created");
+        }
+    }
+    world.hand.advance(DELAY);
+    world.engine.replicate().expect("replicated");
+    assert_eq!(world.shown(west).len(), 2 * VALUES, "only the hub decides, and it has not heard of them");
+    world.engine.fail_over(west, Failover::Forced).expect("moved");
+    world.settle();
+    let lost = world.engine.conflicts(&world.container(), None).expect("listed").resources;
+    let ids: BTreeSet<_> = lost.iter().map(|conflict| conflict["id"].to_string()).collect();
+    assert_eq!(ids.len(), VALUES);
+    for region in [east, west, north] {
+        assert_eq!(world.shown(region).len(), VALUES, "{region:?}");
+    }
+}
+
+#[test]
 fn one_region_keeps_nothing_for_others() {
     let world = World::new();
     world.create(json!({"id": "a", "pk": "k"})).expect("created");
