@@ -126,7 +126,7 @@ impl<'a> Writer<'a> {
         let engine = self.engine;
         let ticket = engine.commit(Batch { changes: std::mem::take(&mut self.changes) })?;
         self.publish();
-        engine.storage().catch_up();
+        engine.storage().let_in_waiting();
         Ok(Some(ticket))
     }
 

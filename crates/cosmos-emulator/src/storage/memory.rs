@@ -241,7 +241,7 @@ impl Storage for MemoryStorage {
         Ok(ticket)
     }
 
-    fn catch_up(&self) {
+    fn let_in_waiting(&self) {
         let many = self.waiting().len() >= WAITING_MANY;
         if many && let Ok(mut entries) = self.entries.try_lock() {
             self.let_in(&mut entries);

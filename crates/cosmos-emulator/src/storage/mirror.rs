@@ -55,9 +55,9 @@ impl<A: Storage, B: Storage> Storage for Mirror<A, B> {
         }))
     }
 
-    fn catch_up(&self) {
-        self.reference.catch_up();
-        self.subject.catch_up();
+    fn let_in_waiting(&self) {
+        self.reference.let_in_waiting();
+        self.subject.let_in_waiting();
     }
 
     fn commit(&self, batch: Batch) -> Result<Ticket, StorageError> {

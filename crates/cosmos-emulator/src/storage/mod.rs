@@ -124,7 +124,7 @@ pub trait Storage: Send + Sync + 'static {
     fn commit(&self, batch: Batch) -> Result<Ticket, StorageError>;
 
     /// Does what commits put off, where enough of it has come together. Whoever holds locks lets go of them first.
-    fn catch_up(&self) {}
+    fn let_in_waiting(&self) {}
 
     /// Blocks until everything up to `ticket` is on disk. Many waiters share one flush.
     fn wait_durable(&self, ticket: Ticket) -> Result<(), StorageError>;
