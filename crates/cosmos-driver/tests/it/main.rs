@@ -11,6 +11,7 @@ mod hole;
 mod items;
 mod merge;
 mod query;
+mod ranges;
 mod resilience;
 mod soak;
 mod split;

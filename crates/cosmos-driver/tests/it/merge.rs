@@ -1,29 +1,16 @@
 //! Ranges that merge while they are used.
 
-use std::time::Duration;
-
 use cosmos_driver::{
-    Batch, Bulk, CallOptions, ChangeFeedStart, Container, ItemOptions, PartitionKey, QueryOptions, Scope,
+    CallOptions, ChangeFeedStart, Container, ItemOptions, PartitionKey, QueryOptions, Scope,
 };
-use cosmos_emulator::{Config, Consistency, Progression};
+use cosmos_emulator::{Config, Consistency};
 use serde_json::{Value, json};
 
 use crate::globe::Globe;
-use crate::split::{AT_ONCE, ITEMS, PLAIN, SORTED, all, filled, ids, ns, settled, split};
-
-/// The ranges by pairs of neighbours.
-fn pairs(globe: &Globe) -> Vec<[u32; 2]> {
-    let mut partitions = globe.emulator.partitions("db", "items").expect("listed");
-    partitions.sort_by(|a, b| a.min_inclusive.cmp(&b.min_inclusive));
-    partitions.chunks_exact(2).map(|pair| [pair[0].id, pair[1].id]).collect()
-}
-
-/// Makes every two neighbours one, at once.
-pub(crate) fn merge(globe: &Globe) {
-    for pair in pairs(globe) {
-        globe.emulator.merge("db", "items", pair, AT_ONCE).expect("they merge");
-    }
-}
+use crate::ranges::{
+    ITEMS, Load, PLAIN, SORTED, WITH_A_LOCK, all, filled, ids, merge, ns, pairs, read_by_pages, settled,
+    split,
+};
 
 /// Eight ranges that the driver knows, about to become fewer.
 async fn eight() -> (Globe, Container) {
@@ -42,20 +29,12 @@ async fn a_query_survives_merges_between_any_two_pages() {
     for text in [PLAIN, SORTED] {
         for after in [0, 1, 2, 5, 9] {
             let (globe, items) = eight().await;
-            let mut pager = items.query(text, Scope::Container, QueryOptions::default().with_page_size(7));
-            let mut seen = Vec::new();
-            for pages in 0.. {
+            read_by_pages(&items, text, |pages| {
                 if pages == after || pages == after + 1 {
                     merge(&globe);
                 }
-                let next = pager.next().await.unwrap_or_else(|e| panic!("{text} after {after}: {e:?}"));
-                let Some(page) = next else { break };
-                seen.extend(ns(&page.items::<Value>().expect("rows")));
-            }
-            if text == PLAIN {
-                seen.sort_unstable();
-            }
-            assert_eq!(seen, all(), "{text} merged after {after} pages");
+            })
+            .await;
         }
     }
 }
@@ -152,44 +131,11 @@ async fn writes_are_read_back_across_merges_from_a_replica_that_lags() {
 #[tokio::test]
 async fn queries_batches_and_bulks_survive_merges_under_load() {
     let (globe, items) = eight().await;
-    let mut work = Vec::new();
-    for worker in 0..4 {
-        let items = items.clone();
-        work.push(tokio::spawn(async move {
-            for round in 0..10 {
-                let key = format!("w{worker}-{round}");
-                let batch = (0..10).fold(Batch::new(&*key), |batch, n| {
-                    batch.create(&json!({ "id": n.to_string(), "pk": key, "w": true }))
-                });
-                let done = items.batch(batch, CallOptions::default()).await.expect("a batch");
-                assert!(done.is_success(), "{:?}", done.failed());
-                let bulk = (0..20).fold(Bulk::new(), |bulk, n| {
-                    let key = format!("b{worker}-{round}-{n}");
-                    bulk.create(&*key, &json!({ "id": "1", "pk": key, "w": true }))
-                });
-                let done = items.bulk(bulk, CallOptions::default()).await.expect("a bulk");
-                assert!(done.is_success(), "{:?}", done.results());
-                items.read_item(&*key, "7", ItemOptions::default()).await.expect("its own write");
-                let query = "SELECT * FROM c WHERE IS_DEFINED(c.n) ORDER BY c.n";
-                let options = QueryOptions::default().with_page_size(10);
-                let rows: Vec<Value> =
-                    items.query(query, Scope::Container, options).collect().await.expect("rows");
-                assert_eq!(ns(&rows), all());
-            }
-        }));
-    }
+    let load = Load::start(&items);
     while ids(&globe).len() > 1 {
-        let pair = pairs(&globe)[0];
-        let progression = Progression::Automatic { lock_duration: Duration::from_millis(40) };
-        globe.emulator.merge("db", "items", pair, progression).expect("they merge");
+        globe.emulator.merge("db", "items", pairs(&globe)[0], WITH_A_LOCK).expect("they merge");
         settled(&globe).await;
     }
-    for worker in work {
-        worker.await.expect("nothing was lost");
-    }
-    let query = "SELECT VALUE COUNT(1) FROM c WHERE c.w";
-    let count: Vec<u64> =
-        items.query(query, Scope::Container, QueryOptions::default()).collect().await.expect("counted");
-    assert_eq!(count, [4 * 10 * 30], "everything once");
+    load.finish().await;
     assert_eq!(items.ranges(CallOptions::default()).await.expect("ranges").len(), 1);
 }

@@ -1,86 +1,25 @@
 //! Ranges that split and merge while they are used.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use cosmos_driver::{
-    Batch, Bulk, CallOptions, ChangeFeedStart, Container, ItemOptions, PartitionKey, QueryOptions, Scope,
-};
-use cosmos_emulator::{Config, Consistency, Phase, Progression, SplitMode};
+use cosmos_driver::{CallOptions, ChangeFeedStart, ItemOptions, PartitionKey, QueryOptions, Scope};
+use cosmos_emulator::{Config, Consistency, SplitMode};
 use serde_json::{Value, json};
 
 use crate::globe::Globe;
-use crate::merge::merge;
-
-pub(crate) const ITEMS: u64 = 90;
-pub(crate) const AT_ONCE: Progression = Progression::Automatic { lock_duration: Duration::ZERO };
-pub(crate) const PLAIN: &str = "SELECT * FROM c";
-pub(crate) const SORTED: &str = "SELECT * FROM c ORDER BY c.n";
-
-pub(crate) async fn filled() -> (Globe, Container) {
-    let globe = Globe::with(Config::default().with_partitions(2)).await;
-    let driver = globe.builder().build().await.expect("the driver starts");
-    let items = driver.container("db", "items").expect("a valid name");
-    let bulk = (0..ITEMS).fold(Bulk::new(), |bulk, n| {
-        bulk.create(format!("p{n}"), &json!({ "id": format!("i{n}"), "pk": format!("p{n}"), "n": n }))
-    });
-    let done = items.bulk(bulk, CallOptions::default()).await.expect("done");
-    assert!(done.is_success());
-    (globe, items)
-}
-
-pub(crate) fn ids(globe: &Globe) -> Vec<u32> {
-    let partitions = globe.emulator.partitions("db", "items").expect("listed");
-    partitions.iter().map(|partition| partition.id).collect()
-}
-
-/// Cuts every range in two, at once.
-pub(crate) fn split(globe: &Globe) {
-    for id in ids(globe) {
-        globe.emulator.split("db", "items", id, SplitMode::Midpoint, AT_ONCE).expect("it splits");
-    }
-}
-
-/// Waits until no range is on its way to become others.
-pub(crate) async fn settled(globe: &Globe) {
-    let is_under_way = || {
-        let operations = globe.emulator.operations().expect("listed");
-        operations.iter().any(|operation| operation.phase != Phase::Succeeded)
-    };
-    while is_under_way() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
-
-pub(crate) fn ns(rows: &[Value]) -> Vec<u64> {
-    rows.iter().map(|row| row["n"].as_u64().expect("a number")).collect()
-}
-
-pub(crate) fn all() -> Vec<u64> {
-    (0..ITEMS).collect()
-}
+use crate::ranges::{
+    ITEMS, Load, PLAIN, SORTED, WITH_A_LOCK, all, filled, ids, merge, ns, read_by_pages, settled, split,
+};
 
 #[tokio::test]
 async fn a_query_survives_splits_between_any_two_pages() {
     for text in [PLAIN, SORTED] {
         for after in [0, 1, 2, 5, 9] {
             let (globe, items) = filled().await;
-            let mut pager = items.query(text, Scope::Container, QueryOptions::default().with_page_size(7));
-            let mut seen = Vec::new();
-            let mut pages = 0;
-            loop {
+            read_by_pages(&items, text, |pages| {
                 if pages == after {
                     split(&globe);
                 }
-                let next = pager.next().await.unwrap_or_else(|e| panic!("{text} after {after}: {e:?}"));
-                let Some(page) = next else { break };
-                seen.extend(ns(&page.items::<Value>().expect("rows")));
-                pages += 1;
-            }
-            if text == PLAIN {
-                seen.sort_unstable();
-            }
-            assert_eq!(seen, all(), "{text} split after {after} pages");
+            })
+            .await;
         }
     }
 }
@@ -88,47 +27,14 @@ async fn a_query_survives_splits_between_any_two_pages() {
 #[tokio::test]
 async fn queries_batches_and_bulks_survive_splits_under_load() {
     let (globe, items) = filled().await;
-    let items = Arc::new(items);
-    let mut work = Vec::new();
-    for worker in 0..4 {
-        let items = items.clone();
-        work.push(tokio::spawn(async move {
-            for round in 0..12 {
-                let key = format!("w{worker}-{round}");
-                let batch = (0..10).fold(Batch::new(&*key), |batch, n| {
-                    batch.create(&json!({ "id": n.to_string(), "pk": key, "w": true }))
-                });
-                let done = items.batch(batch, CallOptions::default()).await.expect("a batch");
-                assert!(done.is_success(), "{:?}", done.failed());
-                let bulk = (0..20).fold(Bulk::new(), |bulk, n| {
-                    let key = format!("b{worker}-{round}-{n}");
-                    bulk.create(&*key, &json!({ "id": "1", "pk": key, "w": true }))
-                });
-                let done = items.bulk(bulk, CallOptions::default()).await.expect("a bulk");
-                assert!(done.is_success(), "{:?}", done.results());
-                let query = "SELECT * FROM c WHERE IS_DEFINED(c.n) ORDER BY c.n";
-                let options = QueryOptions::default().with_page_size(10);
-                let rows: Vec<Value> =
-                    items.query(query, Scope::Container, options).collect().await.expect("rows");
-                assert_eq!(ns(&rows), all());
-            }
-        }));
-    }
+    let load = Load::start(&items);
     for _ in 0..3 {
         for id in ids(&globe) {
-            // A split holds its writers up for a moment, with 410/1007, before the halves take over.
-            let progression = Progression::Automatic { lock_duration: Duration::from_millis(40) };
-            globe.emulator.split("db", "items", id, SplitMode::Midpoint, progression).expect("it splits");
+            globe.emulator.split("db", "items", id, SplitMode::Midpoint, WITH_A_LOCK).expect("it splits");
             settled(&globe).await;
         }
     }
-    for worker in work {
-        worker.await.expect("nothing was lost");
-    }
-    let query = "SELECT VALUE COUNT(1) FROM c WHERE c.w";
-    let count: Vec<u64> =
-        items.query(query, Scope::Container, QueryOptions::default()).collect().await.expect("counted");
-    assert_eq!(count, [4 * 12 * 30], "everything once");
+    load.finish().await;
     assert_eq!(items.ranges(CallOptions::default()).await.expect("ranges").len(), 16);
 }
 
