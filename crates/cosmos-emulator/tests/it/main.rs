@@ -1,5 +1,6 @@
 //! What the emulator promises, one module per subject.
 
+mod again;
 mod auth;
 mod batch;
 mod client;

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::env;
-use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 
 use cosmos_emulator::{Auth, Config, Emulator, Fsync};
 use serde_json::{Value, json};
 
+use crate::again::{Again, say};
 use crate::client::{Answer, Client};
 use crate::management::Manager;
 
@@ -56,7 +55,7 @@ fn a_merge_goes_on_after_the_process_was_killed_in_any_phase() {
 
 /// The server of a test: this program again, as a process of its own.
 struct Server {
-    child: Child,
+    process: Again,
     client: Client,
     manager: Manager,
 }
@@ -64,24 +63,16 @@ struct Server {
 impl Server {
     fn start(folder: &Path) -> Self {
         let test = "split_kill::a_split_goes_on_after_the_process_was_killed_in_any_phase";
-        let mut child = Command::new(env::current_exe().unwrap())
-            .args([test, "--exact", "--nocapture"])
-            .env(FOLDER, folder)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let out = BufReader::new(child.stdout.take().unwrap());
-        let mut lines = out.lines().map_while(Result::ok);
-        let ready = lines.find_map(|line| line.strip_prefix("ready ").map(str::to_owned)).expect("it starts");
+        let mut process = Again::start(test, FOLDER, folder);
+        let ready = process.lines().find_map(|line| line.strip_prefix("ready ").map(str::to_owned));
+        let ready = ready.expect("it starts");
         let (endpoint, management) = ready.split_once(' ').unwrap();
         let client = Client::at(endpoint, cosmos_wire::EMULATOR_KEY);
-        Self { child, client, manager: Manager::at(management) }
+        Self { process, client, manager: Manager::at(management) }
     }
 
     fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        self.process.kill();
     }
 
     fn ranges(&mut self, etag: Option<&str>) -> Answer {
@@ -124,19 +115,11 @@ impl Server {
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It may have been killed already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 fn serve_until_killed(folder: &Path) {
     let config = Config::default().with_folder(folder, Fsync::On).with_auth(Auth::Open).with_management();
     let emulator = Emulator::start(config).unwrap();
     let management = emulator.management_endpoint().unwrap();
-    writeln!(std::io::stdout().lock(), "\nready {} {management}", emulator.endpoint()).unwrap();
+    say(&format!("\nready {} {management}", emulator.endpoint()));
     loop {
         std::thread::park();
     }

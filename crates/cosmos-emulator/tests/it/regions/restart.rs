@@ -1,16 +1,15 @@
 //! What regions remember over a restart, also over one in the middle of something.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Write};
+use std::env;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::Duration;
-use std::{env, io};
 
 use cosmos_emulator::{Config, Emulator, Failover, Fsync, ReplicationDelay, WriteMode};
 use serde_json::json;
 
 use super::{World, create, delayed, delete, read, read_with, token, upsert};
+use crate::again::{Again, say};
 use crate::client::Client;
 
 fn kept(folder: &Path, regions: &[&str]) -> Config {
@@ -190,28 +189,19 @@ fn run_and_kill(
 ) {
     let test =
         "regions::restart::killed_in_the_middle_of_failovers_and_backlogs_nothing_acknowledged_is_lost";
-    let mut worker = Command::new(env::current_exe().unwrap())
-        .args([test, "--exact", "--nocapture"])
-        .env(FOLDER, folder)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut out = BufReader::new(worker.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let mut worker = Again::start(test, FOLDER, folder);
     let mut hear = |line: String| match line.split_once(' ') {
         Some(("asked", id)) => drop(asked.insert(id.to_owned())),
         Some(("done", id)) => drop(acknowledged.insert(id.to_owned())),
         _ => {}
     };
-    out.by_ref().take(lines).for_each(&mut hear);
-    worker.kill().unwrap();
+    worker.lines().take(lines).for_each(&mut hear);
+    worker.kill();
     // What it managed to say before the end counts.
-    out.for_each(hear);
-    worker.wait().unwrap();
+    worker.lines().for_each(hear);
 }
 
 fn work_until_killed(folder: &Path) {
-    let say = |line: String| writeln!(io::stdout().lock(), "{line}").unwrap();
     let long = ReplicationDelay::everywhere(Duration::from_secs(3_600));
     let world = World::new(kept(folder, &["East", "West"]).with_replication_delay(long));
     let regions = world.emulator.regions();
@@ -221,13 +211,13 @@ fn work_until_killed(folder: &Path) {
     for index in 0.. {
         let id = format!("p{}i{index}", std::process::id());
         let region = regions.write_region();
-        say(format!("asked {id}"));
+        say(&format!("asked {id}"));
         create(&mut world.at(&region), &id).expect(201);
-        say(format!("done {id}"));
+        say(&format!("done {id}"));
         if index % 15 == 14 {
             let other = if region == "East" { "West" } else { "East" };
             regions.fail_over(other, Failover::Planned).unwrap();
-            say(format!("moved {other}"));
+            say(&format!("moved {other}"));
         }
     }
 }

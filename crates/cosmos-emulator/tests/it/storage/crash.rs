@@ -3,13 +3,13 @@
 //! The writer is this test binary, run again with an environment variable that makes the test write instead.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::{env, io, thread};
+use std::{env, thread};
 
 use bytes::Bytes;
 use cosmos_emulator::storage::{Batch, DiskStorage, Durability, Options, Storage};
+
+use crate::again::{Again, say};
 
 use super::random::Random;
 use super::{batch, delete, open_disk, put, rows};
@@ -60,18 +60,10 @@ fn survive(test: &str, writers: u32, durability: Durability) {
 /// Runs a writer until it acknowledged so much, kills it, and returns the last number acknowledged by each of its
 /// threads, including what it still said while it was dying.
 fn run_and_kill(test: &str, folder: &Path, acknowledgements: usize) -> BTreeMap<u32, u64> {
-    let mut writer = Command::new(env::current_exe().unwrap())
-        .args(["--exact", &format!("storage::crash::{test}"), "--nocapture", "--test-threads=1"])
-        .env(FOLDER, folder)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(writer.stdout.take().unwrap()).lines();
+    let mut writer = Again::start(&format!("storage::crash::{test}"), FOLDER, folder);
     let mut acknowledged = BTreeMap::new();
     let mut count = 0;
-    let mut note = |line: io::Result<String>| {
-        let line = line.unwrap();
+    let mut note = |line: String| {
         assert!(!line.contains("FAILED"), "the writer failed: {line}");
         if let Some((writer, number)) = acknowledgement(&line) {
             acknowledged.insert(writer, number);
@@ -79,16 +71,15 @@ fn run_and_kill(test: &str, folder: &Path, acknowledgements: usize) -> BTreeMap<
         }
         (line == "opening" && acknowledgements == 0) || (acknowledgements > 0 && count >= acknowledgements)
     };
-    let is_cut_short = lines.any(&mut note);
+    let is_cut_short = writer.lines().any(&mut note);
     assert!(
         is_cut_short,
         "the writer ended by itself after {acknowledgements} acknowledgements were awaited"
     );
-    writer.kill().unwrap();
-    for line in lines {
+    writer.kill();
+    for line in writer.lines() {
         note(line);
     }
-    writer.wait().unwrap();
     acknowledged
 }
 
@@ -118,11 +109,6 @@ fn write_until_killed(folder: &Path, writers: u32, durability: Durability) {
             }
         });
     }
-}
-
-fn say(line: &str) {
-    let mut stdout = io::stdout().lock();
-    writeln!(stdout, "{line}").and_then(|()| stdout.flush()).unwrap();
 }
 
 /// A writer's nth batch: a document, its index rows, the end of the former index rows, and the number itself.
