@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::engine::ContentPath;
+
 /// What the service answers when it does not do what was asked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Failure {
@@ -30,10 +32,8 @@ pub struct Origin {
     pub lsn: u64,
     /// `x-ms-session-token`.
     pub session_token: String,
-    /// Resource id of the container.
-    pub container_rid: String,
-    /// `dbs/{db}/colls/{container}`.
-    pub container_link: String,
+    /// Its container.
+    pub container: ContentPath,
 }
 
 impl Failure {

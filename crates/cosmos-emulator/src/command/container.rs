@@ -8,6 +8,7 @@ use super::resource::{self, feed, reply, throughput};
 use super::{Envelope, Reply, container_path, database, decoded};
 use crate::engine::{Container, PageSize, ReadFeedRequest, ResourceReply, Scope};
 use crate::failure::Failure;
+use crate::http::headers::name;
 use crate::http::route::Target;
 use crate::http::{Account, Call};
 
@@ -15,7 +16,7 @@ pub(crate) fn create(account: &Account, call: &Call) -> Result<Reply, Failure> {
     let asked = call.asked();
     let throughput = throughput(&asked)?;
     let body = decoded(&call.body)?;
-    if asked.text(header::VERSION) == Some(cosmos_wire::API_VERSION_2018) && is_hierarchical(&body) {
+    if asked.text(name::VERSION) == Some(cosmos_wire::API_VERSION_2018) && is_hierarchical(&body) {
         return Err(Failure::bad_request(
             "The 'kind' value 'MultiHash' specified in the partition key definition is invalid for x-ms-version \
              2018-12-31; use 2020-07-15 or later.",
@@ -33,14 +34,12 @@ pub(crate) fn read(account: &Account, call: &Call) -> Result<Reply, Failure> {
     let mut answer = account.engine.read_container(&path.database, &path.container)?;
     let asked = call.asked();
     let wanted = |name| asked.text(name).is_some_and(header::is_true);
-    if wanted(header::POPULATE_PARTITION_STATISTICS)
-        || wanted(header::POPULATE_PARTITION_KEY_RANGE_STATISTICS)
-    {
+    if wanted(name::POPULATE_PARTITION_STATISTICS) || wanted(name::POPULATE_PARTITION_KEY_RANGE_STATISTICS) {
         let container = account.engine.container(&path.database, &path.container)?;
         answer.body["statistics"] = statistics(account, &container)?;
     }
     let mut reply = with_limits(answer);
-    if wanted(header::POPULATE_QUOTA_INFO) {
+    if wanted(name::POPULATE_QUOTA_INFO) {
         const USAGE: HeaderName = HeaderName::from_static(header::RESOURCE_USAGE);
         const QUOTA: HeaderName = HeaderName::from_static(header::RESOURCE_QUOTA);
         reply.extra.push((QUOTA, HeaderValue::from_static("storedProcedures=100;triggers=25;functions=25;")));
@@ -81,7 +80,7 @@ fn statistics(account: &Account, container: &Container) -> Result<Value, Failure
 
 pub(crate) fn replace(account: &Account, call: &Call) -> Result<Reply, Failure> {
     let path = container_path(call)?;
-    let if_match = call.asked().text(header::IF_MATCH);
+    let if_match = call.asked().text(name::IF_MATCH);
     let body = decoded(&call.body)?;
     Ok(with_limits(account.engine.replace_container(&path.database, &path.container, &body, if_match)?))
 }
@@ -96,7 +95,7 @@ pub(crate) fn query(account: &Account, call: &Call) -> Result<Reply, Failure> {
 
 pub(crate) fn delete(account: &Account, call: &Call) -> Result<Reply, Failure> {
     let path = container_path(call)?;
-    let if_match = call.asked().text(header::IF_MATCH);
+    let if_match = call.asked().text(name::IF_MATCH);
     Ok(reply(account.engine.delete_container(&path.database, &path.container, if_match)?))
 }
 

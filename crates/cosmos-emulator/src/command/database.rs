@@ -1,10 +1,9 @@
 //! Databases: create, read, list, query, delete.
 
-use cosmos_wire::header;
-
 use super::resource::{self, feed, reply, throughput};
 use super::{Reply, decoded};
 use crate::failure::Failure;
+use crate::http::headers::name;
 use crate::http::route::Target;
 use crate::http::{Account, Call};
 
@@ -26,7 +25,7 @@ pub(crate) fn query(account: &Account, call: &Call) -> Result<Reply, Failure> {
 }
 
 pub(crate) fn delete(account: &Account, call: &Call) -> Result<Reply, Failure> {
-    let if_match = call.asked().text(header::IF_MATCH);
+    let if_match = call.asked().text(name::IF_MATCH);
     Ok(reply(account.engine.delete_database(name(call)?, if_match)?))
 }
 

@@ -1,12 +1,11 @@
 //! Items without a query: all of them, or those that changed.
 
 use bytes::Bytes;
-use cosmos_wire::header;
 
 use super::{Envelope, Reply, container, page_size, scope, session_token, text};
 use crate::engine::{FeedRequest, FeedStart, ReadFeedRequest};
 use crate::failure::Failure;
-use crate::http::headers::Asked;
+use crate::http::headers::{Asked, name};
 use crate::http::{Account, Call};
 
 /// All items of a scope, page by page.
@@ -18,7 +17,7 @@ pub(crate) fn read(account: &Account, call: &Call) -> Result<Reply, Failure> {
         ReadFeedRequest {
             scope: scope(&asked, &container)?,
             page_size: page_size(&asked)?,
-            continuation: text(&asked, header::CONTINUATION),
+            continuation: text(&asked, name::CONTINUATION),
             session_token: session_token(account, &asked),
         },
     )?;
@@ -48,7 +47,7 @@ pub(crate) fn changes(account: &Account, call: &Call) -> Result<Reply, Failure> 
     } else {
         account.engine.change_feed(&container, request)?
     };
-    if !asked.is_full_fidelity() && asked.text(header::CHANGE_FEED_WIRE_FORMAT_VERSION).is_some() {
+    if !asked.is_full_fidelity() && asked.text(name::CHANGE_FEED_WIRE_FORMAT_VERSION).is_some() {
         page.documents = page.documents.iter().map(enveloped).collect();
     }
     let count = page.documents.len();
@@ -74,13 +73,13 @@ fn enveloped(document: &Bytes) -> Bytes {
 }
 
 fn start(asked: &Asked<'_>) -> Result<FeedStart, Failure> {
-    if let Some(token) = asked.text(header::IF_NONE_MATCH) {
+    if let Some(token) = asked.text(name::IF_NONE_MATCH) {
         return Ok(match token.trim() {
             "*" | "\"*\"" => FeedStart::Now,
             token => FeedStart::After(token.to_owned()),
         });
     }
-    match asked.text(header::IF_MODIFIED_SINCE) {
+    match asked.text(name::IF_MODIFIED_SINCE) {
         None => Ok(FeedStart::Beginning),
         Some(text) => cosmos_wire::date::parse(text).map(FeedStart::Time).ok_or_else(|| {
             Failure::bad_request("Invalid If-Modified-Since header: it must be an RFC 1123 date.")

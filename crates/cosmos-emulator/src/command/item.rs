@@ -1,11 +1,11 @@
 //! One item: create, upsert, read, replace, patch, delete.
 
-use cosmos_wire::header;
 use cosmos_wire::partition_key::PartitionKey;
 
 use super::{Reply, container, decoded, partition_key, session_token, text};
 use crate::engine::{Conditions, Container, ItemOp, ItemRequest, Patch};
 use crate::failure::Failure;
+use crate::http::headers::name;
 use crate::http::route::Target;
 use crate::http::{Account, Call};
 use crate::operation::Operation;
@@ -20,8 +20,8 @@ pub(crate) fn run(account: &Account, call: &Call) -> Result<Reply, Failure> {
         partition_key,
         op: operation(call, id)?,
         conditions: Conditions {
-            if_match: text(&asked, header::IF_MATCH),
-            if_none_match: text(&asked, header::IF_NONE_MATCH),
+            if_match: text(&asked, name::IF_MATCH),
+            if_none_match: text(&asked, name::IF_NONE_MATCH),
         },
         session_token: session_token(account, &asked),
     };

@@ -21,16 +21,16 @@ pub(crate) use self::batch::batch_operations;
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use cosmos_wire::binary_json;
 use cosmos_wire::number::{self, Style};
 use cosmos_wire::partition_key::PartitionKey;
-use cosmos_wire::{binary_json, header};
 use http::{HeaderName, HeaderValue};
 use serde_json::Value;
 
 use crate::config::Consistency;
-use crate::engine::{Container, PageSize, Scope, Standing, range_gone};
+use crate::engine::{Container, ContentPath, PageSize, Scope, Standing, range_gone};
 use crate::failure::Failure;
-use crate::http::headers::Asked;
+use crate::http::headers::{Asked, name};
 use crate::http::route::{ContainerPath, Target};
 use crate::http::{Account, Call};
 use crate::operation::Operation;
@@ -47,7 +47,7 @@ pub(crate) struct Reply {
     pub(crate) continuation: Option<String>,
     pub(crate) item_count: Option<usize>,
     /// Of the partition that answered.
-    pub(crate) range_id: Option<String>,
+    pub(crate) range_id: Option<u32>,
     pub(crate) position: Option<Position>,
     pub(crate) container: Option<ContentPath>,
     pub(crate) extra: Vec<(HeaderName, HeaderValue)>,
@@ -63,19 +63,6 @@ pub(crate) struct Position {
     pub(crate) item_lsn: u64,
 }
 
-/// The container of an answer, as SDKs file session tokens.
-#[derive(Debug)]
-pub(crate) struct ContentPath {
-    pub(crate) rid: String,
-    pub(crate) link: String,
-}
-
-impl ContentPath {
-    fn of(container: &Container) -> Self {
-        Self { rid: container.rid(), link: container.alt_link() }
-    }
-}
-
 impl Reply {
     /// A JSON body and nothing else.
     fn json(status: u16, body: &Value) -> Self {
@@ -88,9 +75,9 @@ impl Reply {
         Self {
             status: 200,
             session_token: Some(standing.session_token.clone()),
-            range_id: Some(standing.range_id.to_string()),
+            range_id: Some(standing.range_id),
             position: Some(Position { lsn: standing.lsn, item_lsn: item_lsn.unwrap_or(standing.lsn) }),
-            container: Some(ContentPath::of(container)),
+            container: Some(container.content_path.clone()),
             ..Self::default()
         }
     }
@@ -151,7 +138,7 @@ pub(crate) fn run(account: &Account, call: &Call) -> Result<Reply, Failure> {
 fn container(account: &Account, call: &Call) -> Result<Arc<Container>, Failure> {
     let path = container_path(call)?;
     let container = account.engine.container_in(call.region, &path.database, &path.container)?;
-    if let Some(intended) = call.asked().text(header::INTENDED_COLLECTION_RID)
+    if let Some(intended) = call.asked().text(name::INTENDED_COLLECTION_RID)
         && intended != container.rid()
     {
         let message = format!(
@@ -177,13 +164,13 @@ fn container_path(call: &Call) -> Result<&ContainerPath, Failure> {
 }
 
 /// The text of a header as the engine takes it.
-fn text(asked: &Asked<'_>, name: &str) -> Option<String> {
+fn text(asked: &Asked<'_>, name: HeaderName) -> Option<String> {
     asked.text(name).map(str::to_owned)
 }
 
 /// The partition key a request is for.
 fn partition_key(asked: &Asked<'_>) -> Result<Option<PartitionKey>, Failure> {
-    asked.utf8(header::PARTITION_KEY).map(parse_key).transpose()
+    asked.utf8(name::PARTITION_KEY).map(parse_key).transpose()
 }
 
 fn parse_key(text: &str) -> Result<PartitionKey, Failure> {
@@ -195,8 +182,8 @@ fn parse_key(text: &str) -> Result<PartitionKey, Failure> {
 /// The session token counts where the read is a session read.
 fn session_token(account: &Account, asked: &Asked<'_>) -> Option<String> {
     let level =
-        asked.text(header::CONSISTENCY_LEVEL).and_then(Consistency::parse).unwrap_or(account.consistency);
-    (level == Consistency::Session).then(|| text(asked, header::SESSION_TOKEN)).flatten()
+        asked.text(name::CONSISTENCY_LEVEL).and_then(Consistency::parse).unwrap_or(account.consistency);
+    (level == Consistency::Session).then(|| text(asked, name::SESSION_TOKEN)).flatten()
 }
 
 fn page_size(asked: &Asked<'_>) -> Result<PageSize, Failure> {
@@ -206,7 +193,7 @@ fn page_size(asked: &Asked<'_>) -> Result<PageSize, Failure> {
 /// Which part of a container a request looks at.
 fn scope(asked: &Asked<'_>, container: &Container) -> Result<Scope, Failure> {
     // SDKs may write `{container rid},{range}`.
-    let range = asked.text(header::PARTITION_KEY_RANGE_ID);
+    let range = asked.text(name::PARTITION_KEY_RANGE_ID);
     let range = range.map(|range| range.rsplit(',').next().unwrap_or(range).trim().to_owned());
     if let Some((min, max)) = asked.epk_range()? {
         // The keys may still be served, but by other partitions than the client thinks.

@@ -7,6 +7,7 @@ use super::resource::{self, feed, reply};
 use super::{Reply, decoded};
 use crate::engine::OfferMigration;
 use crate::failure::Failure;
+use crate::http::headers::name;
 use crate::http::route::Target;
 use crate::http::{Account, Call};
 
@@ -25,9 +26,9 @@ pub(crate) fn query(account: &Account, call: &Call) -> Result<Reply, Failure> {
 pub(crate) fn replace(account: &Account, call: &Call) -> Result<Reply, Failure> {
     let asked = call.asked();
     let wanted = |name| asked.text(name).is_some_and(header::is_true);
-    let migration = if wanted(header::MIGRATE_OFFER_TO_AUTOPILOT) {
+    let migration = if wanted(name::MIGRATE_OFFER_TO_AUTOPILOT) {
         OfferMigration::ToAutoscale
-    } else if wanted(header::MIGRATE_OFFER_TO_MANUAL) {
+    } else if wanted(name::MIGRATE_OFFER_TO_MANUAL) {
         OfferMigration::ToManual
     } else {
         OfferMigration::None

@@ -17,7 +17,7 @@ use super::{
 use crate::config::Gateway;
 use crate::engine::{Container, QueryPage, QueryRequest, Scope};
 use crate::failure::Failure;
-use crate::http::headers::Asked;
+use crate::http::headers::{Asked, name};
 use crate::http::{Account, Call};
 use crate::sql::plan::{Features, GatewayRequest, Verdict, gateway_verdict};
 use crate::sql::{self, Prepared};
@@ -48,7 +48,7 @@ pub(crate) fn run(account: &Account, call: &Call) -> Result<Reply, Failure> {
         parameters: question.parameters,
         scope,
         page_size: page_size(&asked)?,
-        continuation: text(&asked, header::CONTINUATION),
+        continuation: text(&asked, name::CONTINUATION),
         session_token: session_token(account, &asked),
     };
     let page = match (&request.scope, account.gateway) {
@@ -180,7 +180,7 @@ pub(crate) fn plan(account: &Account, call: &Call) -> Result<Reply, Failure> {
     let asked = call.asked();
     let container = container(account, call)?;
     let question = question(call)?;
-    let features = Features::parse(asked.text(header::SUPPORTED_QUERY_FEATURES));
+    let features = Features::parse(asked.text(name::SUPPORTED_QUERY_FEATURES));
     let query = sql::parse(&question.text)?;
     let plan = sql::plan::plan(&query, &question.parameters, container.partition_key(), &features)?;
     let body = serde_json::to_value(&plan).map_err(|_| Failure::new(500, "The plan cannot be written."))?;

@@ -1,6 +1,5 @@
 //! What databases, containers and offers have in common.
 
-use cosmos_wire::header;
 use cosmos_wire::number::Style;
 use serde_json::Value;
 
@@ -8,7 +7,7 @@ use super::query::question;
 use super::{Envelope, Reply, page_size, text};
 use crate::engine::{ResourceFeed, ResourceReply, Throughput, increment_percent};
 use crate::failure::Failure;
-use crate::http::headers::Asked;
+use crate::http::headers::{Asked, name};
 use crate::http::{Account, Call};
 use crate::sql::{self, List, PageLimits, Prepared};
 
@@ -55,7 +54,7 @@ pub(super) fn query(
     let question = question(call)?;
     let prepared = Prepared::new(&sql::parse(&question.text)?, &question.parameters)?;
     let limits = PageLimits { items_max: page_size(&asked)?.rows_max(), ..PageLimits::default() };
-    let continuation = asked.text(header::CONTINUATION);
+    let continuation = asked.text(name::CONTINUATION);
     let page = prepared.page(&List::new(list.resources), &limits, continuation, account.clock.now())?;
     Ok(Reply {
         status: 200,
@@ -72,7 +71,7 @@ pub(super) fn query(
 const CONTINUATION_MARK: &str = "#OFFSET:";
 
 fn start(asked: &Asked<'_>) -> Result<usize, Failure> {
-    let Some(token) = text(asked, header::CONTINUATION) else { return Ok(0) };
+    let Some(token) = text(asked, name::CONTINUATION) else { return Ok(0) };
     token
         .strip_prefix(CONTINUATION_MARK)
         .and_then(|count| count.parse().ok())
@@ -81,8 +80,8 @@ fn start(asked: &Asked<'_>) -> Result<usize, Failure> {
 
 /// The throughput a create asks for.
 pub(super) fn throughput(asked: &Asked<'_>) -> Result<Option<Throughput>, Failure> {
-    let manual = asked.text(header::OFFER_THROUGHPUT);
-    let autoscale = asked.text(header::OFFER_AUTOPILOT_SETTINGS);
+    let manual = asked.text(name::OFFER_THROUGHPUT);
+    let autoscale = asked.text(name::OFFER_AUTOPILOT_SETTINGS);
     match (manual, autoscale) {
         (None, None) => Ok(None),
         (Some(_), Some(_)) => Err(Failure::bad_request(

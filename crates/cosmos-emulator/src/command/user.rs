@@ -2,7 +2,6 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use cosmos_wire::header;
 use serde_json::Value;
 
 use super::resource::{self, feed, reply};
@@ -10,6 +9,7 @@ use super::{Reply, decoded};
 use crate::engine::{Put, ResourceFeed, ResourceReply};
 use crate::failure::Failure;
 use crate::http::grant::Grant;
+use crate::http::headers::name;
 use crate::http::route::Target;
 use crate::http::{Account, Call};
 use crate::operation::Operation;
@@ -23,7 +23,7 @@ pub(crate) fn run(account: &Account, call: &Call) -> Result<Reply, Failure> {
     let asked = call.asked();
     // Before anything is written that the answer could not speak of.
     life(call)?;
-    let if_match = asked.text(header::IF_MATCH);
+    let if_match = asked.text(name::IF_MATCH);
     let create = if asked.is_upsert() { Put::Upsert } else { Put::Create };
     match &call.route.target {
         Target::Users(db) => match call.operation {
@@ -80,7 +80,7 @@ fn with_tokens(account: &Account, call: &Call, mut list: ResourceFeed) -> Result
 
 /// How long the tokens of an answer are good for.
 fn life(call: &Call) -> Result<Duration, Failure> {
-    match call.asked().text(header::RESOURCE_TOKEN_EXPIRY).map(|text| text.trim().parse()) {
+    match call.asked().text(name::RESOURCE_TOKEN_EXPIRY).map(|text| text.trim().parse()) {
         None => Ok(LIFE_DEFAULT),
         Some(Ok(seconds)) if LIFE_SECONDS.contains(&seconds) => Ok(Duration::from_secs(seconds)),
         Some(_) => Err(Failure::bad_request(

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
+use bytes::Bytes;
 use cosmos_wire::epk::{Epk, EpkRange};
 use cosmos_wire::partition_key::{Coverage, Definition, PartitionKey};
 use cosmos_wire::rid::Rid;
@@ -30,6 +31,7 @@ pub struct Container {
     pub(crate) database: u32,
     name: String,
     database_name: String,
+    pub(crate) content_path: ContentPath,
     /// `dbs/{rid}/colls/{rid}/docs/`: what every `_self` begins with.
     pub(crate) documents_link: String,
     definition: Definition,
@@ -77,6 +79,15 @@ pub(crate) enum IndexState {
     Building,
 }
 
+/// How SDKs file what they know of a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContentPath {
+    /// Its resource id.
+    pub rid: Bytes,
+    /// `dbs/{database}/colls/{container}`.
+    pub link: Bytes,
+}
+
 /// Names and numbers of a container, which never change.
 pub(crate) struct Identity {
     pub(crate) number: u32,
@@ -97,6 +108,10 @@ impl Container {
             replica: RegionId::FIRST.replica_of(number),
             rid,
             database,
+            content_path: ContentPath {
+                rid: rid.to_string().into(),
+                link: format!("dbs/{database_name}/colls/{name}").into(),
+            },
             name,
             database_name,
             documents_link: format!("dbs/{database_rid}/colls/{rid}/docs/"),
@@ -116,6 +131,7 @@ impl Container {
             database: self.database,
             name: self.name.clone(),
             database_name: self.database_name.clone(),
+            content_path: self.content_path.clone(),
             documents_link: self.documents_link.clone(),
             definition: self.definition.clone(),
             shape: Arc::clone(&self.shape),

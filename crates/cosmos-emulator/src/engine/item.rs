@@ -316,8 +316,8 @@ fn shown(status: u16, stored: &Stored) -> Done {
 /// A refusal with the headers of the partition that refused.
 pub(crate) fn from_partition(mut failure: Failure, container: &Container, standing: Standing) -> Failure {
     let Standing { range_id, lsn, session_token } = standing;
-    let (container_rid, container_link) = (container.rid(), container.alt_link());
-    failure.origin = Some(Box::new(Origin { range_id, lsn, session_token, container_rid, container_link }));
+    let container = container.content_path.clone();
+    failure.origin = Some(Box::new(Origin { range_id, lsn, session_token, container }));
     failure
 }
 

@@ -37,7 +37,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 
 pub(crate) use catalog::offer::increment_percent;
 pub use catalog::user::Put;
-pub use container::Container;
+pub use container::{Container, ContentPath};
 pub use patch::{OPERATIONS_MAX as PATCH_OPERATIONS_MAX, Operation as PatchOperation, Patch, Pointer};
 pub use region::{Failover, RegionError, RegionId, ReplicationLag};
 pub use request::{

@@ -11,7 +11,7 @@ use cosmos_wire::header;
 use http::request::Parts;
 use http::{HeaderValue, Response};
 
-use super::headers::Asked;
+use super::headers::{Asked, name};
 use super::render::{Renderer, Stamp};
 use super::{Call, auth, location, route};
 use crate::clock::Clock;
@@ -104,7 +104,7 @@ impl Account {
     ) -> Result<Response<Bytes>, Reset> {
         let started = Instant::now();
         let (parts, body) = request.into_parts();
-        let activity_id = match Asked::new(&parts.headers).text(header::ACTIVITY_ID) {
+        let activity_id = match Asked::new(&parts.headers).text(name::ACTIVITY_ID) {
             Some(sent) => sent.to_owned(),
             None => self.activity.next(),
         };
@@ -167,7 +167,7 @@ impl Account {
 
     /// A read may ask for less than the account promises, not for more.
     fn check_consistency(&self, asked: &Asked<'_>) -> Result<(), Failure> {
-        let Some(text) = asked.text(header::CONSISTENCY_LEVEL) else { return Ok(()) };
+        let Some(text) = asked.text(name::CONSISTENCY_LEVEL) else { return Ok(()) };
         let Some(level) = Consistency::parse(text) else {
             return Err(Failure::bad_request(format!(
                 "Value '{text}' specified for the header 'x-ms-consistency-level' is invalid."
@@ -194,7 +194,7 @@ impl Account {
         let strike = self.faults.judge(&Subject {
             operation: call.operation,
             container: call.route.container.as_deref(),
-            partition_key: call.asked().utf8(header::PARTITION_KEY),
+            partition_key: call.asked().utf8(name::PARTITION_KEY),
             region,
         });
         let after = match strike {
@@ -239,7 +239,7 @@ impl Account {
         if self.consistency < Consistency::BoundedStaleness || !call.operation.reads_items() {
             return 1.0;
         }
-        let asked = call.asked().text(header::CONSISTENCY_LEVEL).and_then(Consistency::parse);
+        let asked = call.asked().text(name::CONSISTENCY_LEVEL).and_then(Consistency::parse);
         if asked.unwrap_or(self.consistency) >= Consistency::BoundedStaleness { 2.0 } else { 1.0 }
     }
 
@@ -382,7 +382,7 @@ fn entry_of(call: &Call) -> Entry<'_> {
         operation: call.operation,
         container: call.route.container.as_deref(),
         path: call.parts.uri.path(),
-        partition_key: call.asked().utf8(header::PARTITION_KEY),
+        partition_key: call.asked().utf8(name::PARTITION_KEY),
         status: 0,
         sub_status: 0,
         charge: 0.0,
@@ -418,7 +418,7 @@ impl From<Failure> for BodyOrFailure {
 }
 
 fn check_version(asked: &Asked<'_>) -> Result<(), Failure> {
-    match asked.text(header::VERSION) {
+    match asked.text(name::VERSION) {
         Some(version) if is_date(version.trim()) => Ok(()),
         Some(_) | None => Err(Failure::bad_request(
             "Invalid API version. Ensure a valid x-ms-version header value is passed. Please update to the latest \

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
-use cosmos_wire::header;
 use cosmos_wire::signature::{Authorization, InvalidKey, Key, Signable, TokenKind};
 use http::Method;
 
@@ -11,7 +10,7 @@ use crate::config::{Auth, Config};
 use crate::failure::Failure;
 use crate::http::entra::{self, Verifier};
 use crate::http::grant::Grant;
-use crate::http::headers::Asked;
+use crate::http::headers::{Asked, name};
 use crate::http::route::Route;
 use crate::operation::Operation;
 
@@ -54,7 +53,7 @@ impl Guard {
         if self.auth == Auth::Open {
             return Ok(());
         }
-        let text = asked.text(header::AUTHORIZATION).ok_or_else(missing_authorization)?;
+        let text = asked.text(name::AUTHORIZATION).ok_or_else(missing_authorization)?;
         let token = Authorization::parse(text).map_err(|_| malformed())?;
         match token.kind {
             TokenKind::Master => {}
@@ -68,9 +67,9 @@ impl Guard {
             }
             TokenKind::Sas => return Err(unsupported_token()),
         }
-        let (x_ms_date, date) = match asked.text(header::X_DATE) {
+        let (x_ms_date, date) = match asked.text(name::X_DATE) {
             Some(x_ms_date) => (x_ms_date, ""),
-            None => ("", asked.text(header::DATE).ok_or_else(missing_date)?),
+            None => ("", asked.text(name::DATE).ok_or_else(missing_date)?),
         };
         let signed = |link: &str, key: &Key| {
             let verb = method.as_str();

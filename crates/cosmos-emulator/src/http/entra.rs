@@ -108,7 +108,7 @@ impl Verifier {
 
     fn check_audience(&self, claims: &Map<String, Value>, asked: &Asked<'_>) -> Result<(), Failure> {
         let audience = claims.get("aud").and_then(Value::as_str).unwrap_or_default();
-        let here = asked.text("host").map(|host| format!("https://{}", without_port(host)));
+        let here = asked.text(http::header::HOST).map(|host| format!("https://{}", without_port(host)));
         let is_meant = |known: &str| known == audience.trim_end_matches('/');
         if self.audiences.iter().any(|known| is_meant(known)) || here.as_deref().is_some_and(is_meant) {
             return Ok(());

@@ -7,14 +7,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use cosmos_wire::header;
 use cosmos_wire::partition_key::PartitionKey;
 use cosmos_wire::signature::{Key, Signable};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::failure::Failure;
-use crate::http::headers::Asked;
+use crate::http::headers::{Asked, name};
 use crate::http::route::{Route, Target};
 use crate::operation::Operation;
 
@@ -79,7 +78,7 @@ impl Grant {
         let concerns_items =
             matches!(route.target, Target::Items(_) | Target::Item(..) | Target::PartitionDelete(_));
         let Some(allowed) = self.partition_key.as_ref().filter(|_| concerns_items) else { return true };
-        let given = asked.utf8(header::PARTITION_KEY).and_then(|text| text.parse::<PartitionKey>().ok());
+        let given = asked.utf8(name::PARTITION_KEY).and_then(|text| text.parse::<PartitionKey>().ok());
         given.is_some() && given == allowed.to_string().parse().ok()
     }
 }
@@ -120,7 +119,7 @@ mod tests {
     fn ask(grant: &Grant, path: &str, operation: Operation, partition_key: Option<&'static str>) -> u16 {
         let mut headers = HeaderMap::new();
         if let Some(key) = partition_key {
-            headers.insert(header::PARTITION_KEY, HeaderValue::from_static(key));
+            headers.insert(name::PARTITION_KEY, HeaderValue::from_static(key));
         }
         let now = UNIX_EPOCH + Duration::from_secs(999);
         let verdict = grant.check(&route(path).unwrap(), operation, &Asked::new(&headers), now);

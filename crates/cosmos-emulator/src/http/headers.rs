@@ -1,10 +1,66 @@
 //! Request headers, read as what they mean.
 
 use cosmos_wire::header;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 
 use crate::engine::PageSize;
 use crate::failure::Failure;
+
+/// Names of request headers, made once: finding a header by text means parsing the text first.
+pub(crate) mod name {
+    macro_rules! names {
+        ($($name:ident),+ $(,)?) => {
+            $(pub(crate) const $name: http::HeaderName =
+                http::HeaderName::from_static(cosmos_wire::header::$name);)+
+        };
+    }
+    names!(
+        ACTIVITY_ID,
+        AUTHORIZATION,
+        A_IM,
+        BATCH_ATOMIC,
+        BATCH_CONTINUE_ON_ERROR,
+        CHANGE_FEED_WIRE_FORMAT_VERSION,
+        CONSISTENCY_LEVEL,
+        CONTENT_TYPE,
+        CONTINUATION,
+        DATE,
+        END_EPK,
+        IF_MATCH,
+        IF_MODIFIED_SINCE,
+        IF_NONE_MATCH,
+        INTENDED_COLLECTION_RID,
+        IS_BATCH_REQUEST,
+        IS_QUERY,
+        IS_QUERY_GO,
+        IS_QUERY_PLAN_REQUEST,
+        IS_UPSERT,
+        MAX_ITEM_COUNT,
+        MIGRATE_OFFER_TO_AUTOPILOT,
+        MIGRATE_OFFER_TO_MANUAL,
+        OFFER_AUTOPILOT_SETTINGS,
+        OFFER_THROUGHPUT,
+        PARTITION_KEY,
+        PARTITION_KEY_RANGE_ID,
+        POPULATE_CONTENT_RESPONSE_ON_WRITE,
+        POPULATE_INDEX_METRICS,
+        POPULATE_PARTITION_KEY_RANGE_STATISTICS,
+        POPULATE_PARTITION_STATISTICS,
+        POPULATE_QUERY_METRICS,
+        POPULATE_QUOTA_INFO,
+        PREFER,
+        QUERY_ENABLE_CROSS_PARTITION,
+        QUERY_IS_CONTINUATION_EXPECTED,
+        QUERY_PARALLELIZE_CROSS_PARTITION,
+        READ_KEY_TYPE,
+        RESOURCE_TOKEN_EXPIRY,
+        SESSION_TOKEN,
+        START_EPK,
+        SUPPORTED_QUERY_FEATURES,
+        VERSION,
+        X_DATE,
+    );
+}
 
 /// The headers of one request.
 #[derive(Clone, Copy)]
@@ -18,27 +74,27 @@ impl<'a> Asked<'a> {
     }
 
     /// The text of a header; absent, empty and not-text are all nothing.
-    pub(crate) fn text(&self, name: &str) -> Option<&'a str> {
+    pub(crate) fn text(&self, name: HeaderName) -> Option<&'a str> {
         self.map.get(name)?.to_str().ok().filter(|text| !text.is_empty())
     }
 
     /// The text of a header that may carry UTF-8, as partition keys do with some clients.
-    pub(crate) fn utf8(&self, name: &str) -> Option<&'a str> {
+    pub(crate) fn utf8(&self, name: HeaderName) -> Option<&'a str> {
         std::str::from_utf8(self.map.get(name)?.as_bytes()).ok().filter(|text| !text.is_empty())
     }
 
-    fn flag(&self, name: &str) -> bool {
+    fn flag(&self, name: HeaderName) -> bool {
         self.text(name).is_some_and(header::is_true)
     }
 
     fn media_type(&self) -> &'a str {
-        let text = self.text(header::CONTENT_TYPE).unwrap_or_default();
+        let text = self.text(name::CONTENT_TYPE).unwrap_or_default();
         text.split(';').next().unwrap_or_default().trim()
     }
 
     pub(crate) fn is_query(&self) -> bool {
-        self.flag(header::IS_QUERY)
-            || self.flag(header::IS_QUERY_GO)
+        self.flag(name::IS_QUERY)
+            || self.flag(name::IS_QUERY_GO)
             || self.media_type().eq_ignore_ascii_case(header::value::QUERY_JSON)
             || self.is_sql_text()
     }
@@ -49,67 +105,67 @@ impl<'a> Asked<'a> {
     }
 
     pub(crate) fn is_query_plan(&self) -> bool {
-        self.flag(header::IS_QUERY_PLAN_REQUEST)
+        self.flag(name::IS_QUERY_PLAN_REQUEST)
     }
 
     pub(crate) fn is_batch(&self) -> bool {
-        self.flag(header::IS_BATCH_REQUEST)
+        self.flag(name::IS_BATCH_REQUEST)
     }
 
     pub(crate) fn is_atomic(&self) -> bool {
-        self.flag(header::BATCH_ATOMIC)
+        self.flag(name::BATCH_ATOMIC)
     }
 
     pub(crate) fn continues_on_error(&self) -> bool {
-        self.flag(header::BATCH_CONTINUE_ON_ERROR)
+        self.flag(name::BATCH_CONTINUE_ON_ERROR)
     }
 
     pub(crate) fn is_upsert(&self) -> bool {
-        self.flag(header::IS_UPSERT)
+        self.flag(name::IS_UPSERT)
     }
 
     pub(crate) fn is_change_feed(&self) -> bool {
-        self.text(header::A_IM).is_some()
+        self.text(name::A_IM).is_some()
     }
 
     pub(crate) fn is_full_fidelity(&self) -> bool {
-        self.text(header::A_IM)
+        self.text(name::A_IM)
             .is_some_and(|feed| feed.trim().eq_ignore_ascii_case(header::value::FULL_FIDELITY_FEED))
     }
 
     pub(crate) fn wants_minimal(&self) -> bool {
-        self.text(header::PREFER).is_some_and(|prefer| {
+        self.text(name::PREFER).is_some_and(|prefer| {
             prefer
                 .split([',', ';'])
                 .any(|part| part.trim().eq_ignore_ascii_case(header::value::RETURN_MINIMAL))
         }) || self
-            .text(header::POPULATE_CONTENT_RESPONSE_ON_WRITE)
+            .text(name::POPULATE_CONTENT_RESPONSE_ON_WRITE)
             .is_some_and(|wanted| wanted.trim().eq_ignore_ascii_case("false"))
     }
 
     pub(crate) fn allows_cross_partition(&self) -> bool {
-        self.flag(header::QUERY_ENABLE_CROSS_PARTITION)
+        self.flag(name::QUERY_ENABLE_CROSS_PARTITION)
     }
 
     pub(crate) fn wants_parallel_query(&self) -> bool {
-        self.flag(header::QUERY_PARALLELIZE_CROSS_PARTITION)
+        self.flag(name::QUERY_PARALLELIZE_CROSS_PARTITION)
     }
 
     pub(crate) fn expects_continuation(&self) -> bool {
-        self.flag(header::QUERY_IS_CONTINUATION_EXPECTED)
+        self.flag(name::QUERY_IS_CONTINUATION_EXPECTED)
     }
 
     pub(crate) fn wants_query_metrics(&self) -> bool {
-        self.flag(header::POPULATE_QUERY_METRICS)
+        self.flag(name::POPULATE_QUERY_METRICS)
     }
 
     pub(crate) fn wants_index_metrics(&self) -> bool {
-        self.flag(header::POPULATE_INDEX_METRICS)
+        self.flag(name::POPULATE_INDEX_METRICS)
     }
 
     /// The page size asked for.
     pub(crate) fn page_size(&self) -> Result<PageSize, Failure> {
-        match self.text(header::MAX_ITEM_COUNT).map(|text| text.trim().parse::<i64>()) {
+        match self.text(name::MAX_ITEM_COUNT).map(|text| text.trim().parse::<i64>()) {
             None | Some(Ok(0)) => Ok(PageSize::DEFAULT),
             Some(Ok(-1)) => Ok(PageSize::Dynamic),
             Some(Ok(count)) if count > 0 => {
@@ -123,11 +179,11 @@ impl<'a> Asked<'a> {
 
     /// The two bounds of an effective-partition-key range, where the request names one.
     pub(crate) fn epk_range(&self) -> Result<Option<(&'a str, &'a str)>, Failure> {
-        let (start, end) = (self.text(header::START_EPK), self.text(header::END_EPK));
+        let (start, end) = (self.text(name::START_EPK), self.text(name::END_EPK));
         if start.is_none() && end.is_none() {
             return Ok(None);
         }
-        let kind = self.text(header::READ_KEY_TYPE);
+        let kind = self.text(name::READ_KEY_TYPE);
         if !kind.is_some_and(|kind| kind.trim().eq_ignore_ascii_case(header::value::EPK_RANGE)) {
             return Err(Failure::bad_request(
                 "x-ms-start-epk and x-ms-end-epk need x-ms-read-key-type: EffectivePartitionKeyRange.",

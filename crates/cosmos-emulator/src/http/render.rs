@@ -1,9 +1,10 @@
 //! Replies and failures -> responses, with the headers SDKs depend on.
 
+use std::fmt::{self, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use cosmos_wire::header;
 use cosmos_wire::status::Status;
 use http::header::{CACHE_CONTROL, CONTENT_LOCATION, CONTENT_TYPE, ETAG, SERVER};
@@ -11,6 +12,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use serde_json::json;
 
 use crate::command::Reply;
+use crate::engine::ContentPath;
 use crate::failure::Failure;
 
 const ACTIVITY_ID: HeaderName = HeaderName::from_static(header::ACTIVITY_ID);
@@ -61,7 +63,7 @@ pub(crate) struct Renderer {
 
 impl Renderer {
     pub(crate) fn new(started: &str) -> Self {
-        let mut base = HeaderMap::with_capacity(40);
+        let mut base = HeaderMap::new();
         base.insert(CACHE_CONTROL, HeaderValue::from_static("no-store, no-cache"));
         base.insert(SERVER, HeaderValue::from_static(concat!("cosmos-emulator/", env!("CARGO_PKG_VERSION"))));
         let fixed: [(&'static str, &str); 4] = [
@@ -82,28 +84,26 @@ impl Renderer {
     pub(crate) fn reply(&self, reply: Reply, stamp: &Stamp<'_>) -> Response<Bytes> {
         let mut headers = self.stamped(stamp, reply.charge);
         if let Some(position) = &reply.position {
-            put_lsn(&mut headers, position.lsn);
-            let item_lsn = HeaderValue::from(position.item_lsn);
-            headers.insert(ITEM_LSN, item_lsn.clone());
-            headers.insert(ITEM_LOCAL_LSN, item_lsn);
+            headers.put_lsn(position.lsn);
+            headers.put_all([ITEM_LSN, ITEM_LOCAL_LSN], format_args!("{}", position.item_lsn));
         }
-        if let Some(container) = &reply.container {
-            put_container(&mut headers, &container.rid, &container.link);
+        if let Some(path) = reply.container {
+            headers.put_container(path);
         }
-        if let Some(range) = &reply.range_id {
-            put_range(&mut headers, range);
+        if let Some(range) = reply.range_id {
+            headers.put_range(range);
         }
         for (name, value) in
             [(SESSION_TOKEN, &reply.session_token), (CONTINUATION, &reply.continuation), (ETAG, &reply.etag)]
         {
             if let Some(value) = value {
-                put(&mut headers, name, value);
+                headers.put(name, format_args!("{value}"));
             }
         }
         if let Some(count) = reply.item_count {
-            headers.insert(ITEM_COUNT, HeaderValue::from(count));
+            headers.put(ITEM_COUNT, format_args!("{count}"));
         }
-        headers.extend(reply.extra.into_iter().map(|(name, value)| (Some(name), value)));
+        headers.map.extend(reply.extra.into_iter().map(|(name, value)| (Some(name), value)));
         response(reply.status, headers, reply.body)
     }
 
@@ -111,17 +111,16 @@ impl Renderer {
     pub(crate) fn failure(&self, failure: &Failure, stamp: &Stamp<'_>) -> Response<Bytes> {
         let mut headers = self.stamped(stamp, failure.charge);
         if failure.sub_status != 0 {
-            headers.insert(SUBSTATUS, HeaderValue::from(failure.sub_status));
+            headers.put(SUBSTATUS, format_args!("{}", failure.sub_status));
         }
         if let Some(origin) = &failure.origin {
-            put_lsn(&mut headers, origin.lsn);
-            put_container(&mut headers, &origin.container_rid, &origin.container_link);
-            put_range(&mut headers, &origin.range_id.to_string());
-            put(&mut headers, SESSION_TOKEN, &origin.session_token);
+            headers.put_lsn(origin.lsn);
+            headers.put_container(origin.container.clone());
+            headers.put_range(origin.range_id);
+            headers.put(SESSION_TOKEN, format_args!("{}", origin.session_token));
         }
         if let Some(pause) = failure.retry_after {
-            let millis = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
-            headers.insert(RETRY_AFTER_MS, HeaderValue::from(millis));
+            headers.put(RETRY_AFTER_MS, format_args!("{}", pause.as_millis()));
         }
         let body = if matches!(failure.status, 204 | 304) {
             Bytes::new()
@@ -131,23 +130,33 @@ impl Renderer {
         response(failure.status, headers, body)
     }
 
-    fn stamped(&self, stamp: &Stamp<'_>, charge: f64) -> HeaderMap {
-        let mut headers = self.base.clone();
-        put(&mut headers, ACTIVITY_ID, stamp.activity_id);
-        put(&mut headers, REQUEST_CHARGE, &charge_text(charge));
-        put(&mut headers, REQUEST_DURATION, &format!("{:.3}", stamp.elapsed.as_secs_f64() * 1000.0));
+    fn stamped(&self, stamp: &Stamp<'_>, charge: f64) -> Headers {
+        let mut headers = Headers::with(&self.base);
+        headers.put(ACTIVITY_ID, format_args!("{}", stamp.activity_id));
+        headers.put(REQUEST_CHARGE, format_args!("{}", Charge(charge)));
+        let micros = stamp.elapsed.as_micros();
+        headers.put(REQUEST_DURATION, format_args!("{}.{:03}", micros / 1000, micros % 1000));
         let number = self.requests.fetch_add(1, Ordering::Relaxed) + 1;
-        headers.insert(TRANSPORT_REQUEST_ID, HeaderValue::from(number));
+        headers.put(TRANSPORT_REQUEST_ID, format_args!("{number}"));
         if let Some(location) = &stamp.location {
-            put(&mut headers, CONTENT_LOCATION, location);
+            headers.put(CONTENT_LOCATION, format_args!("{location}"));
         }
         headers
     }
 }
 
 /// A charge as the service writes it: at most two decimals, none when it is whole.
-fn charge_text(charge: f64) -> String {
-    ((charge * 100.0).round() / 100.0).to_string()
+struct Charge(f64);
+
+impl fmt::Display for Charge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hundredths = (self.0 * 100.0).round() as u64;
+        match (hundredths / 100, hundredths % 100) {
+            (whole, 0) => write!(f, "{whole}"),
+            (whole, part) if part % 10 == 0 => write!(f, "{whole}.{}", part / 10),
+            (whole, part) => write!(f, "{whole}.{part:02}"),
+        }
+    }
 }
 
 fn body_of(failure: &Failure, activity_id: &str) -> Bytes {
@@ -161,33 +170,64 @@ fn body_of(failure: &Failure, activity_id: &str) -> Bytes {
     body.to_string().into()
 }
 
-fn put_lsn(headers: &mut HeaderMap, lsn: u64) {
-    for name in [LSN, LOCAL_LSN, QUORUM_ACKED_LSN, GLOBAL_COMMITTED_LSN] {
-        headers.insert(name, HeaderValue::from(lsn));
+/// The headers of one response. Their values are parts of one buffer: two dozen allocations would cost as much as
+/// reading the item.
+struct Headers {
+    map: HeaderMap,
+    values: BytesMut,
+}
+
+impl Headers {
+    fn with(base: &HeaderMap) -> Self {
+        // A clone of the base would have no room for more.
+        let mut map = HeaderMap::with_capacity(HEADERS_MAX);
+        for (name, value) in base {
+            map.insert(name, value.clone());
+        }
+        Self { map, values: BytesMut::with_capacity(VALUE_BYTES) }
+    }
+
+    /// Sets a header, leaving out a value that cannot be one; names may be any UTF-8.
+    fn put(&mut self, name: HeaderName, value: fmt::Arguments<'_>) {
+        self.put_all([name], value);
+    }
+
+    /// Sets several headers to the same value.
+    fn put_all<const N: usize>(&mut self, names: [HeaderName; N], value: fmt::Arguments<'_>) {
+        // A buffer in memory takes everything.
+        let _ = self.values.write_fmt(value);
+        let Ok(value) = HeaderValue::from_maybe_shared(self.values.split().freeze()) else { return };
+        for name in names {
+            self.map.insert(name, value.clone());
+        }
+    }
+
+    fn put_lsn(&mut self, lsn: u64) {
+        self.put_all([LSN, LOCAL_LSN, QUORUM_ACKED_LSN, GLOBAL_COMMITTED_LSN], format_args!("{lsn}"));
+    }
+
+    fn put_container(&mut self, path: ContentPath) {
+        for (name, value) in [(CONTENT_PATH, path.rid), (ALT_CONTENT_PATH, path.link)] {
+            if let Ok(value) = HeaderValue::from_maybe_shared(value) {
+                self.map.insert(name, value);
+            }
+        }
+        self.map.insert(RESOURCE_QUOTA, QUOTA);
+        self.map.insert(RESOURCE_USAGE, USAGE);
+    }
+
+    fn put_range(&mut self, range: u32) {
+        self.put_all([PHYSICAL_PARTITION_ID, INTERNAL_PARTITION_ID, RANGE_ID], format_args!("{range}"));
     }
 }
 
-fn put_container(headers: &mut HeaderMap, rid: &str, link: &str) {
-    put(headers, CONTENT_PATH, rid);
-    put(headers, ALT_CONTENT_PATH, link);
-    headers.insert(RESOURCE_QUOTA, QUOTA);
-    headers.insert(RESOURCE_USAGE, USAGE);
-}
+/// Room for the headers of an answer about an item.
+const HEADERS_MAX: usize = 40;
+/// Room for their values.
+const VALUE_BYTES: usize = 512;
 
-fn put_range(headers: &mut HeaderMap, range: &str) {
-    for name in [PHYSICAL_PARTITION_ID, INTERNAL_PARTITION_ID, RANGE_ID] {
-        put(headers, name, range);
-    }
-}
-
-/// Sets a header, leaving out a value that cannot be one; names may be any UTF-8.
-fn put(headers: &mut HeaderMap, name: HeaderName, value: &str) {
-    if let Ok(value) = HeaderValue::from_bytes(value.as_bytes()) {
-        headers.insert(name, value);
-    }
-}
-
-fn response(status: u16, mut headers: HeaderMap, body: Bytes) -> Response<Bytes> {
+fn response(status: u16, headers: Headers, body: Bytes) -> Response<Bytes> {
+    let mut headers = headers.map;
     if !body.is_empty() {
         headers.insert(CONTENT_TYPE, JSON);
     }
@@ -207,9 +247,11 @@ mod tests {
 
     #[test]
     fn charges_have_at_most_two_decimals() {
-        assert_eq!(charge_text(1.0), "1");
-        assert_eq!(charge_text(6.666_666), "6.67");
-        assert_eq!(charge_text(0.1 + 0.2), "0.3");
+        for (charge, text) in
+            [(1.0, "1"), (6.666_666, "6.67"), (0.1 + 0.2, "0.3"), (10.05, "10.05"), (0.0, "0")]
+        {
+            assert_eq!(Charge(charge).to_string(), text);
+        }
     }
 
     #[test]

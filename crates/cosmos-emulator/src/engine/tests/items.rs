@@ -77,7 +77,7 @@ fn a_refusal_says_where_its_partition_stands() {
     for refused in [world.read("a", "2"), world.create(json!({"id": "1", "pk": "a"})), world.delete("a", "2")]
     {
         let origin = refused.expect_err("refused").origin.expect("a partition refused");
-        assert_eq!((origin.lsn, origin.container_link.as_str()), (lsn, "dbs/d/colls/c"));
+        assert_eq!((origin.lsn, &*origin.container.link), (lsn, &b"dbs/d/colls/c"[..]));
     }
 }
 
