@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use bytes::{Buf, Bytes, BytesMut};
 use cosmos_wire::signature::{Key, Signable};
 use http_body_util::{BodyExt, Full};
@@ -114,45 +114,79 @@ impl Connection {
         Ok(out)
     }
 
-    /// Sends, signed, and reads the answer.
-    pub async fn send(&mut self, call: &Call) -> anyhow::Result<Answer> {
+    /// Signs a request and writes it out.
+    pub fn ready(&self, call: &Call) -> anyhow::Result<Ready> {
         let authorization = self.signer.authorization(call);
         let date = &self.signer.date;
-        match &mut self.sender {
-            Sender::Http1(http1) => http1.send(&self.host, call, date, &authorization).await,
-            Sender::Http2(sender) => {
-                let mut request = Request::builder()
-                    .method(call.method)
-                    .uri(format!("http://{}{}", self.host, call.path))
-                    .header("x-ms-date", date)
-                    .header("x-ms-version", "2020-07-15")
-                    .header("authorization", &*authorization);
-                for (name, value) in &call.headers {
-                    request = request.header(*name, value);
-                }
+        if let Sender::Http1(_) = self.sender {
+            return Ok(Ready::Http1(http1_text(&self.host, call, date, &authorization)?));
+        }
+        let mut request = Request::builder()
+            .method(call.method)
+            .uri(format!("http://{}{}", self.host, call.path))
+            .header("x-ms-date", date)
+            .header("x-ms-version", "2020-07-15")
+            .header("authorization", &*authorization);
+        for (name, value) in &call.headers {
+            request = request.header(*name, value);
+        }
+        Ok(Ready::Http2(Box::new(request.body(Full::new(call.body.clone()))?)))
+    }
+
+    /// Sends and reads the answer.
+    async fn send(&mut self, ready: &Ready) -> anyhow::Result<Answer> {
+        match (&mut self.sender, ready) {
+            (Sender::Http1(http1), Ready::Http1(text)) => http1.send(&self.host, text).await,
+            (Sender::Http2(sender), Ready::Http2(request)) => {
                 sender.ready().await?;
-                let response = sender.send_request(request.body(Full::new(call.body.clone()))?).await?;
+                let response = sender.send_request(Request::clone(request)).await?;
                 let status = response.status().as_u16();
                 Ok(Answer { status, body: response.into_body().collect().await?.to_bytes() })
             }
+            _ => bail!("a request of the other protocol"),
         }
     }
 
     /// Sends, and fails unless the status is one of those expected.
     pub async fn expect(&mut self, call: &Call, statuses: &[u16]) -> anyhow::Result<Bytes> {
-        let answer = self.send(call).await?;
+        let ready = self.ready(call)?;
+        let answer = self.send(&ready).await?;
         if !statuses.contains(&answer.status) {
-            bail!(
-                "{} {}: {} {}",
-                call.method,
-                call.path,
-                answer.status,
-                String::from_utf8_lossy(&answer.body)
-            );
+            let text = String::from_utf8_lossy(&answer.body);
+            bail!("{} {}: {} {text}", call.method, call.path, answer.status);
         }
         Ok(answer.body)
     }
 }
+
+/// A request as it goes over the wire, as often as wanted.
+pub enum Ready {
+    /// Its bytes.
+    Http1(Vec<u8>),
+    /// Its parts.
+    Http2(Box<Request<Full<Bytes>>>),
+}
+
+fn http1_text(host: &str, call: &Call, date: &str, authorization: &str) -> anyhow::Result<Vec<u8>> {
+    let mut out = Vec::with_capacity(HEAD_BYTES + call.body.len());
+    write!(
+        out,
+        "{} {} HTTP/1.1\r\nhost: {host}\r\nx-ms-date: {date}\r\nx-ms-version: 2020-07-15\r\n\
+         authorization: {authorization}\r\ncontent-length: {}\r\n",
+        call.method,
+        call.path,
+        call.body.len()
+    )?;
+    for (name, value) in &call.headers {
+        write!(out, "{name}: {value}\r\n")?;
+    }
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(&call.body);
+    Ok(out)
+}
+
+/// Room for the head of a request.
+const HEAD_BYTES: usize = 512;
 
 async fn connect(host: &str) -> anyhow::Result<TcpStream> {
     let stream = TcpStream::connect(host).await?;
@@ -164,37 +198,16 @@ async fn connect(host: &str) -> anyhow::Result<TcpStream> {
 /// client takes as little of the machine as it can.
 struct Http1 {
     stream: TcpStream,
-    sent: Vec<u8>,
     received: BytesMut,
 }
 
 impl Http1 {
     async fn open(host: &str) -> anyhow::Result<Self> {
-        Ok(Self { stream: connect(host).await?, sent: Vec::new(), received: BytesMut::new() })
+        Ok(Self { stream: connect(host).await?, received: BytesMut::new() })
     }
 
-    async fn send(
-        &mut self,
-        host: &str,
-        call: &Call,
-        date: &str,
-        authorization: &str,
-    ) -> anyhow::Result<Answer> {
-        self.sent.clear();
-        write!(
-            self.sent,
-            "{} {} HTTP/1.1\r\nhost: {host}\r\nx-ms-date: {date}\r\nx-ms-version: 2020-07-15\r\n\
-             authorization: {authorization}\r\ncontent-length: {}\r\n",
-            call.method,
-            call.path,
-            call.body.len()
-        )?;
-        for (name, value) in &call.headers {
-            write!(self.sent, "{name}: {value}\r\n")?;
-        }
-        self.sent.extend_from_slice(b"\r\n");
-        self.sent.extend_from_slice(&call.body);
-        self.stream.write_all(&self.sent).await?;
+    async fn send(&mut self, host: &str, text: &[u8]) -> anyhow::Result<Answer> {
+        self.stream.write_all(text).await?;
         let (answer, keeps) = self.receive().await?;
         // Some servers close after each answer; a client then connects again.
         if !keeps {
@@ -269,23 +282,34 @@ enum Length {
 }
 
 impl Head {
+    /// Reads what a client must know and skips the rest: two dozen headers would be most of its work.
     fn parse(bytes: &[u8]) -> anyhow::Result<Option<Self>> {
-        let mut headers = [httparse::EMPTY_HEADER; 64];
-        let mut response = httparse::Response::new(&mut headers);
-        let httparse::Status::Complete(length) = response.parse(bytes)? else { return Ok(None) };
-        let value = |name: &str| {
-            let header = response.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name))?;
-            std::str::from_utf8(header.value).ok()
-        };
-        let chunked = value("transfer-encoding").is_some_and(|value| value.eq_ignore_ascii_case("chunked"));
-        let body = match value("content-length") {
-            Some(length) => Length::Bytes(length.trim().parse()?),
-            None if chunked => Length::Chunks,
-            None => Length::Bytes(0),
-        };
-        let keeps = !value("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
-        Ok(Some(Self { status: response.code.unwrap_or(0), length, body, keeps }))
+        let Some(end) = memchr::memmem::find(bytes, b"\r\n\r\n") else { return Ok(None) };
+        let mut lines = bytes[..end].split(|byte| *byte == b'\n');
+        let status = lines.next().and_then(|line| line.get(9..12)).context("a status line")?;
+        let mut head = Self { status: number(status)?, length: end + 4, body: Length::Bytes(0), keeps: true };
+        for line in lines {
+            if !matches!(line.first(), Some(b'c' | b'C' | b't' | b'T')) {
+                continue;
+            }
+            let line = std::str::from_utf8(line)?;
+            let Some((name, value)) = line.split_once(':') else { continue };
+            let value = value.trim();
+            if name.eq_ignore_ascii_case("content-length") {
+                head.body = Length::Bytes(value.parse()?);
+            } else if name.eq_ignore_ascii_case("transfer-encoding") && value.eq_ignore_ascii_case("chunked")
+            {
+                head.body = Length::Chunks;
+            } else if name.eq_ignore_ascii_case("connection") && value.eq_ignore_ascii_case("close") {
+                head.keeps = false;
+            }
+        }
+        Ok(Some(head))
     }
+}
+
+fn number(text: &[u8]) -> anyhow::Result<u16> {
+    Ok(std::str::from_utf8(text)?.parse()?)
 }
 
 /// What one cell measured.
@@ -299,26 +323,24 @@ pub struct Measured {
     pub p99: Duration,
 }
 
-/// Runs calls on all connections for a while. `make(n)` gives the n-th call; every answer must have a good status. The
-/// first `signed` calls are signed before the clock starts.
+/// Runs calls on all connections for a while. `make(n)` gives the n-th call; every answer must have a good status.
+/// With a `cycle`, the first so many calls are made and signed before the clock starts, and sent over and over.
 pub async fn run(
     connections: &mut Vec<Connection>,
     span: Duration,
     statuses: &'static [u16],
-    signed: u64,
+    cycle: u64,
     make: impl Fn(u64) -> Call + Send + Sync + 'static,
 ) -> anyhow::Result<Measured> {
-    for n in 0..signed {
-        connections[0].signer.authorization(&make(n));
-    }
-    let make = Arc::new(make);
+    let made = (0..cycle).map(|n| connections[0].ready(&make(n))).collect::<anyhow::Result<Vec<_>>>()?;
+    let (make, made) = (Arc::new(make), Arc::new(made));
     let counter = Arc::new(AtomicU64::new(0));
     let started = Instant::now();
     let until = started + span;
     let workers: Vec<_> = std::mem::take(connections)
         .into_iter()
         .map(|mut connection| {
-            let (make, counter) = (make.clone(), counter.clone());
+            let (make, made, counter) = (make.clone(), made.clone(), counter.clone());
             tokio::spawn(async move {
                 let mut times = Vec::new();
                 loop {
@@ -326,8 +348,20 @@ pub async fn run(
                     if sent >= until {
                         return anyhow::Ok((connection, times));
                     }
-                    let call = make(counter.fetch_add(1, Ordering::Relaxed));
-                    connection.expect(&call, statuses).await?;
+                    let n = counter.fetch_add(1, Ordering::Relaxed);
+                    let fresh;
+                    let ready = match n.checked_rem(cycle) {
+                        Some(turn) => &made[turn as usize],
+                        None => {
+                            fresh = connection.ready(&make(n))?;
+                            &fresh
+                        }
+                    };
+                    let answer = connection.send(ready).await?;
+                    if !statuses.contains(&answer.status) {
+                        let text = String::from_utf8_lossy(&answer.body);
+                        bail!("call {n} was answered with {}: {text}", answer.status);
+                    }
                     times.push(sent.elapsed());
                 }
             })

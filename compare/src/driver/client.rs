@@ -100,7 +100,7 @@ impl Item {
             id: id(n),
             pk: key(n),
             number: n % (KEYS * ITEMS),
-            status: if (n / KEYS) % 2 == 0 { "open" } else { "closed" },
+            status: if (n / KEYS).is_multiple_of(2) { "open" } else { "closed" },
             tags: ["alpha", "beta"],
             text: TEXT,
         }

@@ -161,25 +161,25 @@ async fn throughput(contender: &Contender, span: Duration) -> anyhow::Result<(Co
             Connection::open_many(&contender.server.endpoint, contender.protocol, in_flight).await?;
         create_container(&mut connections[0], &container, Indexing::EveryPath).await?;
         let name = container.clone();
-        let written = measure(&mut connections, span, &[201], 1, move |n| create(&name, n)).await?;
+        let written = measure(&mut connections, span, &[201], 0, move |n| create(&name, n)).await?;
         column.push((format!("point write, every path indexed, {in_flight} in flight"), written.rate));
         latency.push((format!("point write p50, {in_flight} in flight"), millis(written.p50)));
         latency.push((format!("point write p99, {in_flight} in flight"), millis(written.p99)));
         let count = ((written.rate * span.as_secs_f64() * 0.9) as u64).clamp(1, DOCUMENTS_READ);
         let name = container.clone();
-        let read = measure(&mut connections, span, &[200], count, move |n| read(&name, n % count)).await?;
+        let read = measure(&mut connections, span, &[200], count, move |n| read(&name, n)).await?;
         column.push((format!("point read, {in_flight} in flight"), read.rate));
         latency.push((format!("point read p50, {in_flight} in flight"), millis(read.p50)));
         latency.push((format!("point read p99, {in_flight} in flight"), millis(read.p99)));
         let name = container.clone();
-        let queried = measure(&mut connections, span, &[200], 1, move |n| query(&name, n % count)).await?;
+        let queried = measure(&mut connections, span, &[200], count, move |n| query(&name, n)).await?;
         column.push((format!("query by id in a partition, {in_flight} in flight"), queried.rate));
         let name = container.clone();
-        let batched = measure(&mut connections, span, &[200], 1, move |n| batch(&name, n)).await?;
+        let batched = measure(&mut connections, span, &[200], 0, move |n| batch(&name, n)).await?;
         column.push((format!("batch of 10 creates, {in_flight} in flight"), batched.rate));
         let name = format!("plain{in_flight}");
         create_container(&mut connections[0], &name, Indexing::None).await?;
-        let written = measure(&mut connections, span, &[201], 1, move |n| create(&name, n)).await?;
+        let written = measure(&mut connections, span, &[201], 0, move |n| create(&name, n)).await?;
         column.push((format!("point write, no index, {in_flight} in flight"), written.rate));
     }
     Ok((column, latency))
@@ -197,7 +197,7 @@ async fn query_growth(contender: &Contender, span: Duration) -> anyhow::Result<C
             count += 1;
         }
         let measured: Measured =
-            measure(&mut connections, span / 2, &[200], 1, move |n| query("growth", n % size)).await?;
+            measure(&mut connections, span / 2, &[200], size, move |n| query("growth", n)).await?;
         column.push((format!("{size}"), millis(measured.p50)));
     }
     Ok(column)
