@@ -64,6 +64,8 @@ async fn main() -> ExitCode {
     let (mut total, mut failed) = (0, 0);
     for scenario in Scenario::ALL.into_iter().filter(chosen) {
         let begun = Instant::now();
+        // It tells some thousand containers apart, and each point has one.
+        world::emulator().ledger().reset();
         let mut points = sweep::points(scenario, arguments.terms).await;
         points.retain(|point| (arguments.from..=arguments.to).contains(&point.k));
         let count = points.len();

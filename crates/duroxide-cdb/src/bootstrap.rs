@@ -49,6 +49,20 @@ impl From<Fault> for Obstacle {
     }
 }
 
+impl Obstacle {
+    /// What only a key could have changed about a container.
+    fn of_definition(fault: Fault, config: &CosmosDBProviderConfig) -> Self {
+        if !fault.needs_a_key {
+            return Self::Fault(fault);
+        }
+        Self::Refused(format!(
+            "The container {} of the database {} is not there, or not as workflows need it, and tokens may not change \
+             that. Create it as `duroxide_cdb::container_definition` describes, or open it once with a key.",
+            config.container, config.database
+        ))
+    }
+}
+
 fn explain(config: &CosmosDBProviderConfig, fault: &Fault) -> ProviderError {
     let sentence = format!("The account at {} could not be opened: {fault}.", config.endpoint);
     if fault.is_transient() {
@@ -62,15 +76,18 @@ async fn prepare(store: &Store, call: Call, config: &CosmosDBProviderConfig) -> 
     let definition = match store.definition(call).await? {
         Some(definition) => definition,
         None => {
-            existing_is_fine(store.create_database(call).await)?;
-            existing_is_fine(store.create_container(call, &wanted(&config.container)).await)?;
+            let ours = |fault| Obstacle::of_definition(fault, config);
+            existing_is_fine(store.create_database(call).await).map_err(ours)?;
+            let wanted = container_definition(&config.container);
+            existing_is_fine(store.create_container(call, &wanted).await).map_err(ours)?;
             let created = store.definition(call).await?;
             created.ok_or_else(|| Fault::transient("the container is not there yet after it was created"))?
         }
     };
     check_key(&definition)?;
     if let Some(better) = improved(&definition) {
-        store.replace_definition(call, &better).await?;
+        let replaced = store.replace_definition(call, &better).await;
+        replaced.map_err(|fault| Obstacle::of_definition(fault, config))?;
     }
     check_format(store, call).await
 }
@@ -82,8 +99,10 @@ fn existing_is_fine(outcome: Result<(), Fault>) -> Result<(), Fault> {
     }
 }
 
-/// The container as this crate creates it.
-fn wanted(name: &str) -> ContainerProperties {
+/// The container as this crate creates it, for those who create it themselves: as JSON it is what the service's REST
+/// interface and its templates take.
+#[must_use]
+pub fn container_definition(name: &str) -> ContainerProperties {
     ContainerProperties::new(name, &[KEY_PATH])
         .with_indexing_policy(indexing_policy())
         .with_default_ttl(ITEMS_SAY)
@@ -212,17 +231,17 @@ mod tests {
 
     #[test]
     fn a_container_of_ours_needs_no_change() {
-        assert_eq!(improved(&wanted("flows")), None);
+        assert_eq!(improved(&container_definition("flows")), None);
     }
 
     #[test]
     fn expiry_and_indexes_are_added_where_they_are_missing() {
-        let mut old = wanted("flows");
+        let mut old = container_definition("flows");
         old.default_ttl = None;
         old.indexing_policy = Some(json!({ "includedPaths": [{ "path": "/type/?" }], "excludedPaths": [] }));
         let better = improved(&old).unwrap();
         assert_eq!(better.default_ttl, Some(ITEMS_SAY));
-        assert_eq!(better, wanted("flows"));
+        assert_eq!(better, container_definition("flows"));
     }
 
     #[test]
@@ -230,5 +249,14 @@ mod tests {
         let foreign = ContainerProperties::new("things", &["/tenant"]);
         let Err(Obstacle::Refused(sentence)) = check_key(&foreign) else { panic!("not refused") };
         assert!(sentence.contains("/tenant") && sentence.contains("things"), "{sentence}");
+    }
+
+    #[test]
+    fn the_guide_shows_the_definition() {
+        let guide = include_str!("../../../docs/operations.md");
+        let shown = guide.split("```json\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+        let shown: Value = serde_json::from_str(shown).unwrap();
+        let defined = serde_json::to_value(container_definition("duroxide")).unwrap();
+        assert_eq!(shown, defined, "{defined:#}");
     }
 }

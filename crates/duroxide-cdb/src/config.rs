@@ -51,6 +51,9 @@ pub struct CosmosDBProviderConfig {
     pub leases: Option<Arc<dyn LeaseProvider>>,
     /// How long work is left to those who look after it before anybody takes it. Default 5 s.
     pub steal_after: Duration,
+    /// Who this process is, where it has no key: tokens of Microsoft Entra ID, with the feature `entra`, or a resource
+    /// token. They cannot create a container: it must be there. Default: none, the key is used.
+    pub credential: Option<cosmos_driver::Credential>,
     /// How the account is reached: regions, certificates, time limits, retries. Default: the driver's own defaults.
     pub driver: cosmos_driver::Config,
 }
@@ -109,6 +112,13 @@ impl CosmosDBProviderConfig {
         self
     }
 
+    /// The same settings with a credential in place of the key.
+    #[must_use]
+    pub fn with_credential(mut self, credential: cosmos_driver::Credential) -> Self {
+        self.credential = Some(credential);
+        self
+    }
+
     pub(crate) fn validate(&self) -> Result<(), ProviderError> {
         let refuse = |sentence: String| Err(ProviderError::permanent("new", sentence));
         if self.endpoint.trim().is_empty() {
@@ -120,8 +130,10 @@ impl CosmosDBProviderConfig {
                 self.endpoint
             ));
         }
-        if self.key.trim().is_empty() {
-            return refuse("The key is empty: set it to one of the account's keys.".to_owned());
+        if self.credential.is_none() && self.key.trim().is_empty() {
+            return refuse(
+                "The key is empty: set it to one of the account's keys, or set a credential.".to_owned(),
+            );
         }
         for (what, name) in [("database", &self.database), ("container", &self.container)] {
             if name.is_empty()
@@ -158,6 +170,7 @@ impl Default for CosmosDBProviderConfig {
             clock_offset_ms: 0,
             leases: None,
             steal_after: Duration::from_secs(5),
+            credential: None,
             driver: cosmos_driver::Config::default(),
         }
     }
@@ -183,6 +196,7 @@ impl fmt::Debug for CosmosDBProviderConfig {
             .field("clock_offset_ms", &self.clock_offset_ms)
             .field("leases", &self.leases.is_some())
             .field("steal_after", &self.steal_after)
+            .field("credential", &self.credential)
             .field("driver", &self.driver)
             .finish()
     }

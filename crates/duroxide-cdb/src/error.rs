@@ -29,6 +29,8 @@ pub(crate) struct Fault {
     /// Which operation of a batch was the cause.
     pub(crate) index: Option<usize>,
     pub(crate) retry_after: Option<Duration>,
+    /// Whether only a key may do what was asked: tokens read and write items.
+    pub(crate) needs_a_key: bool,
     message: String,
 }
 
@@ -48,6 +50,7 @@ impl Fault {
             may_have_been_applied: false,
             index: None,
             retry_after: None,
+            needs_a_key: false,
             message: message.into(),
         }
     }
@@ -103,8 +106,10 @@ impl From<Error> for Fault {
             | ErrorKind::Service
             | ErrorKind::SessionNotAvailable
             | ErrorKind::Protocol => (Trouble::Transient, ""),
-            ErrorKind::Unauthorized => (Trouble::Refused, "; check the account key"),
-            ErrorKind::Forbidden => (Trouble::Refused, "; check the key's rights and the account's firewall"),
+            ErrorKind::Unauthorized => (Trouble::Refused, "; check the account key or the credential"),
+            ErrorKind::Forbidden => {
+                (Trouble::Refused, "; check the rights of the key or credential, and the account's firewall")
+            }
             // What cannot be sent, or is of a kind this crate does not know, will not get better by itself.
             _ => (Trouble::Refused, ""),
         };
@@ -113,10 +118,14 @@ impl From<Error> for Fault {
             may_have_been_applied: error.may_have_been_applied(),
             index: None,
             retry_after: error.retry_after(),
+            needs_a_key: (error.status(), error.sub_status()) == (Some(403), Some(NOT_FOR_TOKENS)),
             message: format!("{error}{advice}"),
         }
     }
 }
+
+/// Sub-status of a 403: the control plane takes no tokens.
+const NOT_FOR_TOKENS: u32 = 5300;
 
 impl std::fmt::Display for Fault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -41,6 +41,7 @@ mod work;
 mod write;
 
 pub use admin::bulk::{BulkMode, BulkProgress};
+pub use bootstrap::container_definition;
 pub use config::CosmosDBProviderConfig;
 pub use cosmos_driver;
 pub use documents::{FORMAT_VERSION, kind, unpack};

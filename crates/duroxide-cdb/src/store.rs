@@ -95,7 +95,10 @@ pub(crate) struct Store {
 impl Store {
     /// Connects to an account.
     pub(crate) async fn connect(config: &CosmosDBProviderConfig) -> Result<Self, Fault> {
-        let credential = Credential::key(&config.key)?;
+        let credential = match &config.credential {
+            Some(credential) => credential.clone(),
+            None => Credential::key(&config.key)?,
+        };
         let driver = Driver::builder(&config.endpoint, credential)
             .config(config.driver.clone())
             .application_name(APPLICATION)

@@ -70,7 +70,8 @@ struct Portrait {
 /// Shows an instance.
 pub(crate) async fn run(args: &ShowArgs) -> anyhow::Result<()> {
     let portrait =
-        Connection::during(&args.connection, async |connection| look(connection, args).await).await?;
+        Connection::during(&args.connection, async |connection| Box::pin(look(connection, args)).await)
+            .await?;
     let output = Output::new(args.json);
     if output.is_json() {
         output.json(&portrait.json())?;

@@ -212,13 +212,13 @@ impl Pool {
             if count + connecting >= wanted || shards.len() + connecting as usize >= max {
                 return connecting > 0;
             }
-            let claim = (connecting, connecting + 1);
+            let with_ours = connecting + 1;
             let claimed =
-                self.connecting.compare_exchange(claim.0, claim.1, Ordering::AcqRel, Ordering::Relaxed);
+                self.connecting.compare_exchange(connecting, with_ours, Ordering::AcqRel, Ordering::Relaxed);
             if claimed.is_err() {
                 continue;
             }
-            if self.shards.load().len() + claim.1 as usize > max {
+            if self.shards.load().len() + with_ours as usize > max {
                 // One opened and another was begun since they were counted.
                 self.connecting.fetch_sub(1, Ordering::AcqRel);
                 continue;

@@ -202,6 +202,7 @@ pub(crate) async fn count(scenario: Scenario, terms: Terms) -> u64 {
     let after = requests(&name);
     machine.stop().await;
     provider.cleanup().await.unwrap();
+    assert!(after > before, "{scenario:?} was not counted: the ledger is full");
     after - before
 }
 

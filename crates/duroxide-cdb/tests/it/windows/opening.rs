@@ -1,12 +1,20 @@
 //! Opening a container: bad settings fail with a sentence, crowds and throttling do not matter.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use cosmos_emulator::{FaultRule, Operation, Verdict};
+use azure_core::credentials::{AccessToken, TokenCredential, TokenRequestOptions};
+use azure_core::time::OffsetDateTime;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use cosmos_emulator::{Config, Emulator, Entra, FaultRule, Operation, Verdict};
+use duroxide::OrchestrationStatus;
 use duroxide::providers::Provider as _;
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
+use serde_json::json;
 
 use super::{LOCK, NOW, place};
+use crate::flows::{Machine, options};
 use crate::world::{DATABASE, config, documents, emulator, fresh_name, raw, start};
 
 #[tokio::test]
@@ -97,4 +105,49 @@ async fn the_container_is_made_as_the_queries_need_it() {
     let policy = &made["indexingPolicy"];
     assert_eq!(policy["excludedPaths"][0]["path"], "/*");
     assert_eq!(policy["compositeIndexes"][0][1]["path"], "/visibleAt");
+}
+
+/// An identity that hands out one token, which the emulator takes by its structure.
+#[derive(Debug)]
+struct Identity;
+
+#[async_trait::async_trait]
+impl TokenCredential for Identity {
+    async fn get_token(
+        &self,
+        _scopes: &[&str],
+        _: Option<TokenRequestOptions<'_>>,
+    ) -> azure_core::Result<AccessToken> {
+        let part = |claims: serde_json::Value| URL_SAFE_NO_PAD.encode(claims.to_string());
+        let head = part(json!({ "alg": "RS256", "typ": "JWT" }));
+        let claims = part(json!({
+            "aud": "https://cosmos.azure.com",
+            "iss": "https://sts.fake-issuer.net/7b1999a1-dfd7-440e-8204-00170979b984",
+            "oid": "96313034-4739-43cb-93cd-74193adbe5b6",
+            "iat": 1_700_000_000, "nbf": 1_700_000_000, "exp": 4_000_000_000_u64,
+        }));
+        let signature = URL_SAFE_NO_PAD.encode("unsigned");
+        let expires = OffsetDateTime::now_utc() + azure_core::time::Duration::hours(1);
+        Ok(AccessToken::new(format!("{head}.{claims}.{signature}"), expires))
+    }
+}
+
+#[tokio::test]
+async fn a_process_without_a_key_works_in_a_container_that_is_there() {
+    let account = Emulator::start(Config::default().with_entra(Entra::default())).unwrap();
+    let by_key = CosmosDBProviderConfig::new(account.endpoint(), account.key());
+    let by_token = CosmosDBProviderConfig::new(account.endpoint(), "")
+        .with_credential(cosmos_driver::Credential::token(Arc::new(Identity)));
+    let refused = CosmosDBProvider::new_with_config(by_token.clone()).await.expect_err("nothing is there");
+    assert!(refused.message.contains("container_definition") && !refused.is_retryable(), "{refused}");
+    drop(CosmosDBProvider::new_with_config(by_key).await.expect("creates it"));
+    let provider = CosmosDBProvider::new_with_config(by_token).await.expect("it is there");
+    let machine = Machine::start(provider, options(LOCK)).await;
+    machine.client.start_orchestration("x", "Hello", "Ann").await.unwrap();
+    let status = machine.client.wait_for_orchestration("x", Duration::from_secs(30)).await.unwrap();
+    assert!(
+        matches!(&status, OrchestrationStatus::Completed { output, .. } if output == "Hello, Ann!"),
+        "{status:?}"
+    );
+    machine.stop().await;
 }
