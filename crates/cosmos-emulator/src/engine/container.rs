@@ -156,7 +156,7 @@ impl Container {
 
     /// `dbs/{db}/colls/{container}`: what `x-ms-alt-content-path` says.
     pub fn alt_link(&self) -> String {
-        format!("dbs/{}/colls/{}", self.database_name, self.name)
+        String::from_utf8_lossy(&self.content_path.link).into_owned()
     }
 
     /// How items find their partition.

@@ -170,8 +170,7 @@ fn body_of(failure: &Failure, activity_id: &str) -> Bytes {
     body.to_string().into()
 }
 
-/// The headers of one response. Their values are parts of one buffer: two dozen allocations would cost as much as
-/// reading the item.
+/// The headers of one response. Their values are parts of one buffer instead of two dozen.
 struct Headers {
     map: HeaderMap,
     values: BytesMut,
@@ -180,11 +179,11 @@ struct Headers {
 impl Headers {
     fn with(base: &HeaderMap) -> Self {
         // A clone of the base would have no room for more.
-        let mut map = HeaderMap::with_capacity(HEADERS_MAX);
+        let mut map = HeaderMap::with_capacity(HEADERS_USUAL);
         for (name, value) in base {
             map.insert(name, value.clone());
         }
-        Self { map, values: BytesMut::with_capacity(VALUE_BYTES) }
+        Self { map, values: BytesMut::with_capacity(VALUE_BYTES_USUAL) }
     }
 
     /// Sets a header, leaving out a value that cannot be one; names may be any UTF-8.
@@ -222,9 +221,9 @@ impl Headers {
 }
 
 /// Room for the headers of an answer about an item.
-const HEADERS_MAX: usize = 40;
+const HEADERS_USUAL: usize = 40;
 /// Room for their values.
-const VALUE_BYTES: usize = 512;
+const VALUE_BYTES_USUAL: usize = 512;
 
 fn response(status: u16, headers: Headers, body: Bytes) -> Response<Bytes> {
     let mut headers = headers.map;
