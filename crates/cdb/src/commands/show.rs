@@ -6,6 +6,7 @@ use duroxide::{Client, Event, EventKind};
 use serde_json::{Value, json};
 
 use crate::clock::now_ms;
+use crate::commands::tree::place;
 use crate::context::{Connection, ConnectionArgs};
 use crate::exit::Problem;
 use crate::model::{Partition, kind};
@@ -104,8 +105,7 @@ async fn look(connection: &Connection, args: &ShowArgs) -> anyhow::Result<Portra
             children.push(child);
         }
     }
-    // In the order in which they were started: a tenth one comes after the second.
-    children.sort_by_key(|child| (child.instance_id.len(), child.instance_id.clone()));
+    children.sort_by(|one, other| place(&one.instance_id).cmp(&place(&other.instance_id)));
     let mut kv: Vec<(String, String)> = client.get_kv_all_values(id).await?.into_iter().collect();
     kv.sort();
     let events = client.read_execution_history(id, execution).await?;

@@ -55,8 +55,17 @@ async fn read(connection: &Connection, id: &str) -> anyhow::Result<BTreeMap<Stri
 fn children<'a>(family: &'a BTreeMap<String, InstanceInfo>, id: &str) -> Vec<&'a InstanceInfo> {
     let mut children: Vec<&InstanceInfo> =
         family.values().filter(|member| member.parent_instance_id.as_deref() == Some(id)).collect();
-    children.sort_by_key(|child| (child.created_at, child.instance_id.clone()));
+    children.sort_by_key(|child| place(&child.instance_id));
     children
+}
+
+/// Where a child stands among its siblings: by its id, with the number at its end read as a number. The ids that
+/// duroxide gives end with the number of the event, so this is the order in which the parent scheduled them; when each
+/// came to run is chance.
+pub(crate) fn place(id: &str) -> (&str, usize, &str) {
+    let stem = id.trim_end_matches(|letter: char| letter.is_ascii_digit());
+    let number = &id[stem.len()..];
+    (stem, number.len(), number)
 }
 
 fn lines(family: &BTreeMap<String, InstanceInfo>, root: &str, output: Output) -> Vec<String> {
@@ -101,8 +110,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn children_hang_below_their_parents() {
-        let member = |id: &str, parent: Option<&str>, created_at: u64| {
+    fn children_hang_below_their_parents_in_the_order_in_which_they_were_scheduled() {
+        let member = |id: &str, parent: Option<&str>| {
             let info = InstanceInfo {
                 instance_id: id.to_owned(),
                 orchestration_name: "o".to_owned(),
@@ -110,21 +119,21 @@ mod tests {
                 current_execution_id: 1,
                 status: "Running".to_owned(),
                 output: None,
-                created_at,
-                updated_at: created_at,
+                created_at: 1,
+                updated_at: 1,
                 parent_instance_id: parent.map(str::to_owned),
             };
             (id.to_owned(), info)
         };
         let family = BTreeMap::from([
-            member("a", None, 1),
-            member("b", Some("a"), 3),
-            member("c", Some("a"), 2),
-            member("d", Some("c"), 4),
+            member("a", None),
+            member("a::sub::2", Some("a")),
+            member("a::sub::10", Some("a")),
+            member("d", Some("a::sub::2")),
         ]);
         let lines = lines(&family, "a", Output::new(true));
         let shape: Vec<&str> = lines.iter().map(|line| line.split("  Running").next().unwrap()).collect();
-        assert_eq!(shape, ["a", "├─ c", "│  └─ d", "└─ b"]);
+        assert_eq!(shape, ["a", "├─ a::sub::2", "│  └─ d", "└─ a::sub::10"]);
         assert_eq!(to_json(&family, "a")["children"][0]["children"][0]["instance"], "d");
     }
 }
