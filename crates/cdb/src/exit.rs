@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use cosmos_driver::ErrorKind;
 use cosmos_emulator::StartError;
+use duroxide::ClientError;
 
 /// The exit codes, for the end of the help page.
 pub(crate) const CODES: &str = "\
@@ -106,17 +107,28 @@ fn code(error: &anyhow::Error) -> u8 {
 
 /// What the account did to a command that had begun.
 fn of_account(error: &anyhow::Error) -> Option<Problem> {
+    let unreachable = |said: &str| {
+        Problem::Unreachable(format!("the account does not answer any more: {}", first_line(said)))
+    };
+    // The provider has tried for a while before it says that trying again may help.
+    if let Some(ClientError::Provider(error)) = error.downcast_ref() {
+        return error.is_retryable().then(|| unreachable(&error.message));
+    }
     let error = error.downcast_ref::<cosmos_driver::Error>()?;
-    let said = error.message().lines().next().unwrap_or_default();
     match error.kind() {
         ErrorKind::Connection | ErrorKind::Deadline | ErrorKind::Unavailable => {
-            Some(Problem::Unreachable(format!("the account does not answer any more: {said}")))
+            Some(unreachable(error.message()))
         }
-        ErrorKind::Unauthorized | ErrorKind::Forbidden => {
-            Some(Problem::Refused(format!("the account does not accept the key any more: {said}")))
-        }
+        ErrorKind::Unauthorized | ErrorKind::Forbidden => Some(Problem::Refused(format!(
+            "the account does not accept the key any more: {}",
+            first_line(error.message())
+        ))),
         _ => None,
     }
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
@@ -129,6 +141,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use anyhow::Context as _;
+    use duroxide::providers::ProviderError;
 
     use super::*;
 
@@ -137,6 +150,18 @@ mod tests {
         let error = Err::<(), _>(Problem::no_instance("a")).context("while looking").unwrap_err();
         assert_eq!(code(&error), 5);
         assert_eq!(code(&anyhow::anyhow!("anything")), 1);
+    }
+
+    #[test]
+    fn an_account_that_went_away_is_told_from_one_that_refuses() {
+        let of = |error: ProviderError| anyhow::Error::from(ClientError::Provider(error));
+        let gone = of(ProviderError::retryable("read", "nobody answers\nActivityId: 1"));
+        assert_eq!(code(&gone), 6);
+        assert_eq!(
+            of_account(&gone).unwrap().to_string(),
+            "the account does not answer any more: nobody answers"
+        );
+        assert_eq!(code(&of(ProviderError::permanent("read", "no such thing"))), 1);
     }
 
     #[test]

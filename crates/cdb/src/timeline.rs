@@ -156,7 +156,9 @@ pub(crate) fn draw(spans: &[Span], from_ms: u64, to_ms: u64, columns: usize, sty
         .iter()
         .map(|row| {
             let end_ms = row.ended_ms.unwrap_or(to_ms);
-            let (first, last) = (column(row.began_ms), column(end_ms));
+            let first = column(row.began_ms);
+            // Machines disagree about the time: an end may be stamped before its beginning.
+            let last = column(end_ms).max(first);
             let bar = "━".repeat(last - first + 1);
             let (bar, note) = match &row.end {
                 End::Open => (style.busy(&bar), style.busy("goes on")),
@@ -219,6 +221,15 @@ mod tests {
             event(7, None, 2000, EventKind::ExternalEvent { name: "yes".into(), data: "Anna".into() }),
             event(8, None, 2100, EventKind::ExternalEvent { name: "no".into(), data: String::new() }),
         ]
+    }
+
+    #[test]
+    fn an_end_stamped_before_its_beginning_is_drawn() {
+        let mut events = history();
+        events[4].timestamp_ms = 200;
+        let spans = spans("a", &events);
+        let lines = draw(&spans, 0, 2000, 100, Style::new(false));
+        assert_eq!(lines[0].matches('━').count(), 1, "{lines:?}");
     }
 
     #[test]

@@ -30,6 +30,8 @@ impl Process {
                 }
             };
             let options = RuntimeOptions {
+                // Deaths and a slow machine end many an attempt; none of them is the work's own fault.
+                max_attempts: 1000,
                 orchestrator_lock_timeout: LOCK,
                 worker_lock_timeout: LOCK,
                 dispatcher_min_poll_interval: Duration::from_millis(20),

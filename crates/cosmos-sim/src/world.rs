@@ -15,9 +15,9 @@ use crate::process::Process;
 use crate::workload::{Effects, Job, Kind, LETTERBOX, LETTERS};
 
 /// A world that has not come to rest by then is stuck.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(600);
 /// How long delivered leftovers may take to be cleared away.
-const SETTLING: Duration = Duration::from_secs(20);
+const SETTLING: Duration = Duration::from_secs(120);
 const DATABASE: &str = "sim";
 const CONTAINER: &str = "flows";
 
@@ -103,7 +103,7 @@ impl Server {
         let (faults, requests) = self.counts();
         let (port, before) = (self.port, (self.faults + faults, self.requests + requests));
         drop(self.emulator);
-        let until = Instant::now() + Duration::from_secs(10);
+        let until = Instant::now() + Duration::from_secs(60);
         loop {
             match Self::start(folder, plan, port) {
                 Ok(server) => return Ok(Self { faults: before.0, requests: before.1, ..server }),

@@ -1,10 +1,9 @@
 //! `cdb export` and `import`: exact, checked, and alive afterwards.
 
 use std::path::Path;
-use std::time::Duration;
 
 use crate::stage::{Stage, begun, ended};
-use crate::terminal::{Watched, command, run};
+use crate::terminal::{SOON, Watched, command, run};
 
 fn sorted_documents(path: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(path).unwrap();
@@ -70,7 +69,7 @@ fn an_interrupted_demo_moves_to_another_folder_and_ends_there() {
     let mut demo = Watched::start(&["demo", "--data", &old, "--pace", "200"]);
     demo.until("bake     step ");
     demo.interrupt();
-    demo.end_within(Duration::from_secs(3)).with_code(130);
+    demo.end_within(SOON).with_code(130);
     run(&["export", "--data", &old, "-o", &file]).with_code(0);
     run(&["import", &file, "--data", &new]).with_code(0);
     let summary = run(&["demo", "--data", &new, "--pace", "10", "--json"]).with_code(0).json();

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -57,7 +58,7 @@ fn load(running: Running, known: &mut [Known], round: usize) {
             });
         }
         while acknowledged.load(Ordering::Acquire) < WRITES {
-            thread::yield_now();
+            thread::sleep(Duration::from_millis(1));
         }
         running.kill();
     });

@@ -1,11 +1,9 @@
 //! `cdb demo`: to its end, twice, interrupted, killed, and on a terminal.
 
-use std::time::Duration;
-
 use serde_json::Value;
 
 use crate::stage::Stage;
-use crate::terminal::{Watched, ok, on_terminal, plain, run};
+use crate::terminal::{SOON, Watched, ok, on_terminal, plain, run};
 
 const WORKFLOWS: [&str; 8] = ["order", "bake", "deliver", "proof", "approve", "shift", "stock", "oven"];
 
@@ -61,11 +59,10 @@ fn the_summary_says_what_each_workflow_cost() {
 fn ctrl_c_stops_cleanly_and_the_next_run_continues_without_repeating_a_step() {
     let (_folder, path) = folder();
     let mut demo = Watched::start(&["demo", "--data", &path, "--pace", "200"]);
-    for _ in 0..4 {
-        demo.until("bake     step ");
-    }
+    // Four are under way at once: the first ones are stored when the eighth is done.
+    demo.until_step("bake", 8);
     demo.interrupt();
-    let stopped = demo.end_within(Duration::from_secs(3)).with_code(130);
+    let stopped = demo.end_within(SOON).with_code(130);
     assert!(
         stopped.stderr.contains("Nothing is lost") && stopped.stderr.contains("cdb demo --data"),
         "{stopped:?}"
@@ -89,9 +86,8 @@ fn ctrl_c_stops_cleanly_and_the_next_run_continues_without_repeating_a_step() {
 fn a_killed_demo_is_continued_as_well() {
     let (_folder, path) = folder();
     let mut demo = Watched::start(&["demo", "--data", &path, "--pace", "200"]);
-    for _ in 0..4 {
-        demo.until("bake     step ");
-    }
+    // Four are under way at once: the first one is stored when the fifth is done.
+    demo.until_step("bake", 5);
     demo.kill();
     let text = ok(&["demo", "--data", &path, "--pace", "20"]);
     assert!(text.contains("It was not finished: its workflows continue where they were."), "{text}");

@@ -1,12 +1,8 @@
 //! A disk that fills up: said in one sentence, at once, and nothing acknowledged is lost.
 
-use std::time::Duration;
-
 use crate::process::Client;
 use crate::stage::Stage;
-use crate::terminal::{Ended, Watched, ok, run};
-
-const SOON: Duration = Duration::from_secs(15);
+use crate::terminal::{Ended, SOON, Watched, ok, run};
 
 fn folder() -> (tempfile::TempDir, impl Fn(&str) -> String) {
     let folder = tempfile::tempdir().unwrap();
@@ -28,9 +24,7 @@ fn a_demo_on_a_full_disk_stops_at_once_and_continues_when_there_is_room() {
     let data = path("bakery");
     let mut demo = Watched::start_with_signal_ignored(&["demo", "--data", &data, "--pace", "200"]);
     // Four are under way at once: the first ones are stored when the ninth is done.
-    for _ in 0..9 {
-        demo.until("bake     step ");
-    }
+    demo.until_step("bake", 9);
     demo.fill_disk();
     let stopped = demo.end_within(SOON).with_code(4);
     said(&stopped, &data);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use cosmos_emulator::{Config, Emulator, FaultRule, Operation, Verdict};
 
 use crate::stage::{Stage, begun};
-use crate::terminal::Watched;
+use crate::terminal::{SOON, Watched};
 
 #[test]
 fn delete_counts_first_and_takes_whole_trees() {
@@ -52,11 +52,11 @@ fn an_interrupted_delete_goes_on_where_it_stopped() {
     stage.play_to_the_end(&starts);
     let slow = emulator
         .faults()
-        .add(FaultRule::new(Verdict::Delay { duration: Duration::from_millis(150) }).on(Operation::Batch));
+        .add(FaultRule::new(Verdict::Delay { duration: Duration::from_millis(500) }).on(Operation::Batch));
     let mut deletion = Watched::start(&stage.args(&["delete", "--prefix", "echo-", "--yes"]));
     deletion.until_told(" of 12: echo-");
     deletion.interrupt();
-    let stopped = deletion.end_within(Duration::from_secs(5)).with_code(130);
+    let stopped = deletion.end_within(SOON).with_code(130);
     assert!(stopped.stderr.contains("The same command goes on with the rest"), "{stopped:?}");
     drop(slow);
     let left = stage.run(&["instances", "--json", "--limit", "0"]).with_code(0).json_lines().len();
@@ -78,7 +78,7 @@ fn a_killed_delete_is_finished_by_the_next_one() {
     let deletion = Watched::start(&stage.args(&["delete", "echo-1", "--yes"]));
     // Its head is fenced and its deletion recorded; emptying the partition hangs.
     while hung.struck() == 0 {
-        std::thread::yield_now();
+        std::thread::sleep(Duration::from_millis(1));
     }
     deletion.kill();
     drop(hung);

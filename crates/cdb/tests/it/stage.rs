@@ -140,7 +140,7 @@ impl Stage {
 
 /// Waits for the end of a workflow and returns it.
 pub(crate) async fn ended(client: &Client, instance: &str) -> OrchestrationStatus {
-    client.wait_for_orchestration(instance, Duration::from_secs(30)).await.expect("it ends")
+    client.wait_for_orchestration(instance, Duration::from_secs(120)).await.expect("it ends")
 }
 
 /// Waits until a workflow has run its first turn.

@@ -30,12 +30,8 @@ fn every_workload_runs_and_is_measured() {
 
 #[test]
 fn a_slow_network_makes_instances_slow() {
-    let p50 = |latency: &str| {
-        let args =
-            ["stress", "--duration", "300ms", "--concurrency", "1", "--tasks", "1", "--activity", "1ms"];
-        let ended = run(&[&args[..], &["--latency", latency, "--json"]].concat()).with_code(0);
-        ended.json()["results"][0]["latencyMs"]["p50"].as_f64().unwrap()
-    };
-    let (fast, slow) = (p50("0ms"), p50("40ms"));
-    assert!(slow > fast + 80.0, "at least two requests are on the way of an instance: {fast} and {slow}");
+    let args = ["stress", "--duration", "300ms", "--concurrency", "1", "--tasks", "1", "--activity", "1ms"];
+    let ended = run(&[&args[..], &["--latency", "40ms", "--json"]].concat()).with_code(0);
+    let p50 = ended.json()["results"][0]["latencyMs"]["p50"].as_f64().unwrap();
+    assert!(p50 > 80.0, "at least two requests are on the way of an instance: {p50}");
 }

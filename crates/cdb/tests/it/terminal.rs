@@ -135,6 +135,14 @@ impl Watched {
         self.seen.lines().last().unwrap_or_default().to_owned()
     }
 
+    /// Reads what a demo says until a workflow has done so many steps: those done at once share a line.
+    #[track_caller]
+    pub(crate) fn until_step(&mut self, workflow: &str, steps: u32) {
+        let begin = format!("{workflow:<8} step ");
+        let done = |line: &str| line.split_once(&begin)?.1.split_whitespace().next()?.parse::<u32>().ok();
+        while done(&self.line_with(&begin)).is_none_or(|done| done < steps) {}
+    }
+
     /// Reads standard error up to a line that contains the text.
     #[track_caller]
     pub(crate) fn until_told(&mut self, text: &str) {
@@ -238,7 +246,7 @@ impl Terminal {
 
     /// The next drawing of the whole screen that is as wanted, without colours.
     #[track_caller]
-    pub(crate) fn frame(&mut self, is_wanted: impl Fn(&str) -> bool) -> String {
+    pub(crate) fn frame(&mut self, mut is_wanted: impl FnMut(&str) -> bool) -> String {
         let began = Instant::now();
         loop {
             while let Some((frame, length)) = whole_frame(&self.drawn[self.seen..]) {
@@ -310,6 +318,9 @@ fn whole_frame(drawn: &[u8]) -> Option<(String, usize)> {
 
 #[cfg(unix)]
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A command that is to end has ended by then, whatever else the machine does.
+pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 /// The lines of a terminal without colours.
 pub(crate) fn plain(drawn: &str) -> String {

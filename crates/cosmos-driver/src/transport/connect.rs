@@ -1,7 +1,7 @@
 //! Opening connections: TCP with keepalive, TLS with ALPN, then the protocol that was agreed.
 //!
 //! On TLS the peer chooses by ALPN. On plain HTTP there is nobody to ask, so HTTP/2 is tried by prior knowledge:
-//! a PING must come back within a bound, otherwise the endpoint is spoken to in HTTP/1.1.
+//! a PING must come back within half of the time to connect, otherwise the endpoint is spoken to in HTTP/1.1.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,6 +45,9 @@ pub(super) struct PingPolicy {
     pub(super) busy_after: Duration,
     pub(super) idle_every: Duration,
     pub(super) answer_within: Duration,
+    /// For the first ping, which decides on the protocol: a stall of a second while a connection opens must not make
+    /// the peer one of HTTP/1.1.
+    pub(super) first_answer_within: Duration,
 }
 
 impl Connector {
@@ -63,6 +66,8 @@ impl Connector {
                 busy_after: connections.ping_after,
                 idle_every: connections.tcp_keepalive,
                 answer_within: connections.ping_timeout,
+                // The other half is for HTTP/1.1.
+                first_answer_within: connections.connect_timeout / 2,
             },
             clock,
             #[cfg(feature = "fault-injection")]

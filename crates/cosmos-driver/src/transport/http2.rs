@@ -61,7 +61,7 @@ impl Http2 {
             .await
             .map_err(refused)?;
         let mut pings = connection.ping_pong().expect("asked for once, right after the handshake");
-        first_ping(&mut connection, &mut pings, ping.answer_within).await?;
+        first_ping(&mut connection, &mut pings, ping.first_answer_within).await?;
         let shared = Arc::new(Shared {
             closed: AtomicBool::new(false),
             suspect: AtomicBool::new(false),

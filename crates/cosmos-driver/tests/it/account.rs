@@ -1,7 +1,7 @@
 //! A fresh emulator with one container, and a driver for it.
 
 use cosmos_driver::{Builder, CallOptions, Container, ContainerProperties, Credential, Driver};
-use cosmos_emulator::{Config, Emulator};
+use cosmos_emulator::{Clock, Config, Emulator};
 
 pub(crate) struct Account {
     pub(crate) emulator: Emulator,
@@ -15,7 +15,15 @@ impl Account {
     }
 
     pub(crate) async fn with(config: Config, build: impl FnOnce(Builder) -> Builder) -> Self {
-        let emulator = Emulator::start(config).expect("the emulator starts");
+        Self::by_clock(Clock::real(), config, build).await
+    }
+
+    pub(crate) async fn by_clock(
+        clock: Clock,
+        config: Config,
+        build: impl FnOnce(Builder) -> Builder,
+    ) -> Self {
+        let emulator = Emulator::start_with_clock(config, clock).expect("the emulator starts");
         let builder = Driver::builder(emulator.endpoint(), Credential::emulator());
         let driver = build(builder).build().await.expect("the driver starts");
         let database = driver.database("db");

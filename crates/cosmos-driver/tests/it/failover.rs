@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use cosmos_driver::{
-    Builder, CallOptions, Container, Context, ErrorKind, Hedging, HedgingMode, ItemOptions, OnUnknown,
-    QueryOptions, Scope, Timeouts,
+    Breaker, Builder, CallOptions, Container, Context, ErrorKind, Hedging, HedgingMode, ItemOptions,
+    OnUnknown, QueryOptions, Scope, Timeouts,
 };
 use serde_json::json;
 
@@ -15,9 +15,16 @@ fn without_hedging(builder: Builder) -> Builder {
     builder.hedging(Hedging { mode: HedgingMode::Off, ..Hedging::default() })
 }
 
+/// Longer than any test takes.
+const NEVER: Duration = Duration::from_secs(3600);
+
+fn probing_after(builder: Builder, probe_after: Duration) -> Builder {
+    builder.breaker(Breaker { probe_after, ..Breaker::default() })
+}
+
 fn quick(builder: Builder) -> Builder {
     builder.timeouts(Timeouts {
-        attempt: Duration::from_millis(300),
+        attempt: Duration::from_secs(2),
         endpoint_unavailable: Duration::from_millis(300),
         account_refresh_min: Duration::from_millis(50),
         ..Timeouts::default()
@@ -123,7 +130,7 @@ async fn a_hanging_region_costs_one_attempt() {
     let begun = Instant::now();
     let read = items.read_item("p", "1", ItemOptions::default()).await.expect("served by West");
     assert_eq!(regions(&read), ["East", "West"]);
-    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
 }
 
 #[tokio::test]
@@ -131,15 +138,14 @@ async fn a_slow_region_is_hedged_and_both_legs_are_reported() {
     let world = Globe::start(&["East", "West"]).await;
     let hedging = Hedging { mode: HedgingMode::After(Duration::from_millis(30)), ..Hedging::default() };
     let items = seeded(world.builder().hedging(hedging)).await;
-    world.mood(0, Mood::Slow(Duration::from_millis(800)));
-    let begun = Instant::now();
+    world.mood(0, Mood::Hanging);
     let read = items.read_item("p", "1", ItemOptions::default()).await.expect("West was faster");
-    assert!(begun.elapsed() < Duration::from_millis(600), "{:?}", begun.elapsed());
     let attempts = read.diagnostics().attempts();
     assert!(read.diagnostics().is_hedged());
     assert_eq!((attempts[0].context, &*attempts[0].region), (Context::Initial, "East"));
     assert_eq!((attempts[1].context, &*attempts[1].region), (Context::Hedging, "West"));
     // Switched off for one call, the slow region is waited for.
+    world.mood(0, Mood::Slow(Duration::from_millis(100)));
     let off = ItemOptions::from(CallOptions::default().with_hedging(HedgingMode::Off));
     let read = items.read_item("p", "1", off).await.expect("served by East");
     assert_eq!(regions(&read), ["East"]);
@@ -150,14 +156,12 @@ async fn a_region_that_keeps_losing_races_is_no_longer_waited_for() {
     let world = Globe::start(&["East", "West"]).await;
     let mode = HedgingMode::After(Duration::from_millis(20));
     let items = seeded(world.builder().hedging(Hedging { mode, ..Hedging::default() })).await;
-    world.mood(0, Mood::Slow(Duration::from_millis(500)));
-    let begun = Instant::now();
+    world.mood(0, Mood::Hanging);
     let mut asked = 0;
     for _ in 0..40 {
         let read = items.read_item("p", "1", ItemOptions::default()).await.expect("served by West");
         asked += regions(&read).iter().filter(|region| *region == "East").count();
     }
-    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
     assert!(asked < 15, "East was asked {asked} times");
 }
 
@@ -166,8 +170,9 @@ async fn a_region_that_keeps_losing_races_is_no_longer_waited_for() {
 async fn late_answers_of_a_slow_region_do_not_bring_its_requests_back() {
     let world = Globe::start(&["East", "West"]).await;
     let mode = HedgingMode::After(Duration::from_millis(20));
-    let items = seeded(world.builder().hedging(Hedging { mode, budget: 0.0, budget_max: 8 })).await;
-    world.mood(0, Mood::Slow(Duration::from_millis(700)));
+    let hedging = Hedging { mode, budget: 0.0, budget_max: 8 };
+    let items = seeded(probing_after(world.builder().hedging(hedging), NEVER)).await;
+    world.mood(0, Mood::Slow(Duration::from_secs(2)));
     let read = || items.read_item("p", "1", ItemOptions::default());
     let reads = futures::future::try_join_all((0..24).map(|_| read())).await.expect("all are answered");
     let hedged = reads.iter().filter(|read| read.diagnostics().is_hedged()).count();
@@ -194,9 +199,19 @@ async fn both_legs_failing_returns_to_failover() {
     let world = Globe::start(&["East", "West", "North"]).await;
     let mode = HedgingMode::After(Duration::from_millis(10));
     let items = seeded(world.builder().hedging(Hedging { mode, ..Hedging::default() })).await;
-    world.mood(0, Mood::Slow(Duration::from_millis(50)));
+    world.mood(0, Mood::Hanging);
     world.mood(1, Mood::Status(503, 0));
-    let read = items.read_item("p", "1", ItemOptions::default()).await.expect("East answers in the end");
+    let reading = tokio::spawn({
+        let items = items.clone();
+        async move { items.read_item("p", "1", ItemOptions::default()).await }
+    });
+    let begun = Instant::now();
+    while world.struck(1) == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(10), "West is never asked");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    world.mood(0, Mood::Well);
+    let read = reading.await.expect("no panic").expect("East answers in the end");
     assert!(read.diagnostics().is_hedged());
     world.mood(0, Mood::Status(503, 0));
     let read = items.read_item("p", "1", ItemOptions::default()).await.expect("North answers");
@@ -257,11 +272,12 @@ async fn a_replica_behind_the_session_sends_the_read_to_the_write_region() {
 #[tokio::test]
 async fn a_failing_partition_is_avoided_and_tried_again_later() {
     let world = Globe::start(&["East", "West"]).await;
-    let breaker = cosmos_driver::Breaker { probe_after: Duration::from_millis(200), ..Default::default() };
-    let items = seeded(without_hedging(world.builder()).breaker(breaker)).await;
+    let items = seeded(probing_after(without_hedging(world.builder()), NEVER)).await;
+    let hasty = open(probing_after(without_hedging(world.builder()), Duration::from_millis(50))).await;
     world.mood(0, Mood::Status(503, 0));
     for _ in 0..2 {
         items.read_item("p", "1", ItemOptions::default()).await.expect("served by West");
+        hasty.read_item("p", "1", ItemOptions::default()).await.expect("served by West");
     }
     for _ in 0..5 {
         let read = items.read_item("p", "1", ItemOptions::default()).await.expect("served by West");
@@ -270,7 +286,7 @@ async fn a_failing_partition_is_avoided_and_tried_again_later() {
     world.mood(0, Mood::Well);
     let begun = Instant::now();
     loop {
-        let read = items.read_item("p", "1", ItemOptions::default()).await.expect("served");
+        let read = hasty.read_item("p", "1", ItemOptions::default()).await.expect("served");
         if regions(&read) == ["East"] {
             break;
         }
@@ -321,7 +337,8 @@ async fn a_service_with_another_clock_is_believed() {
 #[tokio::test]
 async fn the_account_is_read_rarely_however_often_it_is_asked_for() {
     let world = Globe::start(&["East", "West"]).await;
-    let items = seeded(without_hedging(world.builder())).await;
+    let timeouts = Timeouts { account_refresh_min: NEVER, ..Timeouts::default() };
+    let items = seeded(without_hedging(world.builder()).timeouts(timeouts)).await;
     world.mood(0, Mood::Status(403, 1008));
     let before = world.account_reads();
     for _ in 0..20 {

@@ -56,7 +56,7 @@ impl Globe {
         Driver::builder(self.endpoint(), Credential::emulator()).preferred_regions(self.names.clone())
     }
 
-    /// Replaces a region's mood.
+    /// Replaces a region's mood; requests that hang go on.
     pub(crate) fn mood(&self, region: usize, mood: Mood) {
         let mut moods = self.moods.lock().unwrap_or_else(PoisonError::into_inner);
         moods.retain(|(known, _)| *known != region);
@@ -72,6 +72,12 @@ impl Globe {
             rule.region = Some(self.names[region].clone());
             moods.push((region, self.emulator.faults().add(rule)));
         }
+    }
+
+    /// How many requests have met a region's mood.
+    pub(crate) fn struck(&self, region: usize) -> u64 {
+        let moods = self.moods.lock().unwrap_or_else(PoisonError::into_inner);
+        moods.iter().filter(|(known, _)| *known == region).map(|(_, rule)| rule.struck()).sum()
     }
 
     /// Moves the write region; nothing is lost.

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use cosmos_driver::{
-    Batch, CallOptions, Context, ErrorKind, ItemOptions, PartitionKey, Patch, QueryOptions, Retry,
+    Batch, Builder, CallOptions, Context, ErrorKind, ItemOptions, PartitionKey, Patch, QueryOptions, Retry,
 };
-use cosmos_emulator::{Config, FaultRule, Operation, Verdict};
+use cosmos_emulator::{Clock, Config, FaultRule, Operation, Verdict};
 use serde_json::{Value, json};
 
 use crate::account::Account;
@@ -38,8 +38,8 @@ async fn throttling_ends_with_the_deadline_or_the_budget() {
     let error = account.container.read_item("p", "1", ItemOptions::default()).await.expect_err("still busy");
     assert_eq!((error.kind(), error.diagnostics().attempts().len()), (ErrorKind::Throttled, 3));
     assert_eq!(error.retry_after(), Some(Duration::from_millis(1)));
-    let _longer = account.emulator.faults().add(throttle(Duration::from_secs(60)).on(Operation::CreateItem));
-    let options = ItemOptions::default().with_timeout(Duration::from_millis(100));
+    let _longer = account.emulator.faults().add(throttle(Duration::from_secs(20)).on(Operation::CreateItem));
+    let options = ItemOptions::default().with_timeout(Duration::from_secs(10));
     let item = json!({ "id": "1", "pk": "p" });
     let error = account.container.create_item("p", &item, options).await.expect_err("no time to wait");
     assert_eq!(error.kind(), ErrorKind::Throttled);
@@ -51,9 +51,44 @@ fn counting(round: usize) -> Batch {
     (0..19).fold(batch, |batch, n| batch.create(&json!({ "id": format!("{round}-{n}"), "pk": "p", "x": n })))
 }
 
+/// Any time will do: the dates of requests are compared with the machine's clock, too.
+const START: Duration = Duration::from_secs(1_794_700_800);
+
+/// An account of 400 RU/s whose clock stands still: a slow machine gets none of them back.
+async fn timeless(build: impl FnOnce(Builder) -> Builder) -> Account {
+    let (clock, _hand) = Clock::manual(START);
+    Account::by_clock(clock, Config::default().with_throttling(), build).await
+}
+
+/// How often the account has refused a request for want of throughput.
+fn refusals(account: &Account) -> u64 {
+    let partitions = account.emulator.partitions("db", "items").expect("listed");
+    partitions.iter().map(|partition| partition.throttled).sum()
+}
+
+/// Lets a second pass on the account's clock after each refusal.
+async fn refill(account: &Account) {
+    let mut seen = 0;
+    loop {
+        let refused = refusals(account);
+        if refused > seen {
+            seen = refused;
+            account.emulator.clock().advance(Duration::from_secs(1));
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
 #[tokio::test]
 async fn batches_beyond_the_throughput_are_waited_for_and_applied_once() {
-    let account = Account::with(Config::default().with_throttling(), |builder| builder).await;
+    let account = timeless(|builder| builder).await;
+    tokio::select! {
+        () = count_in_batches(&account) => {}
+        () = refill(&account) => unreachable!("it never ends"),
+    }
+}
+
+async fn count_in_batches(account: &Account) {
     let items = &account.container;
     let counter = json!({ "id": "counter", "pk": "p", "n": 0 });
     items.create_item("p", &counter, ItemOptions::default()).await.expect("created");
@@ -64,13 +99,7 @@ async fn batches_beyond_the_throughput_are_waited_for_and_applied_once() {
         let attempts = done.diagnostics().attempts();
         waited += attempts.iter().filter(|attempt| attempt.context == Context::Retry).count();
     }
-    let refused: u64 = account
-        .emulator
-        .partitions("db", "items")
-        .expect("listed")
-        .iter()
-        .map(|partition| partition.throttled)
-        .sum();
+    let refused = refusals(account);
     assert!(waited > 0 && refused > 0, "400 RU/s are spent after two: {waited} waits, {refused} refusals");
     let counter = items.read_item("p", "counter", ItemOptions::default()).await.expect("read");
     assert_eq!(counter.json::<Value>().expect("an item")["n"], 6, "each batch counted once");
@@ -83,12 +112,12 @@ async fn batches_beyond_the_throughput_are_waited_for_and_applied_once() {
 #[tokio::test]
 async fn a_throughput_spent_for_long_surfaces_with_the_time_to_wait() {
     let retry = Retry { throttle_wait_max: Duration::from_millis(200), ..Retry::default() };
-    let account = Account::with(Config::default().with_throttling(), |builder| builder.retry(retry)).await;
+    let account = timeless(|builder| builder.retry(retry)).await;
     let items = &account.container;
     // About 1200 RU, of which a second has 400.
     let big = json!({ "id": "big", "pk": "p", "x": "y".repeat(1_900_000) });
     items.create_item("p", &big, ItemOptions::default()).await.expect("a full budget may be overdrawn");
-    let hasty = CallOptions::default().with_timeout(Duration::from_millis(100));
+    let hasty = CallOptions::default().with_timeout(Duration::from_secs(1));
     for (options, why) in [(CallOptions::default(), "longer than is waited"), (hasty, "no time to wait")] {
         let batch = Batch::new("p").create(&json!({ "id": "1", "pk": "p" }));
         let error = items.batch(batch, options).await.expect_err(why);

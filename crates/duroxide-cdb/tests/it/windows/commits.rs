@@ -17,7 +17,7 @@ async fn a_turn_whose_last_event_is_a_duplicate_leaves_nothing() {
     let provider = &place.provider;
     provider.enqueue_for_orchestrator(mail("a", "m"), None).await.unwrap();
     let (_, token, _) =
-        provider.fetch_orchestration_item(Duration::from_millis(300), NOW, None).await.unwrap().unwrap();
+        provider.fetch_orchestration_item(Duration::from_secs(2), NOW, None).await.unwrap().unwrap();
     let events = vec![event("a", 2), event("a", 1)];
     let refused = provider
         .ack_orchestration_item(&token, 1, events, vec![activity("a", 9)], vec![], named(), vec![])
@@ -26,7 +26,7 @@ async fn a_turn_whose_last_event_is_a_duplicate_leaves_nothing() {
     assert!(!error.retryable && error.message.contains("Duplicate"), "{error}");
     assert_eq!(place.kinds("a").await, ["history", "instance", "orch_queue"]);
     let (item, _, attempt) =
-        provider.fetch_orchestration_item(LOCK, Duration::from_secs(5), None).await.unwrap().unwrap();
+        provider.fetch_orchestration_item(LOCK, Duration::from_secs(30), None).await.unwrap().unwrap();
     assert_eq!((item.history.len(), item.messages.len(), attempt), (1, 1, 2));
 }
 
@@ -81,7 +81,7 @@ async fn a_wide_turn_committed_by_a_dead_process_is_finished_by_the_next_reader(
         })
     };
     while fault.struck() == 0 {
-        tokio::task::yield_now().await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
     dying.abort();
     let _ = dying.await;

@@ -149,7 +149,7 @@ async fn a_fetch_may_be_dropped_at_any_moment() {
 async fn a_waiting_fetch_finds_what_another_process_enqueues_meanwhile() {
     let here = place().await;
     let other = here.other().await;
-    let patient = Duration::from_secs(20);
+    let patient = Duration::from_secs(60);
     let link = format!("dbs/{DATABASE}/colls/{}", here.name);
     let searches = || {
         let lines = emulator().ledger().snapshot().lines;

@@ -48,7 +48,7 @@ async fn a_fast_clock_can_steal_work_but_never_commit_twice() {
     place.begin("a").await;
     place.provider.enqueue_for_orchestrator(mail("a", "m"), None).await.unwrap();
     let fast = CosmosDBProvider::new_with_config(CosmosDBProviderConfig {
-        clock_offset_ms: 60_000,
+        clock_offset_ms: 600_000,
         ..config(&place.name)
     })
     .await
@@ -157,19 +157,19 @@ async fn an_ack_dropped_at_any_moment_is_all_or_nothing() {
             vec![],
         );
         let _ = tokio::time::timeout(Duration::from_micros(step * 200), ack).await;
-        // What was sent may still arrive: the outcome is known when the lock is over.
+        // What was sent may still arrive.
         tokio::time::sleep(Duration::from_millis(20)).await;
         let kinds = place.kinds(&name).await;
         let committed = ["history", "instance", "worker_queue"];
         let untouched = ["instance", "orch_queue"];
         assert!(kinds == committed || kinds == untouched, "after {step} steps: {kinds:?}");
         if kinds == untouched {
-            let (item, token, _) = place
-                .provider
-                .fetch_orchestration_item(LOCK, Duration::from_secs(10), None)
-                .await
-                .unwrap()
-                .unwrap();
+            let fetched =
+                place.provider.fetch_orchestration_item(LOCK, Duration::from_secs(10), None).await.unwrap();
+            let Some((item, token, _)) = fetched else {
+                assert_eq!(place.kinds(&name).await, committed, "it arrived later than that");
+                continue;
+            };
             assert_eq!((item.instance.as_str(), item.history.len()), (name.as_str(), 0));
             place
                 .provider
@@ -185,10 +185,10 @@ async fn giving_back_a_lost_lock_does_not_open_the_lock_of_the_next_owner() {
     let place = place().await;
     place.begin("a").await;
     place.provider.enqueue_for_orchestrator(mail("a", "m"), None).await.unwrap();
-    let short = Duration::from_millis(200);
+    let short = Duration::from_secs(2);
     let (_, lost, _) = place.provider.fetch_orchestration_item(short, NOW, None).await.unwrap().unwrap();
     let other = place.other().await;
-    let wait = Duration::from_secs(5);
+    let wait = Duration::from_secs(30);
     let (_, held, _) = other.fetch_orchestration_item(LOCK, wait, None).await.unwrap().unwrap();
     assert!(!place.provider.abandon_orchestration_item(&lost, None, false).await.unwrap_err().retryable);
     let third = place.other().await;

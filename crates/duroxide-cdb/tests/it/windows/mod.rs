@@ -19,7 +19,8 @@ use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
 
 use crate::world::{DATABASE, activity, config, documents, event, fresh_name, named, raw, start};
 
-pub(super) const LOCK: Duration = Duration::from_secs(10);
+/// Outlives a hundred requests on a busy machine.
+pub(super) const LOCK: Duration = Duration::from_secs(120);
 pub(super) const NOW: Duration = Duration::ZERO;
 
 pub(super) struct Place {

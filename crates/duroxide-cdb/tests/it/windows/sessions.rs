@@ -1,5 +1,7 @@
 //! Sessions: one owner each, over all instances and through every race.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cosmos_emulator::{Operation, Verdict};
@@ -60,23 +62,24 @@ async fn a_session_claimed_again_survives_the_cleanup_that_saw_it_expired() {
     let cleaner = place.other().await;
     let next = place.other().await;
     // The cleanup has seen the session expired; its delete is on the way while somebody claims the session again.
-    let slow = Verdict::Delay { duration: Duration::from_millis(600) };
-    let fault =
-        std::sync::Arc::new(emulator().faults().add(place.rule(slow).on(Operation::DeleteItem).times(1)));
-    let struck = std::sync::Arc::clone(&fault);
+    let held = emulator().faults().add(place.rule(Verdict::Hang).on(Operation::DeleteItem).times(1));
+    let is_seen = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&is_seen);
     let cleaning = tokio::spawn(async move {
         let mut removed = 0;
-        while struck.struck() == 0 {
+        while !seen.load(Ordering::Relaxed) {
             removed += cleaner.cleanup_orphaned_sessions(NOW).await.unwrap();
         }
         removed
     });
-    until("the delete is on its way", async || fault.struck() > 0).await;
+    until("the delete is on its way", async || held.struck() > 0).await;
+    is_seen.store(true, Ordering::Relaxed);
     place.provider.enqueue_for_worker(of_session("b", 1, "s")).await.unwrap();
     let second = owner("second", LOCK);
-    let wait = Duration::from_secs(5);
+    let wait = Duration::from_secs(30);
     let claimed = next.fetch_work_item(LOCK, wait, Some(&second), &TagFilter::Any).await.unwrap();
     assert!(claimed.is_some());
+    drop(held);
     assert_eq!(cleaning.await.unwrap(), 0, "a claimed session was counted as removed");
     let session = documents(&raw(&place.name).await, "__session__:s").await;
     assert_eq!(session.len(), 1);
