@@ -22,7 +22,7 @@ pub(crate) async fn open(config: &CosmosDBProviderConfig) -> Result<Store, Provi
     let store = loop {
         match Store::connect(config).await {
             Ok(store) => break store,
-            Err(fault) if fault.is_transient() && backoff.wait(call, &fault).await => {}
+            Err(fault) if fault.may_pass_at_opening() && backoff.wait(call, &fault).await => {}
             Err(fault) => return Err(explain(fault)),
         }
     };
@@ -31,7 +31,8 @@ pub(crate) async fn open(config: &CosmosDBProviderConfig) -> Result<Store, Provi
         match prepare(&store, call, config).await {
             Ok(()) => return Ok(store),
             // Many processes start at once: metadata requests are scarce, and others create what we want to create.
-            Err(Obstacle::Fault(fault)) if fault.is_transient() && backoff.wait(call, &fault).await => {}
+            Err(Obstacle::Fault(fault))
+                if fault.may_pass_at_opening() && backoff.wait(call, &fault).await => {}
             Err(Obstacle::Fault(fault)) => return Err(explain(fault)),
             Err(Obstacle::Refused(sentence)) => return Err(ProviderError::permanent(OPERATION, sentence)),
         }
@@ -65,7 +66,7 @@ impl Obstacle {
 
 fn explain(config: &CosmosDBProviderConfig, fault: &Fault) -> ProviderError {
     let sentence = format!("The account at {} could not be opened: {fault}.", config.endpoint);
-    if fault.is_transient() {
+    if fault.may_pass_at_opening() {
         ProviderError::retryable(OPERATION, sentence)
     } else {
         ProviderError::permanent(OPERATION, sentence)
@@ -135,9 +136,8 @@ fn check_key(definition: &ContainerProperties) -> Result<(), Obstacle> {
 /// The definition with what it lacks: expiry of tombstones, and indexes for the queries.
 fn improved(definition: &ContainerProperties) -> Option<ContainerProperties> {
     let mut better = definition.clone();
-    if better.default_ttl.is_none() {
-        better.default_ttl = Some(ITEMS_SAY);
-    }
+    // Any other value would let heads and histories expire, or keep tombstones for ever.
+    better.default_ttl = Some(ITEMS_SAY);
     let covers = |policy: &Value| {
         let included: Vec<&str> = policy["includedPaths"]
             .as_array()
@@ -242,6 +242,13 @@ mod tests {
         let better = improved(&old).unwrap();
         assert_eq!(better.default_ttl, Some(ITEMS_SAY));
         assert_eq!(better, container_definition("flows"));
+    }
+
+    #[test]
+    fn a_container_whose_items_expire_is_told_to_keep_them() {
+        let mut fleeting = container_definition("flows");
+        fleeting.default_ttl = Some(86_400);
+        assert_eq!(improved(&fleeting), Some(container_definition("flows")));
     }
 
     #[test]

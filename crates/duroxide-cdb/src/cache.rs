@@ -84,15 +84,16 @@ impl Cache {
         }
     }
 
-    /// Notes a head that changed in nothing but its lock.
+    /// Notes a head that changed in nothing but its lock. One of another life ends what is known of the last: the ids of
+    /// values repeat.
     pub(crate) fn relock(&self, instance: &str, head: &Head, etag: &str) {
         let mut state = self.lock();
-        if let Some((known, ..)) = state.entries.get_mut(instance) {
-            let same =
-                known.head.document.incarnation == head.incarnation && known.head.document.turn == head.turn;
-            if same {
-                known.head = Arc::new(Tagged { document: head.clone(), etag: etag.to_owned() });
-            }
+        let Some((known, ..)) = state.entries.get_mut(instance) else { return };
+        let old = &known.head.document;
+        if old.incarnation != head.incarnation {
+            state.remove(instance);
+        } else if old.turn == head.turn {
+            known.head = Arc::new(Tagged { document: head.clone(), etag: etag.to_owned() });
         }
     }
 
@@ -139,6 +140,16 @@ mod tests {
         cache.put("a", known(2, 0));
         cache.put("a", known(1, 0));
         assert_eq!(cache.get("a").unwrap().head.etag, "2");
+    }
+
+    #[test]
+    fn a_head_of_another_life_ends_what_is_known_of_the_last() {
+        let cache = Cache::new(1 << 20);
+        cache.put("a", known(2, 0));
+        let mut head = Head::unstarted("a", 1);
+        head.incarnation = "next life".to_owned();
+        cache.relock("a", &head, "3");
+        assert!(cache.get("a").is_none());
     }
 
     #[test]

@@ -146,6 +146,12 @@ impl CosmosDBProviderConfig {
                 ));
             }
         }
+        if self.poll_interval_min > self.poll_interval_max {
+            return refuse(format!(
+                "poll_interval_min ({:?}) is longer than poll_interval_max ({:?}): raise the maximum, too.",
+                self.poll_interval_min, self.poll_interval_max
+            ));
+        }
         Ok(())
     }
 }
@@ -240,7 +246,8 @@ mod tests {
             CosmosDBProviderConfig::new("a.test", "a2V5"),
             CosmosDBProviderConfig::new("https://a.test", " "),
             good.clone().with_container("a/b"),
-            good.with_database(""),
+            good.clone().with_database(""),
+            CosmosDBProviderConfig { poll_interval_min: Duration::from_secs(2), ..good },
         ] {
             let error = bad.validate().unwrap_err();
             assert!(!error.retryable && error.message.ends_with('.'), "{error}");

@@ -31,6 +31,8 @@ pub(crate) struct Fault {
     pub(crate) retry_after: Option<Duration>,
     /// Whether only a key may do what was asked: tokens read and write items.
     pub(crate) needs_a_key: bool,
+    /// Whether the key or the token was not accepted.
+    is_unauthorized: bool,
     message: String,
 }
 
@@ -51,12 +53,18 @@ impl Fault {
             index: None,
             retry_after: None,
             needs_a_key: false,
+            is_unauthorized: false,
             message: message.into(),
         }
     }
 
     pub(crate) fn is_transient(&self) -> bool {
         self.trouble == Trouble::Transient
+    }
+
+    /// Whether an account that is being opened may yet be opened.
+    pub(crate) fn may_pass_at_opening(&self) -> bool {
+        self.is_transient() && !self.is_unauthorized
     }
 
     /// The status of one operation that made a whole batch fail.
@@ -106,7 +114,9 @@ impl From<Error> for Fault {
             | ErrorKind::Service
             | ErrorKind::SessionNotAvailable
             | ErrorKind::Protocol => (Trouble::Transient, ""),
-            ErrorKind::Unauthorized => (Trouble::Refused, "; check the account key or the credential"),
+            // The account was opened with it, so a key is being rotated or a token could not be renewed: no reason to
+            // give a workflow up.
+            ErrorKind::Unauthorized => (Trouble::Transient, "; check the account key or the credential"),
             ErrorKind::Forbidden => {
                 (Trouble::Refused, "; check the rights of the key or credential, and the account's firewall")
             }
@@ -118,6 +128,7 @@ impl From<Error> for Fault {
             may_have_been_applied: error.may_have_been_applied(),
             index: None,
             retry_after: error.retry_after(),
+            is_unauthorized: error.kind() == ErrorKind::Unauthorized,
             needs_a_key: (error.status(), error.sub_status()) == (Some(403), Some(NOT_FOR_TOKENS)),
             message: format!("{error}{advice}"),
         }

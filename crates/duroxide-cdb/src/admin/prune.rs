@@ -70,7 +70,8 @@ fn victims(executions: &BTreeMap<u64, Past>, current: u64, options: &PruneOption
             let running = past.status.as_deref() == Some(Status::RUNNING);
             let early =
                 options.completed_before.is_none_or(|limit| past.completed_at.is_some_and(|at| at < limit));
-            **number != current && !running && !kept.contains(number) && early
+            // One above it began after the head was read, and is the current one by now.
+            **number < current && !running && !kept.contains(number) && early
         })
         .map(|(number, _)| *number)
         .collect()
@@ -142,5 +143,12 @@ mod tests {
             let options = PruneOptions { keep_last, completed_before };
             assert_eq!(victims(&history(), 5, &options), expected, "{options:?}");
         }
+    }
+
+    #[test]
+    fn an_execution_that_began_after_the_head_was_read_stays() {
+        let mut executions = history();
+        executions.insert(6, Past::default());
+        assert_eq!(victims(&executions, 5, &PruneOptions::default()), [1, 2, 4]);
     }
 }

@@ -53,6 +53,14 @@ struct Entry {
     scheduled: Option<(u64, u64)>,
 }
 
+impl Entry {
+    /// Whether this process has the instance's turn, or takes it as soon as it may.
+    fn is_busy(&self, now: u64) -> bool {
+        let is_due = || self.pending.values().any(|pending| pending.visible_at <= now);
+        self.in_hand || self.locked || (self.rest_step == 0 && is_due())
+    }
+}
+
 /// What became of a candidate.
 #[derive(Debug)]
 pub(crate) enum Verdict {
@@ -165,12 +173,13 @@ impl TurnFinder {
         }
     }
 
-    /// Instances that a search need not return: they are known already. Those that rest because nothing could be done
-    /// are not among them, so that what they wait for is noticed.
-    pub(crate) fn known(&self, limit: usize) -> Vec<String> {
+    /// Instances that a search need not return: this process has their turn, or takes it as soon as it may. Those
+    /// that wait for a timer, or rest because nothing could be done, are not among them: what others send them must be
+    /// noticed.
+    pub(crate) fn known(&self, limit: usize, now: u64) -> Vec<String> {
         let state = lock(&self.state);
-        let awake = state.instances.iter().filter(|(_, entry)| entry.rest_step == 0);
-        let mut known: Vec<String> = awake.map(|(instance, _)| instance.clone()).take(limit).collect();
+        let busy = state.instances.iter().filter(|(_, entry)| entry.is_busy(now));
+        let mut known: Vec<String> = busy.map(|(instance, _)| instance.clone()).take(limit).collect();
         known.sort_unstable();
         known
     }
@@ -343,6 +352,23 @@ mod tests {
         assert!(finder.take(1001).is_none());
         finder.hint(hint("a", "start", 2, 1001));
         assert_eq!(finder.take(1001).unwrap().instance, "a");
+    }
+
+    #[test]
+    fn a_search_leaves_out_what_is_in_hand_locked_or_due_and_nothing_else() {
+        let finder = TurnFinder::default();
+        finder.hint(hint("due", "1", 1, 5));
+        finder.hint(hint("timer", "2", 2, 500));
+        assert_eq!(finder.known(10, 10), ["due"]);
+        let candidate = finder.take(10).unwrap();
+        assert_eq!(finder.known(10, 10), ["due"], "in hand");
+        candidate.decide(locked(100, &["1"]));
+        assert_eq!(finder.known(10, 10), ["due"], "locked");
+        finder.released("due", &["1".to_owned()]);
+        assert!(finder.known(10, 10).is_empty());
+        assert_eq!(finder.known(10, 500), ["timer"]);
+        finder.take(500).unwrap().decide(Verdict::Park { now: 500 });
+        assert!(finder.known(10, 500).is_empty(), "nothing could be done");
     }
 
     #[test]

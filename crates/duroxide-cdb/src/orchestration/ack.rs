@@ -240,7 +240,10 @@ fn remember(core: &Core, instance: &str, committed: &Committed, turn: &Turn) {
             && let Some(value) = op.body().and_then(|text| decode(text.as_bytes()).ok())
         {
             let value: crate::documents::ValueDocument = value;
-            values.insert(value.id, value.value);
+            // One in pieces is put together when somebody asks for it.
+            if value.chunks.is_none() {
+                values.insert(value.id, value.value);
+            }
         }
     }
     values.retain(|id, _| !committed.plan.deletes.contains(id));

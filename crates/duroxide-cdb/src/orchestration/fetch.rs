@@ -373,11 +373,12 @@ async fn search(core: &Core, since: tokio::time::Instant) -> Result<(), Fault> {
     let Some(_searching) = core.turn_pace.enter(since).await else { return Ok(()) };
     let reach = core.turn_pace.begin(core.clock.instant());
     let call = core.quick_call(OPERATION);
+    let now = core.clock.now_ms();
     let query = Query::new(queries::FIND_TURNS)
-        .with("@now", core.clock.now_ms())
+        .with("@now", now)
         .with("@from", reach.from)
         .with("@rows", reach.rows)
-        .with("@known", core.turns.known(KNOWN_MAX));
+        .with("@known", core.turns.known(KNOWN_MAX, now));
     let pages = core.store.query_ranges(call, &query, &core.watch(reach.number)).await;
     let mut found = false;
     let mut cursor = 0;

@@ -129,7 +129,10 @@ fn sort_rows(rows: &[Box<RawValue>]) -> Result<(Partition, Vec<Manifest>), Fault
             kind::HISTORY => partition.history.push(decode(text)?),
             kind::VALUE => {
                 let value: ValueDocument = decode(text)?;
-                partition.values.insert(value.id, value.value);
+                // One in pieces is put together when somebody asks for it.
+                if value.chunks.is_none() {
+                    partition.values.insert(value.id, value.value);
+                }
             }
             kind::LEGACY_KV | kind::LEGACY_KV_DELTA => partition.legacy.add(&envelope.kind, text)?,
             _ => {}

@@ -31,6 +31,26 @@ async fn a_turn_whose_last_event_is_a_duplicate_leaves_nothing() {
 }
 
 #[tokio::test]
+async fn a_custom_status_in_pieces_is_read_whole() {
+    let place = place().await;
+    let provider = &place.provider;
+    provider.enqueue_for_orchestrator(start("a", "Hello", ""), None).await.unwrap();
+    let (_, token, _) = provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+    // As long as duroxide allows, and twice that when it is written as JSON.
+    let text = "\"".repeat(256 * 1024);
+    let updated = EventKind::CustomStatusUpdated { status: Some(text.clone()) };
+    let events = vec![event("a", 1), Event::with_event_id(2, "a", 1, None, updated)];
+    provider.ack_orchestration_item(&token, 1, events, vec![], vec![], named(), vec![]).await.unwrap();
+    for reader in [provider.clone(), place.other().await] {
+        provider.enqueue_for_orchestrator(mail("a", "m"), None).await.unwrap();
+        let (_, token, _) = reader.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+        let (status, _) = reader.get_custom_status("a", 0).await.unwrap().unwrap();
+        assert!(status.as_ref() == Some(&text), "{} bytes", status.unwrap_or_default().len());
+        reader.abandon_orchestration_item(&token, None, true).await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn a_wide_turn_is_all_or_nothing() {
     let place = place().await;
     place.provider.enqueue_for_orchestrator(start("a", "Hello", ""), None).await.unwrap();

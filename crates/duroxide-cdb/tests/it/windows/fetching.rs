@@ -1,6 +1,6 @@
 //! Finding and loading work: nothing is hidden, nothing is burned.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use cosmos_emulator::{Operation, Verdict};
 use duroxide::TagFilter;
@@ -172,6 +172,26 @@ async fn a_waiting_fetch_finds_what_another_process_enqueues_meanwhile() {
     );
     assert!(turn.unwrap().is_some() && work.unwrap().is_some());
     assert!(enqueued.elapsed() < patient / 2, "found after {:?}", enqueued.elapsed());
+}
+
+#[tokio::test]
+async fn an_instance_that_waits_for_a_timer_hears_what_other_processes_send() {
+    let here = place().await;
+    here.begin("a").await;
+    let in_an_hour = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + Duration::from_secs(3600);
+    let fire_at_ms = u64::try_from(in_an_hour.as_millis()).unwrap();
+    let timer = WorkItem::TimerFired { instance: "a".into(), execution_id: 1, id: 2, fire_at_ms };
+    here.provider.enqueue_for_orchestrator(mail("a", "go"), None).await.unwrap();
+    let (_, token, _) = here.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+    here.provider
+        .ack_orchestration_item(&token, 1, vec![event("a", 2)], vec![], vec![timer], named(), vec![])
+        .await
+        .unwrap();
+    here.other().await.enqueue_for_orchestrator(mail("a", "hello"), None).await.unwrap();
+    let wait = Duration::from_secs(30);
+    let (item, ..) =
+        here.provider.fetch_orchestration_item(LOCK, wait, None).await.unwrap().expect("it is found");
+    assert_eq!(item.messages, [mail("a", "hello")]);
 }
 
 fn version(text: &str) -> semver::Version {
