@@ -252,6 +252,7 @@ fn unique_keys_hold_in_their_logical_partition() {
     let absent = |id: &str, a: i32| json!({"id": id, "pk": "x", "a": a, "b": 1});
     world.create(absent("4", 4)).expect("created");
     assert_eq!(status(world.create(absent("5", 5))), (409, 3301), "an absent value is a value");
+    assert_eq!(status(world.create(person("5", "x", Value::Null, 5))), (409, 3301), "and that value is null");
     let long = |id: &str, a: i32, end: &str| person(id, "x", json!("y".repeat(2_000) + end), a);
     world.create(long("6", 6, "1")).expect("created");
     world.create(long("7", 7, "2")).expect("long values are compared whole");
