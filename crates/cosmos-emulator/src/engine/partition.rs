@@ -103,6 +103,11 @@ impl Counters {
         }
     }
 
+    /// The higher of each.
+    pub(crate) fn max(self, other: Self) -> Self {
+        Self { lsn: self.lsn.max(other.lsn), rid: self.rid.max(other.rid), etag: self.etag.max(other.etag) }
+    }
+
     /// As kept in the store.
     pub(crate) fn to_bytes(self) -> Bytes {
         let mut out = Vec::with_capacity(20);
@@ -188,11 +193,6 @@ impl Partition {
     /// The region that has it.
     pub(crate) fn region(&self) -> RegionId {
         RegionId::of_replica(self.segment.container)
-    }
-
-    /// Sets the LSN back, when writes were taken back.
-    pub(crate) fn rewind(&self, lsn: u64) {
-        self.lsn.store(lsn, Ordering::SeqCst);
     }
 
     /// Notes that a version of the regions ended with this LSN. A replica that has not come as far belongs to that

@@ -399,3 +399,61 @@ fn a_replica_that_lags_does_not_make_sessions_forget() {
     let seen = read(c, "late", &session.to_string()).expect("arrived");
     assert_eq!(seen, read(b, "late", &seen).expect("there"), "the same version, once it has come as far");
 }
+
+#[test]
+fn a_forced_failover_numbers_no_write_as_a_lost_one_was() {
+    let mut options = options(&["East", "West", "North"], WriteMode::Single);
+    options.partitions = Some(1);
+    let world = World::with_options(json!({}), options);
+    let [east, west, north] = ["East", "West", "North"].map(|name| world.region(name));
+    let upsert = |region: RegionId, id: &str, n: u32| {
+        let body = text(&json!({"id": id, "pk": "k", "n": n}));
+        world.item_in(region, "k", ItemOp::Upsert { body }).expect("written")
+    };
+    let changes = |region: RegionId, start: FeedStart| {
+        let container = world.container().in_region(region);
+        let request =
+            FeedRequest { scope: Scope::All, start, page_size: PageSize::DEFAULT, session_token: None };
+        let page = world.engine.change_feed(&container, request).expect("served");
+        let ns = page.documents.iter().map(|bytes| {
+            serde_json::from_slice::<Value>(bytes).expect("JSON")["n"].as_u64().expect("a number")
+        });
+        (ns.collect::<Vec<_>>(), page.etag)
+    };
+    upsert(east, "a", 1);
+    world.settle();
+    world.engine.set_paused(north, true).expect("paused");
+    upsert(east, "b", 2);
+    world.hand.advance(DELAY);
+    world.engine.replicate().expect("replicated");
+    let lost = upsert(east, "a", 3);
+    let (_, seen) = changes(east, FeedStart::Beginning);
+    world.engine.fail_over(west, Failover::Forced).expect("moved");
+    assert_eq!(changes(east, FeedStart::Beginning).0, [1, 2]);
+
+    let read = |region: RegionId, session_token: Option<String>| {
+        let request = ItemRequest {
+            partition_key: Some(key("k")),
+            op: ItemOp::Read { id: "b".into() },
+            conditions: Conditions::default(),
+            session_token,
+        };
+        world.engine.item(&world.container().in_region(region), request)
+    };
+    let session = read(west, None).expect("there").standing.session_token;
+    read(east, Some(session.clone())).expect("it has what the new write region has");
+    world.engine.set_paused(north, false).expect("resumed");
+    world.hand.advance(DELAY);
+    read(north, Some(session)).expect("it follows as far as the new write region is");
+    assert_eq!(world.kept_for_others(), 0);
+
+    let new = upsert(west, "a", 4);
+    let number = |reply: &ItemReply| reply.etag.as_deref().expect("an etag")[1..9].to_owned();
+    assert_ne!(number(&new), number(&lost));
+    assert!(new.item_lsn > lost.item_lsn, "{:?} {:?}", new.item_lsn, lost.item_lsn);
+    assert_eq!(changes(west, FeedStart::After(seen)).0, [4]);
+    world.settle();
+    for region in [east, north] {
+        assert_eq!(world.replica(region), world.replica(west), "{region:?}");
+    }
+}
