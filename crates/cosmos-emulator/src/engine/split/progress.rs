@@ -220,7 +220,7 @@ impl Engine {
         close(&container.shape(), &record);
         self.drain(container)?;
         let shape = container.shape();
-        let locks = layout::lock(&shape, &record);
+        let locks = layout::lock(&shape, &record, self.topology().hub);
         let counters = locks.iter().map(|(segment, held)| (*segment, **held)).collect::<BTreeMap<_, _>>();
         let swaps = layout::swaps(container, &shape, &record.shown, (&counters, self.topology().version))?;
         if self.topology().mode == WriteMode::Multiple {

@@ -7,9 +7,10 @@ use cosmos_wire::session_token::SessionToken;
 
 use super::model::Random;
 use super::*;
-use crate::config::{ReplicationDelay, WriteMode};
+use crate::config::{Consistency, ReplicationDelay, WriteMode};
 use crate::engine::key::is_version;
 use crate::engine::region::{Move, RegionId};
+use crate::sql::source::Step;
 use crate::storage::Order;
 
 const DELAY: Duration = Duration::from_secs(10);
@@ -455,5 +456,43 @@ fn a_forced_failover_numbers_no_write_as_a_lost_one_was() {
     world.settle();
     for region in [east, north] {
         assert_eq!(world.replica(region), world.replica(west), "{region:?}");
+    }
+}
+
+/// A strong writer has the lock of the write region's partition before it takes those of the replicas.
+#[test]
+fn whoever_locks_every_replica_begins_with_the_write_region() {
+    const PATIENCE: Duration = Duration::from_secs(1);
+    let mut options = options(&["East", "West"], WriteMode::Single);
+    options.consistency = Consistency::Strong;
+    let world = World::with_options(json!({}), options);
+    let [east, west] = ["East", "West"].map(|name| world.region(name));
+    world.engine.fail_over(west, Failover::Planned).expect("moved");
+    let body = json!({"id": "c", "partitionKey": {"paths": ["/pk"], "kind": "Hash", "version": 2},
+        "indexingPolicy": {"includedPaths": [{"path": "/*"}], "excludedPaths": [{"path": "/x/*"}]}});
+    let reshape = || {
+        world.engine.replace_container("d", "c", body.to_string().as_bytes(), None).expect("replaced");
+    };
+    let track = || {
+        world.engine.track(&world.container(), &vec![Step::Property("n".into())]).expect("tracked");
+    };
+    let all: [(&str, &(dyn Fn() + Sync)); 2] = [("reshape", &reshape), ("track", &track)];
+    for (name, change) in all {
+        let shape = world.container().shape();
+        let writer = shape.partitions_in(west)[0].lock();
+        let replica = Arc::clone(&shape.partitions_in(east)[0]);
+        let is_free = std::thread::scope(|scope| {
+            scope.spawn(change);
+            std::thread::sleep(Duration::from_millis(50));
+            let (done, is_done) = std::sync::mpsc::channel();
+            scope.spawn(move || {
+                drop(replica.lock());
+                let _ = done.send(());
+            });
+            let is_free = is_done.recv_timeout(PATIENCE).is_ok();
+            drop(writer);
+            is_free
+        });
+        assert!(is_free, "{name} holds the replica and waits for the write region");
     }
 }
