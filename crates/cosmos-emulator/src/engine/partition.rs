@@ -1,7 +1,7 @@
 //! A physical partition: a range of effective partition keys with one writer at a time and its own LSN.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use bytes::Bytes;
 use cosmos_wire::epk::EpkRange;
@@ -159,6 +159,15 @@ impl Partition {
     /// Makes the caller the only writer.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Counters> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same, unless there is a writer already.
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, Counters>> {
+        match self.writer.try_lock() {
+            Ok(held) => Some(held),
+            Err(TryLockError::Poisoned(held)) => Some(held.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// Opens or closes it for requests.

@@ -253,7 +253,11 @@ impl Engine {
         }
         let others = topology.live().filter(|region| region.id != topology.hub);
         let others: Vec<_> = others.filter_map(|region| shape.partition_with(region.id, hub.id())).collect();
-        let locks: Vec<_> = others.iter().map(|partition| partition.lock()).collect();
+        // Where somebody is at work it can wait; who removes a region holds its lock and waits for the hub's.
+        let Some(locks) = others.iter().map(|partition| partition.try_lock()).collect::<Option<Vec<_>>>()
+        else {
+            return Ok(());
+        };
         if !others.into_iter().chain([hub]).any(|partition| is_behind(shape, partition, topology)) {
             for region in topology.live() {
                 let (lower, upper) = bounds(region.id);
@@ -381,10 +385,11 @@ mod tests {
     const DELAY: Duration = Duration::from_secs(10);
 
     /// An account of these regions with one container.
-    fn account(regions: &[&str]) -> (Engine, ManualClock) {
+    fn account(regions: &[&str], write_mode: WriteMode) -> (Engine, ManualClock) {
         let (clock, hand) = Clock::manual(Duration::from_secs(1_794_700_800));
         let options = EngineOptions {
             regions: regions.iter().map(|name| (*name).to_owned()).collect(),
+            write_mode,
             replication_delays: vec![
                 ReplicationDelay::everywhere(DELAY),
                 ReplicationDelay::between("B", "C", Duration::ZERO),
@@ -418,7 +423,7 @@ mod tests {
 
     #[test]
     fn a_pass_that_began_before_a_region_joined_keeps_what_that_region_lacks() {
-        let (engine, hand) = account(&["A", "B"]);
+        let (engine, hand) = account(&["A", "B"], WriteMode::Single);
         let before = Topology::clone(&engine.topology());
         let joined = engine.add_region("C").expect("added");
         create(&engine, "late").expect("created");
@@ -430,7 +435,7 @@ mod tests {
 
     #[test]
     fn a_pass_that_began_before_a_region_left_gives_its_part_to_nobody_else() {
-        let (engine, hand) = account(&["A", "B", "C"]);
+        let (engine, hand) = account(&["A", "B", "C"], WriteMode::Single);
         let [a, b, c] = ["A", "B", "C"].map(|name| engine.topology().named(name).expect("a region").id);
         engine.fail_over(b, Failover::Planned).expect("moved");
         let before = Topology::clone(&engine.topology());
@@ -445,7 +450,7 @@ mod tests {
     #[test]
     fn a_region_joins_and_leaves_when_nobody_acts_on_the_regions_before() {
         const A_WHILE: Duration = Duration::from_millis(100);
-        let (engine, _hand) = account(&["A", "B"]);
+        let (engine, _hand) = account(&["A", "B"], WriteMode::Single);
         let follower = engine.topology().named("B").expect("a region").id;
         let shape = engine.container("d", "c").expect("there").shape();
         let change = |change: &(dyn Fn() + Sync)| {
@@ -467,5 +472,29 @@ mod tests {
         assert!(change(&join));
         let joined = engine.topology().named("C").expect("a region").id;
         assert!(change(&|| engine.remove_region(joined).expect("removed")));
+    }
+
+    /// Whoever removes a region holds its lock and waits for the others.
+    #[test]
+    fn forgetting_does_not_wait_for_a_replica_that_somebody_holds() {
+        const PATIENCE: Duration = Duration::from_secs(1);
+        let (engine, hand) = account(&["A", "B"], WriteMode::Multiple);
+        create(&engine, "ranked").expect("created");
+        arrive(&engine, &hand);
+        let other = engine.topology().named("B").expect("a region").id;
+        let shape = engine.container("d", "c").expect("there").shape();
+        let held = shape.partitions_in(other)[0].lock();
+        let is_done = std::thread::scope(|scope| {
+            let (done, is_done) = mpsc::channel();
+            let engine = &engine;
+            scope.spawn(move || {
+                engine.forget_replicated().expect("forgotten");
+                let _ = done.send(());
+            });
+            let is_done = is_done.recv_timeout(PATIENCE).is_ok();
+            drop(held);
+            is_done
+        });
+        assert!(is_done);
     }
 }
