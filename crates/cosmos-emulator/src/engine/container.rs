@@ -272,6 +272,12 @@ impl Shape {
         self.replicas().flat_map(|(_, partitions)| partitions)
     }
 
+    /// The same, the hub's first: whoever locks several of them does so in this order, as strong writers do.
+    pub(crate) fn every_partition_from(&self, hub: RegionId) -> impl Iterator<Item = &Arc<Partition>> {
+        let others = self.replicas().filter(move |(region, _)| *region != hub);
+        self.partitions_in(hub).iter().chain(others.flat_map(|(_, partitions)| partitions))
+    }
+
     /// The partition of a region that holds an effective partition key.
     pub(crate) fn partition_of(&self, region: RegionId, epk: &Epk) -> &Arc<Partition> {
         let partitions = self.partitions_in(region);

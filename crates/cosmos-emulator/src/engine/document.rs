@@ -37,8 +37,19 @@ impl Draft {
         }
     }
 
+    /// Takes a document that was put together here. One that nests deeper than texts may could never be read again.
+    pub(crate) fn of(document: Value) -> Result<Self, Failure> {
+        if !json::nests_within(&document, json::DEPTH_MAX) {
+            return Err(refused(Malformed::TooDeep));
+        }
+        match document {
+            Value::Object(fields) => Self::new(fields),
+            _ => Err(Failure::bad_request(INVALID_PAYLOAD)),
+        }
+    }
+
     /// Checks what every item must have.
-    pub(crate) fn new(mut fields: Map<String, Value>) -> Result<Self, Failure> {
+    fn new(mut fields: Map<String, Value>) -> Result<Self, Failure> {
         fields.retain(|name, _| !is_system_property(name));
         let id = match fields.get("id") {
             Some(Value::String(id)) => id.clone(),
@@ -237,8 +248,7 @@ pub(crate) fn too_large() -> Failure {
 }
 
 /// What the service says to a body it cannot read.
-pub(crate) const INVALID_PAYLOAD: &str =
-    "The request payload is invalid. Ensure to provide a valid request payload.";
+const INVALID_PAYLOAD: &str = "The request payload is invalid. Ensure to provide a valid request payload.";
 
 #[cfg(test)]
 mod tests {

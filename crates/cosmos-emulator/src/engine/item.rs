@@ -262,8 +262,7 @@ fn patch_item(
         return Err(with_charge(precondition_failed().with_sub_status(1110), quota::REFUSED_WRITE));
     }
     let changed = patch.apply(&document, |path| writer.container.is_immutable(path))?;
-    let Value::Object(fields) = changed else { return Err(Failure::bad_request(document::INVALID_PAYLOAD)) };
-    let draft = Draft::new(fields)?;
+    let draft = Draft::of(changed)?;
     let ttl = draft.ttl;
     let document = draft.into_value();
     let written = writer.put(epk, Some(&old), &Content { id, document: &document, ttl })?;

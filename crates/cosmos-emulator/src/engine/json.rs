@@ -33,6 +33,15 @@ pub(crate) fn parse(text: &[u8]) -> Result<Value, Malformed> {
     if parser.at == text.len() { Ok(value) } else { Err(Malformed::Syntax(parser.at)) }
 }
 
+/// Whether objects and arrays nest in a value no deeper than this.
+pub(crate) fn nests_within(value: &Value, levels: usize) -> bool {
+    match value {
+        Value::Array(items) => levels > 0 && items.iter().all(|item| nests_within(item, levels - 1)),
+        Value::Object(map) => levels > 0 && map.values().all(|item| nests_within(item, levels - 1)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+    }
+}
+
 /// Writes a value without blanks, numbers as the service spells them in stored documents.
 pub(crate) fn write(value: &Value, out: &mut Vec<u8>) {
     match value {

@@ -1,7 +1,7 @@
 //! A physical partition: a range of effective partition keys with one writer at a time and its own LSN.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use bytes::Bytes;
 use cosmos_wire::epk::EpkRange;
@@ -103,6 +103,11 @@ impl Counters {
         }
     }
 
+    /// The higher of each.
+    pub(crate) fn max(self, other: Self) -> Self {
+        Self { lsn: self.lsn.max(other.lsn), rid: self.rid.max(other.rid), etag: self.etag.max(other.etag) }
+    }
+
     /// As kept in the store.
     pub(crate) fn to_bytes(self) -> Bytes {
         let mut out = Vec::with_capacity(20);
@@ -156,6 +161,15 @@ impl Partition {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The same, unless there is a writer already.
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, Counters>> {
+        match self.writer.try_lock() {
+            Ok(held) => Some(held),
+            Err(TryLockError::Poisoned(held)) => Some(held.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
     /// Opens or closes it for requests.
     pub(crate) fn set_gate(&self, gate: Gate) {
         self.gate.store(gate as u8, Ordering::SeqCst);
@@ -188,11 +202,6 @@ impl Partition {
     /// The region that has it.
     pub(crate) fn region(&self) -> RegionId {
         RegionId::of_replica(self.segment.container)
-    }
-
-    /// Sets the LSN back, when writes were taken back.
-    pub(crate) fn rewind(&self, lsn: u64) {
-        self.lsn.store(lsn, Ordering::SeqCst);
     }
 
     /// Notes that a version of the regions ended with this LSN. A replica that has not come as far belongs to that

@@ -16,7 +16,7 @@ use crate::Failure;
 pub(crate) struct Part {
     pub(crate) partition: Arc<Partition>,
     pub(crate) scope: KeyScope,
-    /// The keys of the scope; of one logical partition only the lower bound.
+    /// The keys of the scope.
     pub(crate) range: EpkRange,
 }
 
@@ -121,7 +121,9 @@ pub(crate) fn parts(container: &Container, shape: &Shape, scope: &Scope) -> Resu
                 epk::Scope::Point(epk) => {
                     let partition = Arc::clone(shape.partition_of(container.region, &epk));
                     let scope = KeyScope::Key(epk_key(&epk));
-                    Ok(vec![Part { partition, scope, range: EpkRange::new(epk.clone(), epk) }])
+                    // Not empty, so that a continuation finds its piece again and nothing behind it.
+                    let beyond = Epk::from_bytes([epk.as_bytes(), &[0xff]].concat());
+                    Ok(vec![Part { partition, scope, range: EpkRange::new(epk, beyond) }])
                 }
                 epk::Scope::Range(range) => of_range(shape.partitions_in(container.region), &range),
             }

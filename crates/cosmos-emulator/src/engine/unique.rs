@@ -104,7 +104,8 @@ fn values(document: &Value, paths: &[crate::sql::source::Path]) -> Vec<u8> {
             Some(Value::String(text)) if text.len() > encode::STRING_BYTES_MAX => {
                 out.extend_from_slice(text.as_bytes());
             }
-            value => encode::push(&mut out, value),
+            // What is missing counts as null, as with the service.
+            value => encode::push(&mut out, Some(value.unwrap_or(&Value::Null))),
         }
         out.push(0);
     }

@@ -70,14 +70,20 @@ impl Grant {
             && self.links.iter().any(|link| is_within(link, &route.link));
         let is_allowed = operation == Operation::ReadAccount
             || leads_to
-            || (within && (self.may_write || !operation.is_write()) && self.allows_key(route, asked));
+            || (within
+                && (self.may_write || !operation.is_write())
+                && self.allows_key(route, operation, asked));
         if is_allowed { Ok(()) } else { Err(insufficient()) }
     }
 
-    fn allows_key(&self, route: &Route, asked: &Asked<'_>) -> bool {
+    fn allows_key(&self, route: &Route, operation: Operation, asked: &Asked<'_>) -> bool {
         let concerns_items =
             matches!(route.target, Target::Items(_) | Target::Item(..) | Target::PartitionDelete(_));
         let Some(allowed) = self.partition_key.as_ref().filter(|_| concerns_items) else { return true };
+        // A range of keys goes before the key, and each step of a bulk request may have a key of its own.
+        if operation == Operation::Bulk || asked.epk_range() != Ok(None) {
+            return false;
+        }
         let given = asked.utf8(name::PARTITION_KEY).and_then(|text| text.parse::<PartitionKey>().ok());
         given.is_some() && given == allowed.to_string().parse().ok()
     }
@@ -168,6 +174,26 @@ mod tests {
         assert_eq!(ask(&one, "/dbs/d/colls/c/docs/i", Operation::ReadItem, Some("[2]")), 403);
         assert_eq!(ask(&one, "/dbs/d/colls/c/docs", Operation::Query, None), 403);
         assert_eq!(ask(&one, "/dbs/d/colls/c", Operation::ReadContainer, None), 200);
+    }
+
+    #[test]
+    fn a_grant_for_one_partition_key_is_not_widened_by_a_range_or_by_the_steps_of_a_bulk_request() {
+        let one = Grant { partition_key: Some(json!([1])), may_write: true, ..grant() };
+        assert_eq!(ask(&one, "/dbs/d/colls/c/docs", Operation::Batch, Some("[1]")), 200);
+        assert_eq!(ask(&one, "/dbs/d/colls/c/docs", Operation::Bulk, Some("[1]")), 403);
+        let mut headers = HeaderMap::new();
+        headers.insert(name::PARTITION_KEY, HeaderValue::from_static("[1]"));
+        let docs = route("/dbs/d/colls/c/docs").unwrap();
+        let query = |headers: &HeaderMap| {
+            one.check(&docs, Operation::Query, &Asked::new(headers), UNIX_EPOCH)
+                .map_err(|failure| failure.status)
+        };
+        assert_eq!(query(&headers), Ok(()));
+        for bound in [name::START_EPK, name::END_EPK] {
+            let mut ranged = headers.clone();
+            ranged.insert(bound, HeaderValue::from_static("05"));
+            assert_eq!(query(&ranged), Err(403));
+        }
     }
 
     #[test]

@@ -83,6 +83,14 @@ pub(crate) fn container(body: &[u8]) -> Result<ContainerBody, Failure> {
             fields.insert(kept.into(), value.clone());
         }
     }
+    let is_nothing = |value: &Value| value.is_null() || value.as_array().is_some_and(Vec::is_empty);
+    if let Some(name) =
+        NOT_EVALUATED.iter().find(|name| body.get(**name).is_some_and(|value| !is_nothing(value)))
+    {
+        return Err(Failure::bad_request(format!(
+            "The emulator does not evaluate '{name}': its queries would not find what it promises. Leave it out."
+        )));
+    }
     let retention = retention(body.get("changeFeedPolicy"))?;
     Ok(ContainerBody { name, fields, definition, policy, default_ttl, retention, unique_keys })
 }
@@ -175,15 +183,16 @@ fn geospatial(given: Option<&Value>) -> Result<Value, Failure> {
 }
 
 /// Properties that are stored and shown as they came.
-const KEPT: [&str; 7] = [
-    "computedProperties",
+const KEPT: [&str; 5] = [
     "changeFeedPolicy",
     "vectorEmbeddingPolicy",
     "fullTextPolicy",
     "clientEncryptionPolicy",
     "analyticalStorageTtl",
-    "materializedViewDefinition",
 ];
+
+/// Properties that would have to be evaluated.
+const NOT_EVALUATED: [&str; 2] = ["computedProperties", "materializedViewDefinition"];
 
 /// What the service says to a body it cannot read.
 pub(crate) const INVALID: &str = "The request payload is invalid. Ensure to provide a valid request payload.";
@@ -209,6 +218,27 @@ mod tests {
             "geospatialConfig": {"type": "Geography"}
         });
         assert_eq!(Value::Object(body.fields), expected.take());
+    }
+
+    #[test]
+    fn what_would_be_ignored_in_silence_is_refused() {
+        let with = |field: &str, value: Value| {
+            let mut body = json!({"id": "c", "partitionKey": {"paths": ["/pk"], "kind": "Hash"}});
+            body[field] = value;
+            container(body.to_string().as_bytes()).map(drop).map_err(|f| (f.status, f.message))
+        };
+        for (field, value) in [
+            ("computedProperties", json!([{"name": "lower", "query": "SELECT VALUE LOWER(c.s) FROM c"}])),
+            (
+                "materializedViewDefinition",
+                json!({"sourceCollectionId": "c", "definition": "SELECT * FROM c"}),
+            ),
+        ] {
+            let (status, message) = with(field, value).expect_err("refused");
+            assert!(status == 400 && message.contains(field), "{status} {message}");
+            assert_eq!(with(field, json!([])), Ok(()), "nothing to ignore");
+            assert_eq!(with(field, Value::Null), Ok(()));
+        }
     }
 
     #[test]

@@ -31,7 +31,8 @@ impl Engine {
             let bytes = record::container_record(container.database, shape);
             Batch { changes: vec![Change::Put(key::container(container.number), bytes.into())] }
         };
-        let locks: Vec<_> = shape.every_partition().map(|partition| partition.lock()).collect();
+        let hub = self.topology().hub;
+        let locks: Vec<_> = shape.every_partition_from(hub).map(|partition| partition.lock()).collect();
         let mut ticket = self.commit(record(shape))?;
         container.set_shape(shape.clone());
         if shape.index == IndexState::Building {
@@ -63,7 +64,8 @@ impl Engine {
         if shape.tracked.len() >= TRACKED_MAX || container.check_exists().is_err() {
             return Ok(false);
         }
-        let locks: Vec<_> = shape.every_partition().map(|partition| partition.lock()).collect();
+        let hub = self.topology().hub;
+        let locks: Vec<_> = shape.every_partition_from(hub).map(|partition| partition.lock()).collect();
         for partition in shape.every_partition() {
             self.fill_in_absent(partition, PathId::of(path))?;
         }

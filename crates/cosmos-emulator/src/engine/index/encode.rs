@@ -73,7 +73,8 @@ pub(crate) fn equality_prefix(value: &Value) -> Vec<u8> {
 
 fn push_number(out: &mut Vec<u8>, number: &Number) {
     out.push(NUMBER);
-    let float = number.as_f64().unwrap_or(f64::NAN);
+    // Documents have no negative zero, but parameters do: adding zero takes its sign away.
+    let float = number.as_f64().unwrap_or(f64::NAN) + 0.0;
     let bits = float.to_bits();
     let ordered = if bits >> 63 == 1 { !bits } else { bits | 1 << 63 };
     out.extend_from_slice(&ordered.to_be_bytes());
@@ -160,6 +161,11 @@ mod tests {
             assert!(pair[0][0] < BEYOND && pair[1][0] < BEYOND);
         }
         assert!(is_cut(&encoded(Some(&long("a")))) && !is_cut(&encoded(Some(&long("")))));
+    }
+
+    #[test]
+    fn zero_has_one_encoding() {
+        assert_eq!(encoded(Some(&json!(-0.0))), encoded(Some(&json!(0))));
     }
 
     #[test]

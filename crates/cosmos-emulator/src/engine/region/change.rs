@@ -120,7 +120,7 @@ impl Engine {
                 for container in self.every_container() {
                     let here = container.in_region(to);
                     for partition in container.shape().partitions_in(to) {
-                        self.follow(&here, partition, &topology, Haste::Always)?;
+                        self.follow(&here, partition, Haste::Always)?;
                     }
                     changes.extend(note_turns(&container.shape(), to, topology.version));
                 }
@@ -181,6 +181,9 @@ impl Engine {
             container.set_shape(shape);
         }
         self.topology.store(Arc::new(topology));
+        // The hub's stay locked: before it writes again, nobody follows by the regions before.
+        let others = shapes.iter().flat_map(|shape| shape.every_partition());
+        others.filter(|partition| partition.region() != hub).for_each(|partition| drop(partition.lock()));
         drop(locks);
         drop(control);
         Ok(id)
@@ -204,16 +207,19 @@ impl Engine {
         }
         let containers = self.every_container();
         let shapes: Vec<_> = containers.iter().map(|container| container.shape()).collect();
-        let locks: Vec<_> = shapes
-            .iter()
-            .flat_map(|shape| shape.partitions_in(region))
+        // Where one region writes, its lock comes before the others.
+        let hub = Some(topology.hub).filter(|_| topology.mode == WriteMode::Single);
+        let locks: Vec<_> = hub
+            .into_iter()
+            .chain([region])
+            .flat_map(|region| shapes.iter().flat_map(move |shape| shape.partitions_in(region)))
             .map(|partition| partition.lock())
             .collect();
         for container in &containers {
             for other in &others {
                 let here = container.in_region(*other);
                 for partition in container.shape().partitions_in(*other) {
-                    self.follow(&here, partition, &self.topology(), Haste::Always)?;
+                    self.follow(&here, partition, Haste::Always)?;
                 }
             }
         }
@@ -235,6 +241,7 @@ impl Engine {
             container.set_shape(shape);
         }
         drop(locks);
+        self.pass_every_lock();
         self.arbitrate_all()?;
         drop(control);
         Ok(self.forget_replicated()?)
@@ -245,12 +252,17 @@ impl Engine {
     pub(crate) fn set_topology(&self, topology: Topology, changes: Vec<Change>) -> Result<(), Failure> {
         self.store_topology(&topology, changes)?;
         self.topology.store(Arc::new(topology));
+        self.pass_every_lock();
+        Ok(())
+    }
+
+    /// Waits for everybody who began to act on an earlier topology.
+    fn pass_every_lock(&self) {
         for container in self.every_container() {
             for partition in container.shape().every_partition() {
                 drop(partition.lock());
             }
         }
-        Ok(())
     }
 
     fn store_topology(&self, topology: &Topology, mut changes: Vec<Change>) -> Result<(), Failure> {

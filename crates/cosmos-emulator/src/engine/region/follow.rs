@@ -1,6 +1,6 @@
 //! Replicas follow the logs of other regions.
 
-use std::ops::Bound;
+use std::ops::{Bound, Deref};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,9 +50,9 @@ impl Engine {
             && let Some(hub) = shape.partition_with(topology.hub, partition.id())
         {
             // What the hub decided is on its way here, whether anybody has asked the hub or not.
-            self.follow(&container.in_region(topology.hub), hub, &topology, self.usual_haste())?;
+            self.follow(&container.in_region(topology.hub), hub, self.usual_haste())?;
         }
-        self.follow(container, partition, &topology, self.usual_haste())
+        self.follow(container, partition, self.usual_haste())
     }
 
     /// Brings every replica up to where it should be by now.
@@ -67,11 +67,10 @@ impl Engine {
 
     /// Forgets what was kept for other regions and nobody needs any more.
     pub(crate) fn forget_replicated(&self) -> Result<(), Failure> {
-        let topology = self.topology().clone();
-        if topology.is_single() {
+        if self.topology().is_single() {
             return Ok(());
         }
-        self.every_container().into_iter().try_for_each(|container| self.forget(&container, &topology))
+        self.every_container().into_iter().try_for_each(|container| self.forget(&container))
     }
 
     /// Brings the replicas of a container together, whether regions can be reached or not. No writer may be at work:
@@ -82,7 +81,7 @@ impl Engine {
             return Ok(());
         }
         self.spread(container, &topology, Haste::Always)?;
-        self.forget(container, &topology)
+        self.forget(container)
     }
 
     /// Brings all replicas of a container as far as they may come.
@@ -98,7 +97,7 @@ impl Engine {
         for region in std::iter::once(topology.hub).chain(others) {
             let here = container.in_region(region);
             for partition in shape.partitions_in(region) {
-                self.follow(&here, partition, topology, haste)?;
+                self.follow(&here, partition, haste)?;
             }
         }
         Ok(())
@@ -109,15 +108,31 @@ impl Engine {
         &self,
         container: &Container,
         partition: &Partition,
-        topology: &Topology,
         haste: Haste,
     ) -> Result<(), Failure> {
-        if container.check_exists().is_err() || !is_behind(&container.shape(), partition, topology) {
+        self.follow_by(container, partition, || Arc::clone(&self.topology()), haste)
+    }
+
+    /// The same, by the regions that somebody goes by. They are asked for under the lock: whoever changes them passes
+    /// through it before anybody writes by the new ones.
+    pub(super) fn follow_by<T: Deref<Target = Topology>>(
+        &self,
+        container: &Container,
+        partition: &Partition,
+        topology: impl Fn() -> T,
+        haste: Haste,
+    ) -> Result<(), Failure> {
+        // Whoever asks for the partitions of a region that left gets those of another.
+        let is_own = partition.region() == container.region;
+        if !is_own
+            || container.check_exists().is_err()
+            || !is_behind(&container.shape(), partition, &topology())
+        {
             return Ok(());
         }
         loop {
             let mut copy = Writer::begin_copy(self, container, partition)?;
-            let applied = copy.follow(topology, haste)?;
+            let applied = copy.follow(&topology(), haste)?;
             if applied > 0 {
                 copy.note_progress();
                 let changes = std::mem::take(&mut copy.changes);
@@ -189,36 +204,43 @@ impl Engine {
     }
 
     /// Forgets entries that every replica has, and the ranks of items on which all regions agree.
-    fn forget(&self, container: &Container, topology: &Topology) -> Result<(), Failure> {
-        let shape = container.shape();
-        for partition in shape.partitions_in(topology.hub) {
+    fn forget(&self, container: &Container) -> Result<(), Failure> {
+        let hub = self.topology().hub;
+        for partition in container.shape().partitions_in(hub) {
+            // Regions join under the hub's lock, so none does that would lack what is forgotten here.
+            let held = partition.lock();
+            let (topology, shape) = (Arc::clone(&self.topology()), container.shape());
+            if topology.hub != hub || partition.is_retired() {
+                return Ok(());
+            }
             let range = partition.id();
             let mut is_quiet = true;
-            for source in writers(topology) {
+            for source in writers(&topology) {
                 let Some(there) = shape.partition_with(source, range) else { continue };
-                let had = had_by_all(&shape, topology, source, range);
-                is_quiet &= had.is_none_or(|had| had >= there.reached(topology, source));
-                let log = log_of(topology, container.number, range, source);
+                let had = had_by_all(&shape, &topology, source, range);
+                is_quiet &= had.is_none_or(|had| had >= there.reached(&topology, source));
+                let log = log_of(&topology, container.number, range, source);
                 let upper = key::log(log, had.unwrap_or(u64::MAX - 1).saturating_add(1));
                 self.delete_range(&key::log(log, 0), &upper, usize::MAX)?;
             }
             if is_quiet && topology.mode == WriteMode::Multiple {
-                self.forget_ranks(container, topology, partition)?;
+                self.forget_ranks(container, (&shape, &topology), partition)?;
             }
+            drop(held);
         }
         Ok(())
     }
 
-    /// Forgets ranks, if the regions agree while nobody can write.
+    /// Forgets ranks, if the regions agree while nobody can write. The caller holds the hub.
     fn forget_ranks(
         &self,
         container: &Container,
-        topology: &Topology,
-        partition: &Partition,
+        (shape, topology): (&Shape, &Topology),
+        hub: &Arc<Partition>,
     ) -> Result<(), Failure> {
         let bounds = |region: RegionId| {
             let replica = region.replica_of(container.number);
-            (key::ranks(replica, &partition.lower()), key::ranks(replica, &partition.upper()))
+            (key::ranks(replica, &hub.lower()), key::ranks(replica, &hub.upper()))
         };
         let is_empty = |(lower, upper): &(Bytes, Bytes)| {
             self.storage()
@@ -229,12 +251,14 @@ impl Engine {
         if topology.live().all(|region| is_empty(&bounds(region.id))) {
             return Ok(());
         }
-        let shape = container.shape();
-        let range = partition.id();
-        let replicas: Vec<_> =
-            topology.live().filter_map(|region| shape.partition_with(region.id, range)).collect();
-        let locks: Vec<_> = replicas.iter().map(|partition| partition.lock()).collect();
-        if !replicas.iter().any(|partition| is_behind(&shape, partition, topology)) {
+        let others = topology.live().filter(|region| region.id != topology.hub);
+        let others: Vec<_> = others.filter_map(|region| shape.partition_with(region.id, hub.id())).collect();
+        // Where somebody is at work it can wait; who removes a region holds its lock and waits for the hub's.
+        let Some(locks) = others.iter().map(|partition| partition.try_lock()).collect::<Option<Vec<_>>>()
+        else {
+            return Ok(());
+        };
+        if !others.into_iter().chain([hub]).any(|partition| is_behind(shape, partition, topology)) {
             for region in topology.live() {
                 let (lower, upper) = bounds(region.id);
                 self.delete_range(&lower, &upper, usize::MAX)?;
@@ -344,4 +368,133 @@ fn others_had(
 
 fn unreadable() -> Failure {
     Failure::new(500, "An entry of the replication log cannot be read; restore the data folder from a copy.")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use cosmos_wire::partition_key::PartitionKey;
+
+    use super::*;
+    use crate::clock::{Clock, ManualClock};
+    use crate::config::ReplicationDelay;
+    use crate::engine::{Conditions, EngineOptions, Failover, ItemOp, ItemRequest};
+    use crate::storage::MemoryStorage;
+
+    const DELAY: Duration = Duration::from_secs(10);
+
+    /// An account of these regions with one container.
+    fn account(regions: &[&str], write_mode: WriteMode) -> (Engine, ManualClock) {
+        let (clock, hand) = Clock::manual(Duration::from_secs(1_794_700_800));
+        let options = EngineOptions {
+            regions: regions.iter().map(|name| (*name).to_owned()).collect(),
+            write_mode,
+            replication_delays: vec![
+                ReplicationDelay::everywhere(DELAY),
+                ReplicationDelay::between("B", "C", Duration::ZERO),
+            ],
+            ..EngineOptions::default()
+        };
+        let engine = Engine::open(Arc::new(MemoryStorage::new()), clock, options).expect("a new store opens");
+        engine.create_database(br#"{"id":"d"}"#, None).expect("created");
+        let body = br#"{"id":"c","partitionKey":{"paths":["/pk"],"kind":"Hash"}}"#;
+        engine.create_container("d", body, None).expect("created");
+        (engine, hand)
+    }
+
+    fn item(engine: &Engine, region: RegionId, op: ItemOp) -> Result<(), Failure> {
+        let container = engine.container("d", "c").expect("there").in_region(region);
+        let partition_key = Some(PartitionKey::new(vec!["k".into()]));
+        let conditions = Conditions::default();
+        engine.item(&container, ItemRequest { partition_key, op, conditions, session_token: None }).map(drop)
+    }
+
+    fn create(engine: &Engine, id: &str) -> Result<(), Failure> {
+        let body = format!(r#"{{"id":"{id}","pk":"k"}}"#).into();
+        let hub = engine.topology().hub;
+        item(engine, hub, ItemOp::Create { body })
+    }
+
+    fn arrive(engine: &Engine, hand: &ManualClock) {
+        hand.advance(DELAY);
+        engine.replicate().expect("replicated");
+    }
+
+    #[test]
+    fn a_pass_that_began_before_a_region_joined_keeps_what_that_region_lacks() {
+        let (engine, hand) = account(&["A", "B"], WriteMode::Single);
+        let before = Topology::clone(&engine.topology());
+        let joined = engine.add_region("C").expect("added");
+        create(&engine, "late").expect("created");
+        let container = engine.container("d", "c").expect("there");
+        engine.spread(&container, &before, Haste::Always).expect("replicated");
+        arrive(&engine, &hand);
+        item(&engine, joined, ItemOp::Read { id: "late".into() }).expect("it arrived");
+    }
+
+    #[test]
+    fn a_pass_that_began_before_a_region_left_gives_its_part_to_nobody_else() {
+        let (engine, hand) = account(&["A", "B", "C"], WriteMode::Single);
+        let [a, b, c] = ["A", "B", "C"].map(|name| engine.topology().named(name).expect("a region").id);
+        engine.fail_over(b, Failover::Planned).expect("moved");
+        let before = Topology::clone(&engine.topology());
+        engine.remove_region(c).expect("removed");
+        create(&engine, "late").expect("created");
+        let container = engine.container("d", "c").expect("there");
+        engine.spread(&container, &before, Haste::Due).expect("replicated");
+        arrive(&engine, &hand);
+        item(&engine, a, ItemOp::Read { id: "late".into() }).expect("it arrived");
+    }
+
+    #[test]
+    fn a_region_joins_and_leaves_when_nobody_acts_on_the_regions_before() {
+        const A_WHILE: Duration = Duration::from_millis(100);
+        let (engine, _hand) = account(&["A", "B"], WriteMode::Single);
+        let follower = engine.topology().named("B").expect("a region").id;
+        let shape = engine.container("d", "c").expect("there").shape();
+        let change = |change: &(dyn Fn() + Sync)| {
+            let held = shape.partitions_in(follower)[0].lock();
+            std::thread::scope(|scope| {
+                let (done, is_done) = mpsc::channel();
+                scope.spawn(move || {
+                    change();
+                    let _ = done.send(());
+                });
+                let waits = is_done.recv_timeout(A_WHILE).is_err();
+                drop(held);
+                waits
+            })
+        };
+        let join = || {
+            engine.add_region("C").expect("added");
+        };
+        assert!(change(&join));
+        let joined = engine.topology().named("C").expect("a region").id;
+        assert!(change(&|| engine.remove_region(joined).expect("removed")));
+    }
+
+    /// Whoever removes a region holds its lock and waits for the others.
+    #[test]
+    fn forgetting_does_not_wait_for_a_replica_that_somebody_holds() {
+        const PATIENCE: Duration = Duration::from_secs(1);
+        let (engine, hand) = account(&["A", "B"], WriteMode::Multiple);
+        create(&engine, "ranked").expect("created");
+        arrive(&engine, &hand);
+        let other = engine.topology().named("B").expect("a region").id;
+        let shape = engine.container("d", "c").expect("there").shape();
+        let held = shape.partitions_in(other)[0].lock();
+        let is_done = std::thread::scope(|scope| {
+            let (done, is_done) = mpsc::channel();
+            let engine = &engine;
+            scope.spawn(move || {
+                engine.forget_replicated().expect("forgotten");
+                let _ = done.send(());
+            });
+            let is_done = is_done.recv_timeout(PATIENCE).is_ok();
+            drop(held);
+            is_done
+        });
+        assert!(is_done);
+    }
 }

@@ -142,7 +142,7 @@ pub(crate) fn commit(mut writer: Writer<'_>, topology: &Topology) -> Result<Tick
     for container in &reached {
         let Some(partition) = shape.partition_with(container.region, range) else { continue };
         // Nobody else writes meanwhile, so afterwards it lacks nothing but this.
-        engine.follow(container, partition, topology, Haste::Now)?;
+        engine.follow_by(container, partition, || topology, Haste::Now)?;
         let mut copy = Writer::begin_copy(engine, container, partition)?;
         copy.apply(topology, own, (lsn, entry.micros), &entry)?;
         copy.note_progress();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::log::log_of;
+use super::log::{Entry, log_of};
 use super::{Reach, RegionId, Topology, reach_bytes};
 use crate::Failure;
 use crate::config::WriteMode;
@@ -69,19 +69,40 @@ impl Engine {
     }
 
     /// Makes every replica of a container what the hub's is, where it had got writes that the hub never will. Each
-    /// replica is one transaction, and doing it twice does no harm.
+    /// replica is one transaction, the hub the last, and doing it twice does no harm.
     pub(super) fn take_back(&self, container: &Container, topology: &Topology) -> Result<(), Failure> {
         let shape = container.shape();
         for hub in shape.partitions_in(topology.hub) {
-            let counters = *hub.lock();
-            for region in topology.live().filter(|region| region.id != topology.hub) {
-                let here = container.in_region(region.id);
-                let Some(partition) = shape.partition_with(region.id, hub.id()) else { continue };
-                self.take_back_in(&here, partition, (hub.segment.container, counters), topology)?;
+            let kept = *hub.lock();
+            let others = topology.live().filter(|region| region.id != topology.hub);
+            let replicas: Vec<_> = others
+                .filter_map(|region| {
+                    Some((container.in_region(region.id), shape.partition_with(region.id, hub.id())?))
+                })
+                .collect();
+            // Somebody may remember the numbers of what is lost: they are not given again.
+            let most = replicas.iter().fold(kept, |most, (_, partition)| most.max(*partition.lock()));
+            if most.lsn == kept.lsn {
+                continue;
+            }
+            for (here, partition) in &replicas {
+                let counters = Spent { kept, most };
+                self.take_back_in(here, partition, (hub.segment.container, counters), topology)?;
             }
             let log = log_of(topology, container.number, hub.id(), topology.hub);
-            let (lower, upper) = (key::log(log, counters.lsn + 1), key::log(log, u64::MAX));
+            let (lower, upper) = (key::log(log, kept.lsn + 1), key::log(log, u64::MAX));
             self.delete_range(&lower, &upper, usize::MAX)?;
+            let mut held = hub.lock();
+            let mut changes = vec![Change::Put(key::partition(hub.segment), most.to_bytes())];
+            if replicas.iter().any(|(_, partition)| partition.lsn() < kept.lsn) {
+                // Those that lag come as far by a commit without writes.
+                let micros = self.clock().now_micros();
+                let entry = Entry { origin: topology.hub, micros, counters: most, writes: Vec::new() };
+                changes.push(Change::Put(key::log(log, most.lsn), entry.to_bytes()));
+            }
+            self.commit(Batch { changes })?;
+            *held = most;
+            hub.publish(most.lsn);
         }
         Ok(())
     }
@@ -90,16 +111,16 @@ impl Engine {
         &self,
         container: &Container,
         partition: &Partition,
-        (hub, counters): (u32, Counters),
+        (hub, Spent { kept, most }): (u32, Spent),
         topology: &Topology,
     ) -> Result<(), Failure> {
         let mut copy = Writer::begin_copy(self, container, partition)?;
         let reached = copy.next.lsn;
-        if reached <= counters.lsn {
+        if reached < kept.lsn {
             return Ok(());
         }
         let log = log_of(topology, container.number, partition.id(), topology.hub);
-        let entries = self.entries(log, counters.lsn + 1, usize::MAX)?;
+        let entries = self.entries(log, kept.lsn + 1, usize::MAX)?;
         let taken_back = entries.into_iter().take_while(|(lsn, _)| *lsn <= reached);
         let places: BTreeSet<_> =
             taken_back.flat_map(|(_, entry)| entry.writes).map(|write| write.place).collect();
@@ -112,21 +133,29 @@ impl Engine {
         // Versions are not undone but never were.
         copy.changes.retain(|change| !key::is_version(change.key()));
         let (lower, upper) = (
-            key::version(partition.segment, counters.lsn + 1, 0, 0),
+            key::version(partition.segment, kept.lsn + 1, 0, 0),
             key::beyond(key::versions(partition.segment)),
         );
         for row in self.storage().scan(Bound::Included(&lower), Bound::Excluded(&upper), Order::Forward) {
             let (version, _) = row.map_err(|error| storage_failed(&error))?;
             copy.changes.push(Change::Delete(version));
         }
-        copy.next = counters;
+        copy.next = most;
         copy.note_progress();
         let changes = std::mem::take(&mut copy.changes);
         self.commit(Batch { changes })?;
         copy.publish();
-        partition.rewind(counters.lsn);
         Ok(())
     }
+}
+
+/// The numbers of a partition when writes are taken back.
+#[derive(Clone, Copy)]
+struct Spent {
+    /// Those of the last write that stays.
+    kept: Counters,
+    /// The highest of any replica.
+    most: Counters,
 }
 
 /// Where a new replica of a partition begins.

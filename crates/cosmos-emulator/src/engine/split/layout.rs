@@ -124,9 +124,13 @@ pub(super) fn next_shape(shape: &Shape, swaps: &[Swap]) -> Shape {
 }
 
 /// The writer locks of the partitions that an operation takes away, in every region.
-pub(super) fn lock<'a>(shape: &'a Shape, record: &Record) -> Vec<(Segment, MutexGuard<'a, Counters>)> {
+pub(super) fn lock<'a>(
+    shape: &'a Shape,
+    record: &Record,
+    hub: RegionId,
+) -> Vec<(Segment, MutexGuard<'a, Counters>)> {
     shape
-        .every_partition()
+        .every_partition_from(hub)
         .filter(|partition| record.shown.parents.contains(&partition.id()))
         .map(|partition| (partition.segment, partition.lock()))
         .collect()

@@ -167,7 +167,15 @@ impl Engine {
             parents: parents.to_vec(),
             children: children.collect(),
         };
-        let record = Record { shown, number: container.number, finish_at: None };
+        // Kept from the beginning, so that it ends by itself even if the process is killed before the next phase.
+        let finish_at = match progression {
+            Progression::Manual => None,
+            Progression::Automatic { lock_duration } => {
+                let lock = u64::try_from(lock_duration.as_micros()).unwrap_or(u64::MAX);
+                Some(self.clock().now_micros().saturating_add(lock))
+            }
+        };
+        let record = Record { shown, number: container.number, finish_at };
         shape.moving = Some(record.moving());
         self.keep(&record)?;
         container.set_shape(shape);
@@ -175,7 +183,7 @@ impl Engine {
         match progression {
             Progression::Manual => Ok(record.shown),
             Progression::Automatic { lock_duration } => {
-                let swapping = self.swap(container, record, Some(lock_duration))?;
+                let swapping = self.swap(container, record)?;
                 if lock_duration.is_zero() { self.step(control, id) } else { Ok(swapping) }
             }
         }
@@ -190,21 +198,14 @@ impl Engine {
             return Err(no_operation(id));
         };
         match record.shown.phase {
-            Phase::Preparing => self.swap(&container, record, None),
+            Phase::Preparing => self.swap(&container, record),
             Phase::Swapping => self.finish(&container, record),
             Phase::Succeeded => Ok(record.shown),
         }
     }
 
     /// From preparing to swapping.
-    fn swap(
-        &self,
-        container: &Container,
-        mut record: Record,
-        lock_duration: Option<Duration>,
-    ) -> Result<PartitionOperation, Failure> {
-        let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-        record.finish_at = lock_duration.map(|lock| self.clock().now_micros().saturating_add(micros(lock)));
+    fn swap(&self, container: &Container, mut record: Record) -> Result<PartitionOperation, Failure> {
         record.shown.phase = Phase::Swapping;
         self.keep(&record)?;
         let mut shape = (*container.shape()).clone();
@@ -220,7 +221,7 @@ impl Engine {
         close(&container.shape(), &record);
         self.drain(container)?;
         let shape = container.shape();
-        let locks = layout::lock(&shape, &record);
+        let locks = layout::lock(&shape, &record, self.topology().hub);
         let counters = locks.iter().map(|(segment, held)| (*segment, **held)).collect::<BTreeMap<_, _>>();
         let swaps = layout::swaps(container, &shape, &record.shown, (&counters, self.topology().version))?;
         if self.topology().mode == WriteMode::Multiple {

@@ -157,3 +157,29 @@ fn the_read_feed_pages_through_all_partitions() {
     };
     assert_eq!(status(world.engine.read_feed(&world.container(), foreign)), (400, 0));
 }
+
+#[test]
+fn the_read_feed_of_one_key_ends() {
+    let world = World::new();
+    for (id, pk) in [("1", "x"), ("2", "x"), ("other", "y"), ("3", "x")] {
+        world.create(json!({"id": id, "pk": pk})).expect("created");
+    }
+    let page = |continuation: Option<String>| {
+        let request = ReadFeedRequest {
+            scope: in_key("x"),
+            page_size: PageSize::AtMost(2),
+            continuation,
+            session_token: None,
+        };
+        let page = world.engine.read_feed(&world.container(), request).expect("served");
+        let ids: Vec<String> = page
+            .documents
+            .iter()
+            .map(|bytes| serde_json::from_slice::<Value>(bytes).expect("JSON")["id"].to_string())
+            .collect();
+        (ids.concat(), page.continuation)
+    };
+    let (ids, continuation) = page(None);
+    assert_eq!(ids, r#""1""2""#);
+    assert_eq!(page(Some(continuation.expect("there is more"))), (r#""3""#.to_owned(), None));
+}

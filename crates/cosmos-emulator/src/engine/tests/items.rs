@@ -176,6 +176,23 @@ fn patches_change_parts_and_keep_what_must_stay() {
 }
 
 #[test]
+fn a_patch_nests_no_deeper_than_a_document_may() {
+    const LEVELS: usize = 100;
+    let world = World::new();
+    let nest = |name: &str| (0..LEVELS).fold(json!({}), |inner, _| json!({name: inner}));
+    world.create(json!({"id": "1", "pk": "x", "a": nest("a"), "b": nest("b")})).expect("created");
+    let end = format!("/a{}/x", "/a".repeat(LEVELS));
+    for operation in [
+        json!({"op": "add", "path": end, "value": nest("c")}),
+        json!({"op": "move", "path": end, "from": "/b"}),
+    ] {
+        assert_eq!(status(world.patch("x", "1", json!([operation]))), (400, 0), "{}", operation["op"]);
+    }
+    world.patch("x", "1", json!([{"op": "add", "path": end, "value": 1}])).expect("no deeper than it was");
+    assert_eq!(world.delete("x", "1").expect("readable").status, 204);
+}
+
+#[test]
 fn items_expire_at_once_by_the_clock() {
     let world = World::with(json!({"defaultTtl": 10}));
     world.create(json!({"id": "default", "pk": "a"})).expect("created");
@@ -235,6 +252,7 @@ fn unique_keys_hold_in_their_logical_partition() {
     let absent = |id: &str, a: i32| json!({"id": id, "pk": "x", "a": a, "b": 1});
     world.create(absent("4", 4)).expect("created");
     assert_eq!(status(world.create(absent("5", 5))), (409, 3301), "an absent value is a value");
+    assert_eq!(status(world.create(person("5", "x", Value::Null, 5))), (409, 3301), "and that value is null");
     let long = |id: &str, a: i32, end: &str| person(id, "x", json!("y".repeat(2_000) + end), a);
     world.create(long("6", 6, "1")).expect("created");
     world.create(long("7", 7, "2")).expect("long values are compared whole");

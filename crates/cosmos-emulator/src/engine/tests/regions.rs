@@ -7,9 +7,10 @@ use cosmos_wire::session_token::SessionToken;
 
 use super::model::Random;
 use super::*;
-use crate::config::{ReplicationDelay, WriteMode};
+use crate::config::{Consistency, ReplicationDelay, WriteMode};
 use crate::engine::key::is_version;
 use crate::engine::region::{Move, RegionId};
+use crate::sql::source::Step;
 use crate::storage::Order;
 
 const DELAY: Duration = Duration::from_secs(10);
@@ -398,4 +399,100 @@ fn a_replica_that_lags_does_not_make_sessions_forget() {
     world.hand.advance(DELAY);
     let seen = read(c, "late", &session.to_string()).expect("arrived");
     assert_eq!(seen, read(b, "late", &seen).expect("there"), "the same version, once it has come as far");
+}
+
+#[test]
+fn a_forced_failover_numbers_no_write_as_a_lost_one_was() {
+    let mut options = options(&["East", "West", "North"], WriteMode::Single);
+    options.partitions = Some(1);
+    let world = World::with_options(json!({}), options);
+    let [east, west, north] = ["East", "West", "North"].map(|name| world.region(name));
+    let upsert = |region: RegionId, id: &str, n: u32| {
+        let body = text(&json!({"id": id, "pk": "k", "n": n}));
+        world.item_in(region, "k", ItemOp::Upsert { body }).expect("written")
+    };
+    let changes = |region: RegionId, start: FeedStart| {
+        let container = world.container().in_region(region);
+        let request =
+            FeedRequest { scope: Scope::All, start, page_size: PageSize::DEFAULT, session_token: None };
+        let page = world.engine.change_feed(&container, request).expect("served");
+        let ns = page.documents.iter().map(|bytes| {
+            serde_json::from_slice::<Value>(bytes).expect("JSON")["n"].as_u64().expect("a number")
+        });
+        (ns.collect::<Vec<_>>(), page.etag)
+    };
+    upsert(east, "a", 1);
+    world.settle();
+    world.engine.set_paused(north, true).expect("paused");
+    upsert(east, "b", 2);
+    world.hand.advance(DELAY);
+    world.engine.replicate().expect("replicated");
+    let lost = upsert(east, "a", 3);
+    let (_, seen) = changes(east, FeedStart::Beginning);
+    world.engine.fail_over(west, Failover::Forced).expect("moved");
+    assert_eq!(changes(east, FeedStart::Beginning).0, [1, 2]);
+
+    let read = |region: RegionId, session_token: Option<String>| {
+        let request = ItemRequest {
+            partition_key: Some(key("k")),
+            op: ItemOp::Read { id: "b".into() },
+            conditions: Conditions::default(),
+            session_token,
+        };
+        world.engine.item(&world.container().in_region(region), request)
+    };
+    let session = read(west, None).expect("there").standing.session_token;
+    read(east, Some(session.clone())).expect("it has what the new write region has");
+    world.engine.set_paused(north, false).expect("resumed");
+    world.hand.advance(DELAY);
+    read(north, Some(session)).expect("it follows as far as the new write region is");
+    assert_eq!(world.kept_for_others(), 0);
+
+    let new = upsert(west, "a", 4);
+    let number = |reply: &ItemReply| reply.etag.as_deref().expect("an etag")[1..9].to_owned();
+    assert_ne!(number(&new), number(&lost));
+    assert!(new.item_lsn > lost.item_lsn, "{:?} {:?}", new.item_lsn, lost.item_lsn);
+    assert_eq!(changes(west, FeedStart::After(seen)).0, [4]);
+    world.settle();
+    for region in [east, north] {
+        assert_eq!(world.replica(region), world.replica(west), "{region:?}");
+    }
+}
+
+/// A strong writer has the lock of the write region's partition before it takes those of the replicas.
+#[test]
+fn whoever_locks_every_replica_begins_with_the_write_region() {
+    const PATIENCE: Duration = Duration::from_secs(1);
+    let mut options = options(&["East", "West"], WriteMode::Single);
+    options.consistency = Consistency::Strong;
+    let world = World::with_options(json!({}), options);
+    let [east, west] = ["East", "West"].map(|name| world.region(name));
+    world.engine.fail_over(west, Failover::Planned).expect("moved");
+    let body = json!({"id": "c", "partitionKey": {"paths": ["/pk"], "kind": "Hash", "version": 2},
+        "indexingPolicy": {"includedPaths": [{"path": "/*"}], "excludedPaths": [{"path": "/x/*"}]}});
+    let reshape = || {
+        world.engine.replace_container("d", "c", body.to_string().as_bytes(), None).expect("replaced");
+    };
+    let track = || {
+        world.engine.track(&world.container(), &vec![Step::Property("n".into())]).expect("tracked");
+    };
+    let all: [(&str, &(dyn Fn() + Sync)); 2] = [("reshape", &reshape), ("track", &track)];
+    for (name, change) in all {
+        let shape = world.container().shape();
+        let writer = shape.partitions_in(west)[0].lock();
+        let replica = Arc::clone(&shape.partitions_in(east)[0]);
+        let is_free = std::thread::scope(|scope| {
+            scope.spawn(change);
+            std::thread::sleep(Duration::from_millis(50));
+            let (done, is_done) = std::sync::mpsc::channel();
+            scope.spawn(move || {
+                drop(replica.lock());
+                let _ = done.send(());
+            });
+            let is_free = is_done.recv_timeout(PATIENCE).is_ok();
+            drop(writer);
+            is_free
+        });
+        assert!(is_free, "{name} holds the replica and waits for the write region");
+    }
 }

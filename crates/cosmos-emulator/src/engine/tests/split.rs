@@ -1,6 +1,11 @@
 //! Splits and merges: phases, what survives them, and processes killed in the middle.
 
+use std::ops::Bound;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::*;
+use crate::engine::key::operations;
+use crate::storage::{Batch, Order, Scan, Storage, StorageError, Ticket};
 
 const AT_ONCE: Progression = Progression::Automatic { lock_duration: Duration::ZERO };
 
@@ -369,4 +374,57 @@ fn an_operation_ends_with_its_container() {
     world.engine.delete_container("d", "c", None).expect("deleted");
     assert_eq!(status(world.engine.advance(operation.id)), (404, 0));
     assert_eq!(world.engine.operations().expect("listed"), []);
+}
+
+/// A store whose process is killed as soon as a split has been written down.
+struct Killed {
+    store: Arc<MemoryStorage>,
+    is_dead: AtomicBool,
+}
+
+impl Storage for Killed {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
+        self.store.get(key)
+    }
+
+    fn scan(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>, order: Order) -> Scan<'_> {
+        self.store.scan(lower, upper, order)
+    }
+
+    fn commit(&self, batch: Batch) -> Result<Ticket, StorageError> {
+        let is_split = batch.changes.iter().any(|change| change.key().starts_with(&operations()));
+        if self.is_dead.fetch_or(is_split, Ordering::SeqCst) {
+            return Err(StorageError("killed".to_owned()));
+        }
+        self.store.commit(batch)
+    }
+
+    fn wait_durable(&self, ticket: Ticket) -> Result<(), StorageError> {
+        self.store.wait_durable(ticket)
+    }
+
+    fn is_slow_to_sync(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn a_split_by_itself_that_was_killed_early_ends_by_itself() {
+    const LOCK: Duration = Duration::from_millis(500);
+    let store = Arc::new(MemoryStorage::new());
+    let killed = Killed { store: Arc::clone(&store), is_dead: AtomicBool::new(false) };
+    let world = World::on(Arc::new(killed), None, json!({}), EngineOptions::default());
+    world.create(json!({"id": "1", "pk": "a"})).expect("created");
+    let progression = Progression::Automatic { lock_duration: LOCK };
+    let split = world.engine.split(&world.container(), 0, &SplitMode::Midpoint, progression);
+    split.expect_err("killed");
+    let clock = world.engine.clock().clone();
+    let engine = Engine::open(store, clock, EngineOptions::default()).expect("the data is read again");
+    let world = World { engine, ..world };
+    world.read("a", "1").expect("the parent still serves");
+    world.hand.advance(LOCK);
+    let phases = [(); 2].map(|()| world.engine.operations().expect("listed")[0].phase);
+    assert_eq!(phases, [Phase::Swapping, Phase::Succeeded]);
+    assert_eq!(ids(&world.container()), [1, 2]);
+    world.read("a", "1").expect("a child serves");
 }
