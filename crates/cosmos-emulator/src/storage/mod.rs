@@ -119,6 +119,9 @@ pub trait Storage: Send + Sync + 'static {
     /// Rows between two bounds as they were when the scan began, whatever is committed meanwhile.
     fn scan(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>, order: Order) -> Scan<'_>;
 
+    /// Everything as it is now, whatever is committed meanwhile.
+    fn view(&self) -> Box<dyn View + '_>;
+
     /// Applies a batch atomically. When this returns the batch is visible to every reader and would survive a
     /// killed process; it survives a power cut once [`Storage::wait_durable`] of its ticket returned.
     fn commit(&self, batch: Batch) -> Result<Ticket, StorageError>;
@@ -136,6 +139,15 @@ pub trait Storage: Send + Sync + 'static {
     fn failure(&self) -> Option<StorageError> {
         None
     }
+}
+
+/// A store at one moment. It keeps what is deleted meanwhile from being cleaned up, so nobody holds it for long.
+pub trait View: Send + Sync {
+    /// The value of a key.
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StorageError>;
+
+    /// Rows between two bounds.
+    fn scan(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>, order: Order) -> Scan<'_>;
 }
 
 /// Where a store keeps its data.

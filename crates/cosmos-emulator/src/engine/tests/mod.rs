@@ -7,6 +7,7 @@ mod feed;
 mod history;
 mod items;
 mod model;
+mod moment;
 mod query;
 mod regions;
 mod script;
