@@ -186,18 +186,20 @@ impl Run<'_> {
             (None, Some(place @ Place::Stream { .. })) => self.stream(&mut *rows, place),
             (None, Some(_)) => Err(Failure::bad_request("Invalid Continuation Token")),
             (None, None) => {
-                self.stream(&mut *rows, Place::Stream { after: None, tuples: 0, skipped: 0, taken: 0 })
+                let start = Place::Stream { after: None, tuples: 0, of: None, skipped: 0, taken: 0 };
+                self.stream(&mut *rows, start)
             }
         }
     }
 
     fn stream(&mut self, rows: &mut dyn Rows, place: Place) -> Result<Option<Place>, Failure> {
-        let Place::Stream { mut after, tuples, skipped, taken } = place else { return Ok(None) };
+        let Place::Stream { mut after, tuples, of, skipped, taken } = place else { return Ok(None) };
         let window = Window::of(&self.prepared.query);
         let limit = window.limit.map_or(u64::MAX, |limit| limit as u64);
         let visited_max = self.page.visited.saturating_add(self.limits.rows_visited_max.max(1));
         let mut progress =
-            Progress { done: tuples, built: 0, skipped, taken, offset: window.offset as u64, limit };
+            Progress { done: 0, built: 0, skipped, taken, offset: window.offset as u64, limit };
+        let mut begun = Some(Begun { tuples, of });
         loop {
             if progress.taken >= limit {
                 return Ok(None);
@@ -205,15 +207,16 @@ impl Run<'_> {
             let is_spent = self.page.visited >= visited_max || progress.built >= TUPLES_MAX;
             let Some(row) = rows.next()? else { return Ok(None) };
             if is_spent || !self.page.has_room(self.limits, 0) {
-                return Ok(Some(progress.place(after, progress.done)));
+                return Ok(Some(progress.place(after, begun.unwrap_or_default())));
             }
             self.page.visited += 1;
             self.context.begin_row();
+            let of = document_number(&row.document);
+            progress.done = begun.take_if(|begun| begun.is_of(of)).map_or(0, |begun| begun.tuples);
             if let Some(tuples) = self.stream_row(row.document, &mut progress)? {
-                return Ok(Some(progress.place(after, tuples)));
+                return Ok(Some(progress.place(after, Begun { tuples, of })));
             }
             after = Some(row.position);
-            progress.done = 0;
         }
     }
 
@@ -387,6 +390,20 @@ impl Run<'_> {
     }
 }
 
+/// A row of which earlier pages have done a part.
+#[derive(Default)]
+struct Begun {
+    tuples: u64,
+    /// Its document may be gone by now, or others stand before it.
+    of: Option<u64>,
+}
+
+impl Begun {
+    fn is_of(&self, number: Option<u64>) -> bool {
+        self.of.is_none() || self.of == number
+    }
+}
+
 /// How far a streaming query is.
 struct Progress {
     /// Tuples of the current document that earlier pages have done.
@@ -400,8 +417,8 @@ struct Progress {
 }
 
 impl Progress {
-    fn place(&self, after: Option<Position>, tuples: u64) -> Place {
-        Place::Stream { after, tuples, skipped: self.skipped, taken: self.taken }
+    fn place(&self, after: Option<Position>, Begun { tuples, of }: Begun) -> Place {
+        Place::Stream { after, tuples, of, skipped: self.skipped, taken: self.taken }
     }
 
     /// Skips the result or puts it on the page; false if it does not fit.
