@@ -230,10 +230,10 @@ impl Run<'_> {
         let (page, limits) = (&mut self.page, self.limits);
         let _ = each_tuple(&query.from, env, &mut |env| {
             tuple += 1;
-            progress.built += 1;
             if tuple <= progress.done {
                 return Ok(ControlFlow::Continue(()));
             }
+            progress.built += 1;
             if !passes(query, env)? {
                 is_full = progress.built >= TUPLES_MAX;
             } else if is_identity {

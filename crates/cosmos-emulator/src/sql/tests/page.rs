@@ -93,3 +93,19 @@ fn a_prepared_query_can_be_shared() {
     check::<super::super::Query>();
     check::<super::super::Filter>();
 }
+
+#[test]
+fn a_join_of_more_tuples_than_a_page_builds_takes_few_pages() {
+    let source = List::new(vec![json!({"a": vec![0; 1_100]})]);
+    let text = "SELECT VALUE 1 FROM c JOIN x IN c.a JOIN y IN c.a WHERE x = 1";
+    let (mut pages, mut continuation) = (0, None);
+    loop {
+        let page = page(text, &source, &PageLimits::default(), continuation.as_deref());
+        pages += 1;
+        assert!(page.rows.is_empty() && pages <= 3);
+        continuation = page.continuation;
+        if continuation.is_none() {
+            break;
+        }
+    }
+}
