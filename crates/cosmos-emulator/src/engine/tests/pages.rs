@@ -50,3 +50,39 @@ fn a_join_does_not_repeat_rows_of_a_document_that_another_one_comes_before() {
     });
     assert_eq!(Value::from(rows.expect("served")), json!([1, 2, 7, 3]));
 }
+
+#[test]
+fn distinct_loses_no_value_when_documents_of_earlier_pages_are_deleted() {
+    for deleted in [&["1"][..], &["2"], &["1", "2"], &[]] {
+        let world = World::new();
+        for (id, k) in [("1", "a"), ("2", "b"), ("3", "a"), ("4", "c"), ("5", "b"), ("6", "d")] {
+            world.create(json!({"id": id, "pk": "a", "k": k, "l": [k, "e", "f"]})).expect("created");
+        }
+        let delete = || deleted.iter().for_each(|id| drop(world.delete("a", id).expect("deleted")));
+        let rows = rows_around(&world, "SELECT DISTINCT VALUE c.k FROM c", 2, delete).expect("served");
+        for value in ["a", "b", "c", "d"] {
+            assert!(rows.contains(&json!(value)), "{value} is missing without {deleted:?}: {rows:?}");
+        }
+        if deleted.is_empty() {
+            assert_eq!(rows.len(), 4, "nothing comes twice: {rows:?}");
+        }
+    }
+}
+
+#[test]
+fn distinct_pages_may_end_in_the_middle_of_a_document() {
+    let world = World::new();
+    for (id, tags) in [("1", json!([1, 2, 3, 4])), ("2", json!([3, 4, 5, 1])), ("3", json!([6, 7]))] {
+        world.create(json!({"id": id, "pk": "a", "tags": tags})).expect("created");
+    }
+    for page_size in 1..8 {
+        for (query, expected) in [
+            ("SELECT DISTINCT VALUE t FROM c JOIN t IN c.tags", json!([1, 2, 3, 4, 5, 6, 7])),
+            ("SELECT DISTINCT VALUE t FROM c JOIN t IN c.tags OFFSET 2 LIMIT 4", json!([3, 4, 5, 6])),
+            ("SELECT DISTINCT TOP 3 VALUE t FROM c JOIN t IN c.tags", json!([1, 2, 3])),
+        ] {
+            let rows = rows_around(&world, query, page_size, || {}).expect("served");
+            assert_eq!(Value::from(rows), expected, "{query} by {page_size}");
+        }
+    }
+}

@@ -41,6 +41,21 @@ pub(crate) enum Place {
         /// Result rows handed out.
         taken: u64,
     },
+    /// Behind a row of the access path, without the values of all rows up to it.
+    Distinct {
+        /// The last row that is done; absent before the first.
+        after: Option<Position>,
+        /// Results of a row behind it that are done.
+        tuples: u64,
+        /// The number of the document of that row; without one it is the next row.
+        of: Option<u64>,
+        /// Result rows skipped by OFFSET.
+        skipped: u64,
+        /// Result rows handed out.
+        taken: u64,
+        /// What the source was made of; see [`Source::layout`](super::super::source::Source::layout).
+        layout: u64,
+    },
     /// From the start, behind this many result rows.
     Replay {
         /// Result rows handed out.

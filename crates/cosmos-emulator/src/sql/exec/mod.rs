@@ -35,7 +35,7 @@ use super::eval::{Context, Env, Scope, is_true};
 use super::function::document_number;
 use super::lexer::Span;
 use super::list::List;
-use super::source::{Access, Position, Rows, Source};
+use super::source::{Access, Position, Row, Rows, Source};
 use crate::Failure;
 
 /// Most tuples a page builds from joins before it ends early.
@@ -168,6 +168,12 @@ impl Run<'_> {
         if is_reduced {
             return self.reduce(source, place.as_ref());
         }
+        if query.distinct.is_some()
+            && query.order_by.is_empty()
+            && matches!(place, None | Some(Place::Distinct { .. }))
+        {
+            return self.distinct(source, place);
+        }
         let resume = match &place {
             Some(Place::Stream { after, .. }) => after.as_ref(),
             _ => None,
@@ -179,9 +185,7 @@ impl Run<'_> {
             return self.sort(&mut *rows, place.as_ref());
         }
         match (query.distinct, place) {
-            (Some(_), place) if query.order_by.is_empty() || matches!(place, Some(Place::Replay { .. })) => {
-                self.distinct(&mut *rows, place.as_ref())
-            }
+            (Some(_), Some(place @ Place::Replay { .. })) => self.distinct_again(&mut *rows, &place),
             (Some(_), place) => self.distinct_in_order(&mut *rows, place.as_ref()),
             (None, Some(place @ Place::Stream { .. })) => self.stream(&mut *rows, place),
             (None, Some(_)) => Err(Failure::bad_request("Invalid Continuation Token")),
@@ -266,8 +270,86 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn distinct(&mut self, rows: &mut dyn Rows, place: Option<&Place>) -> Result<Option<Place>, Failure> {
+    /// DISTINCT of rows in the order in which they come.
+    fn distinct(&mut self, source: &dyn Source, place: Option<Place>) -> Result<Option<Place>, Failure> {
         let prepared = self.prepared;
+        let (query, layout) = (&prepared.query, self.layout);
+        let window = Window::of(query);
+        let limit = window.limit.map_or(u64::MAX, |limit| limit as u64);
+        // Where rows come in another order by now it starts over: whoever asks a partition and not a key leaves out
+        // himself what another one said before.
+        let place =
+            place.filter(|place| matches!(place, Place::Distinct { layout, .. } if *layout == self.layout));
+        let (mut after, mut begun, skipped, taken) = match place {
+            Some(Place::Distinct { after, tuples, of, skipped, taken, .. }) => {
+                (after, Some(Begun { tuples, of }), skipped, taken)
+            }
+            _ => (None, None, 0, 0),
+        };
+        let mut progress =
+            Progress { done: 0, built: 0, skipped, taken, offset: window.offset as u64, limit };
+        let mut rows = source.open(&prepared.access, after.as_ref())?;
+        let mut next = rows.next()?;
+        let mut distinct = Distinct::default();
+        if let (Some(_), Some(first)) = (&after, &next)
+            && !self.see(&mut *source.open(&prepared.access, None)?, first, &mut distinct)?
+        {
+            // Another index is read by now, in another order.
+            (after, begun, distinct) = (None, None, Distinct::default());
+            rows = source.open(&prepared.access, None)?;
+            next = rows.next()?;
+        }
+        while let Some(row) = next {
+            if progress.taken >= limit {
+                return Ok(None);
+            }
+            self.page.visited += 1;
+            let of = document_number(&row.document);
+            progress.done = begun.take_if(|begun| begun.is_of(of)).map_or(0, |begun| begun.tuples);
+            let (mut tuples, mut is_full) = (0, false);
+            let (page, limits) = (&mut self.page, self.limits);
+            let _ = visit_matches(query, &self.context, &row.document, &mut |env| {
+                tuples += 1;
+                if let Some(result) = project(query, env)?
+                    && distinct.insert(&result)
+                    && tuples > progress.done
+                {
+                    is_full = !progress.take(result, page, limits);
+                }
+                let is_done = is_full || progress.taken >= limit;
+                Ok(if is_done { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+            })?;
+            if is_full {
+                let Progress { skipped, taken, .. } = progress;
+                return Ok(Some(Place::Distinct { after, tuples: tuples - 1, of, skipped, taken, layout }));
+            }
+            after = Some(row.position);
+            next = rows.next()?;
+        }
+        Ok(None)
+    }
+
+    /// Notes the results of all rows up to one; says whether that came.
+    fn see(&mut self, rows: &mut dyn Rows, end: &Row, distinct: &mut Distinct) -> Result<bool, Failure> {
+        let query = &self.prepared.query;
+        while let Some(row) = rows.next()? {
+            if row.position == end.position {
+                return Ok(true);
+            }
+            self.page.visited += 1;
+            let _ = visit_matches(query, &self.context, &row.document, &mut |env| {
+                if let Some(result) = project(query, env)? {
+                    distinct.insert(&result);
+                }
+                Ok(ControlFlow::Continue(()))
+            })?;
+        }
+        Ok(false)
+    }
+
+    /// DISTINCT behind a number of results.
+    fn distinct_again(&mut self, rows: &mut dyn Rows, place: &Place) -> Result<Option<Place>, Failure> {
+        let (prepared, place) = (self.prepared, Some(place));
         let wanted = self.wanted(place);
         let (mut distinct, mut results) = (Distinct::default(), Vec::new());
         self.each_match(rows, &mut |env| {
