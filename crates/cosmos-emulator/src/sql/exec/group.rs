@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::super::ast::{Aggregate, Expr, Kind, Query, Select};
 use super::super::eval::{Context, Env, eval};
-use super::super::value::{compare, key_of, number, to_double, write_key};
+use super::super::value::{compare, json_bytes, key_of, number, to_double, write_key};
 use super::project::project;
 use crate::Failure;
 
@@ -55,8 +55,7 @@ impl<'q> Groups<'q> {
     /// The state of the only group, if it is small enough to travel.
     pub(crate) fn states(&self) -> Option<&[Accumulator]> {
         let states = &self.groups.first()?.accumulators;
-        let is_small = |state: &Accumulator| !matches!(state, Accumulator::List(_) | Accumulator::Set(..));
-        (self.query.group_by.is_empty() && states.iter().all(is_small)).then_some(states)
+        (self.query.group_by.is_empty() && !states.iter().any(Accumulator::keeps_all)).then_some(states)
     }
 
     fn open(&mut self, keys: Vec<Option<Value>>) -> usize {
@@ -87,6 +86,9 @@ impl<'q> Groups<'q> {
         }
         for (accumulator, (_, _, argument)) in self.groups[at].accumulators.iter_mut().zip(&self.aggregates) {
             if let Some(value) = eval(argument, env)? {
+                if accumulator.keeps_all() {
+                    env.context.grow(json_bytes(&value))?;
+                }
                 accumulator.add(&value);
             }
         }
@@ -202,6 +204,10 @@ impl Accumulator {
             Aggregate::MakeList => Accumulator::List(Vec::new()),
             Aggregate::MakeSet => Accumulator::Set(Vec::new(), BTreeSet::new()),
         }
+    }
+
+    fn keeps_all(&self) -> bool {
+        matches!(self, Accumulator::List(_) | Accumulator::Set(..))
     }
 
     fn add(&mut self, value: &Value) {

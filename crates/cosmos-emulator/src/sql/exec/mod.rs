@@ -41,6 +41,9 @@ use crate::Failure;
 /// Most tuples a page builds from joins before it ends early.
 const TUPLES_MAX: u64 = 1_000_000;
 
+/// Most bytes of the rows of a query in FROM, as JSON; all of them are kept.
+const DERIVED_BYTES_MAX: usize = 256 << 20;
+
 /// A query with its parameters, ready to run any number of times.
 #[derive(Debug, Clone)]
 pub struct Prepared {
@@ -120,8 +123,24 @@ impl Prepared {
 
     /// All results at once: the input of an outer query.
     fn all(&self, source: &dyn Source, now: SystemTime) -> Result<Page, Failure> {
-        let limits = PageLimits { items_max: usize::MAX, bytes_max: usize::MAX, rows_visited_max: u64::MAX };
-        self.page(source, &limits, None, now)
+        let limits =
+            PageLimits { items_max: usize::MAX, bytes_max: DERIVED_BYTES_MAX, rows_visited_max: u64::MAX };
+        let (mut all, mut continuation) = (Page::default(), None);
+        loop {
+            let page = self.page(source, &limits, continuation.as_deref(), now)?;
+            all.visited += page.visited;
+            all.body_bytes += page.body_bytes;
+            all.rows.extend(page.rows);
+            if all.body_bytes > DERIVED_BYTES_MAX {
+                return Err(Failure::bad_request(
+                    "The query in FROM yields more than can be kept. Filter inside of it.",
+                ));
+            }
+            continuation = page.continuation;
+            if continuation.is_none() {
+                return Ok(all);
+            }
+        }
     }
 
     /// Whether results are the documents themselves.
