@@ -109,3 +109,13 @@ fn a_join_of_more_tuples_than_a_page_builds_takes_few_pages() {
         }
     }
 }
+
+#[test]
+fn an_aggregate_carries_a_null_to_the_next_page() {
+    let limits = PageLimits { rows_visited_max: 1, ..PageLimits::default() };
+    let source = List::new(vec![json!({"n": null}), json!({"n": 5})]);
+    let text = "SELECT VALUE MIN(c.n) FROM c";
+    let first = page(text, &source, &limits, None);
+    let second = page(text, &source, &limits, first.continuation.as_deref());
+    assert_eq!(second.rows, [json!(null)]);
+}
