@@ -111,9 +111,7 @@ impl<'s, 'r> PartitionSource<'s, 'r> {
                 if !choice::is_plain(path) || !shape.policy.includes(path) {
                     return Ok(None);
                 }
-                let needs_all =
-                    !access.predicates.iter().any(|predicate| choice::predicate_path(predicate) == path);
-                if !needs_all || is_always_there(path) || shape.tracked.contains(path) {
+                if is_complete(path, access, shape) {
                     return Ok(Some(Choice::Ordered));
                 }
                 // What the index learns now is not in a moment that is being read.
@@ -142,7 +140,9 @@ impl<'s, 'r> PartitionSource<'s, 'r> {
         let (choice, entry) = match resume {
             None => (self.choose_now(access)?, None),
             Some(position) => {
-                let (choice, entry) = split_position(position).ok_or_else(invalid_continuation)?;
+                let (choice, entry) = split_position(position)
+                    .filter(|(choice, _)| is_served(*choice, access, &self.reader.moment().shape))
+                    .ok_or_else(invalid_continuation)?;
                 (choice, Some(entry))
             }
         };
@@ -185,6 +185,30 @@ impl<'s, 'r> PartitionSource<'s, 'r> {
         }
         Ok(count)
     }
+}
+
+/// Whether the index still has what a page before was read by. The policy may be another one by now.
+fn is_served(choice: Choice, access: &Access, shape: &Shape) -> bool {
+    let path = match choice {
+        Choice::Scan | Choice::ScanKeys => return true,
+        Choice::Equality(at) | Choice::Range(at) => {
+            access.predicates.get(usize::from(at)).map(choice::predicate_path)
+        }
+        Choice::Ordered => {
+            let path = access.order.first().map(|(path, _)| path);
+            path.filter(|path| is_complete(path, access, shape))
+        }
+        Choice::Composite => access.order.first().map(|(path, _)| path),
+    };
+    let is_whole = shape.policy.mode != Mode::None && shape.index == IndexState::Ready;
+    // The plan finds out whether there is a composite index.
+    is_whole && path.is_some_and(|path| choice == Choice::Composite || shape.policy.includes(path))
+}
+
+/// Whether the index has an entry at a path for every document that is asked for.
+fn is_complete(path: &Path, access: &Access, shape: &Shape) -> bool {
+    let is_narrowed = access.predicates.iter().any(|predicate| choice::predicate_path(predicate) == path);
+    is_narrowed || is_always_there(path) || shape.tracked.contains(path)
 }
 
 /// Whether every document has a value here.

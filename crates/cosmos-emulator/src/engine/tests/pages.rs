@@ -86,3 +86,21 @@ fn distinct_pages_may_end_in_the_middle_of_a_document() {
         }
     }
 }
+
+#[test]
+fn a_page_by_an_index_that_is_gone_is_refused() {
+    let world = World::new();
+    for i in 0..6 {
+        world.create(json!({"id": i.to_string(), "pk": "a", "a": 1, "b": i})).expect("created");
+    }
+    let exclude = |path: &str| {
+        let body = json!({"id": "c", "partitionKey": {"paths": ["/pk"], "kind": "Hash", "version": 2},
+            "indexingPolicy": {"includedPaths": [{"path": "/*"}], "excludedPaths": [{"path": path}]}});
+        world.engine.replace_container("d", "c", body.to_string().as_bytes(), None).expect("replaced");
+    };
+    let query = "SELECT * FROM c WHERE c.a = 1";
+    let refused = rows_around(&world, query, 2, || exclude("/a/?")).expect_err("refused");
+    assert_eq!((refused.status, refused.message.as_str()), (400, "Invalid Continuation Token"));
+    assert_eq!(rows_around(&world, query, 2, || exclude("/b/?")).expect("served by a scan").len(), 6);
+    assert_eq!(rows_around(&world, query, 2, || exclude("/x/?")).expect("served").len(), 6);
+}
