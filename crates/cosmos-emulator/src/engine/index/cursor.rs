@@ -184,7 +184,12 @@ impl<'a, 'r> Cursor<'a, 'r> {
         let base = self.plan.base.as_slice();
         let found = terms::encoded_values(document, path).into_iter().filter(|value| {
             let key = [base, value].concat();
-            self.plan.intervals.iter().any(|(lower, upper)| *lower <= key && key < *upper)
+            let before = |(lower, upper): &(Vec<u8>, Vec<u8>)| match self.plan.order {
+                Order::Forward => *upper <= key,
+                Order::Reverse => key < *lower,
+            };
+            let nearest = self.plan.intervals.get(self.plan.intervals.partition_point(before));
+            nearest.is_some_and(|(lower, upper)| *lower <= key && key < *upper)
         });
         let first = match self.plan.order {
             Order::Forward => found.min(),
