@@ -25,7 +25,7 @@ use super::folder::{Folder, corrupt, explain_io};
 use super::group::Group;
 use super::journal::Journals;
 use super::memory::is_empty;
-use super::{Batch, Change, Durability, Options, Order, Scan, Storage, StorageError, Ticket, View};
+use super::{Batch, Change, Durability, FILLING, Options, Order, Scan, Storage, StorageError, Ticket, View};
 
 /// Keeps everything in a folder.
 pub struct DiskStorage {
@@ -57,7 +57,7 @@ impl DiskStorage {
         let journal_bytes = if folder.is_new { Ok(0) } else { journals.bytes() };
         let journal_bytes = journal_bytes.map_err(|error| explain_io(path, &error))?;
         folder.stamp()?;
-        Ok(Self {
+        let storage = Self {
             rows,
             database,
             group: Group::default(),
@@ -66,7 +66,14 @@ impl DiskStorage {
             journal_bytes: AtomicU64::new(journal_bytes),
             journals,
             folder,
-        })
+        };
+        if storage.get(FILLING)?.is_some() {
+            return Err(StorageError(format!(
+                "{} holds half a copy of a store: what copied it was ended. Remove the folder and copy again.",
+                path.display()
+            )));
+        }
+        Ok(storage)
     }
 
     /// Writes all rows into tables; says whether that is done.
