@@ -12,10 +12,10 @@ use std::sync::{Condvar, Mutex};
 
 use bytes::Bytes;
 use cosmos_emulator::storage::{
-    Batch, Change, Durability, Options, Order, Scan, Storage, StorageError, Ticket,
+    Batch, Change, Durability, Options, Order, Scan, Storage, StorageError, Ticket, View,
 };
 use redb::backends::FileBackend;
-use redb::{Database, ReadableDatabase, StorageBackend, TableDefinition};
+use redb::{Database, ReadOnlyTable, ReadableDatabase, StorageBackend, TableDefinition};
 
 const ROWS: TableDefinition<'static, &[u8], &[u8]> = TableDefinition::new("rows");
 
@@ -53,6 +53,11 @@ impl RedbStorage {
         Self { database, queue: Mutex::default(), done: Condvar::new() }
     }
 
+    fn table(&self) -> Table {
+        let open = || Ok(self.database.begin_read()?.open_table(ROWS)?);
+        Table(open().map_err(explain::<redb::Error>))
+    }
+
     fn write(&self, batches: Vec<Batch>) -> Result<(), redb::Error> {
         let write = self.database.begin_write()?;
         {
@@ -69,20 +74,15 @@ impl RedbStorage {
     }
 }
 
-impl Storage for RedbStorage {
-    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
-        let find = || {
-            let rows = self.database.begin_read()?.open_table(ROWS)?;
-            Ok(rows.get(key)?.map(|value| Bytes::copy_from_slice(value.value())))
-        };
-        find().map_err(explain::<redb::Error>)
-    }
+/// The rows at one moment, or why they cannot be read.
+struct Table(Result<ReadOnlyTable<&'static [u8], &'static [u8]>, StorageError>);
 
-    fn scan(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>, order: Order) -> Scan<'_> {
-        let start = || Ok(self.database.begin_read()?.open_table(ROWS)?.range::<&[u8]>((lower, upper))?);
-        let range = match start() {
+impl Table {
+    fn rows<'a>(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>, order: Order) -> Scan<'a> {
+        let range = self.0.as_ref().map_err(Clone::clone);
+        let range = match range.and_then(|rows| rows.range::<&[u8]>((lower, upper)).map_err(explain)) {
             Ok(range) => range,
-            Err(error) => return Box::new(std::iter::once(Err(explain::<redb::Error>(error)))),
+            Err(error) => return Box::new(std::iter::once(Err(error))),
         };
         let row = |row: Result<_, redb::StorageError>| match row {
             Ok((key, value)) => Ok(copy(&key, &value)),
@@ -92,6 +92,31 @@ impl Storage for RedbStorage {
             Order::Forward => Box::new(range.map(row)),
             Order::Reverse => Box::new(range.rev().map(row)),
         }
+    }
+}
+
+impl View for Table {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
+        let found = self.0.as_ref().map_err(Clone::clone)?.get(key).map_err(explain)?;
+        Ok(found.map(|value| Bytes::copy_from_slice(value.value())))
+    }
+
+    fn scan(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>, order: Order) -> Scan<'_> {
+        self.rows(lower, upper, order)
+    }
+}
+
+impl Storage for RedbStorage {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
+        self.table().get(key)
+    }
+
+    fn scan(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>, order: Order) -> Scan<'_> {
+        self.table().rows(lower, upper, order)
+    }
+
+    fn view(&self) -> Box<dyn View + '_> {
+        Box::new(self.table())
     }
 
     fn commit(&self, batch: Batch) -> Result<Ticket, StorageError> {

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use super::container::{Container, Shape};
 use super::document::Stored;
 use super::index::choice::{self, Choice, KeyScope};
-use super::index::cursor::split_position;
+use super::index::cursor::{Reader, split_position};
 use super::index::source::invalid_continuation;
 use super::key;
 use super::partition::Partition;
@@ -47,12 +47,14 @@ impl Engine {
         let reader = self.reader(container, &shape);
         let mut page = Filling::new(page_size.rows_max());
         let mut continuation = None;
-        let mut answered = &parts[0].partition;
-        for (at, (part, after)) in left.iter().enumerate() {
+        for (part, _) in &left {
             self.catch_up(container, &part.partition)?;
             part.partition.check_session(&topology, session_token.as_deref())?;
+        }
+        let mut answered = &parts[0].partition;
+        for (at, (part, after)) in left.iter().enumerate() {
             answered = &part.partition;
-            let mut entries = self.all_items(&shape, part, after.as_deref())?;
+            let mut entries = all_items(&reader, &shape, part, after.as_deref())?;
             let mut last = after.clone();
             let is_full = loop {
                 let Some(row) = entries.scan.next() else { break false };
@@ -110,7 +112,7 @@ impl Engine {
         let reader = self.reader(container, &shape);
         let mut page = Filling::new(page_size.rows_max());
         let (mut last, mut is_full) = (start, false);
-        for row in self.changes_behind(partition, start) {
+        for row in changes_behind(&reader, partition, start) {
             let (entry, place) = row.map_err(|error| storage_failed(&error))?;
             if !is_in(&part.scope, &place) {
                 continue;
@@ -129,46 +131,6 @@ impl Engine {
         }
         let reached = if is_full { last } else { last.max(reached) };
         Ok(page.into_changes(reached, turns, partition.standing(&topology, 0)))
-    }
-
-    fn all_items<'a>(
-        &'a self,
-        shape: &Shape,
-        part: &Part,
-        after: Option<&[u8]>,
-    ) -> Result<Items<'a>, Failure> {
-        let (choice, entry) = match after.filter(|after| !after.is_empty()) {
-            None => (Choice::scan_of(&part.scope), None),
-            Some(after) => split_position(after)
-                .map(|(choice, entry)| (choice, Some(entry)))
-                .ok_or_else(invalid_continuation)?,
-        };
-        let scope = match (choice, &part.scope) {
-            (Choice::ScanKeys, KeyScope::Partition) => {
-                KeyScope::Range(part.partition.lower(), part.partition.upper())
-            }
-            (_, scope) => scope.clone(),
-        };
-        let plan = choice::plan(choice, &Access::default(), &shape.policy, part.partition.segment, &scope)
-            .ok_or_else(invalid_continuation)?;
-        let (lower, upper) = &plan.intervals[0];
-        let resumed = entry.map(|entry| [plan.base.as_slice(), &entry].concat());
-        let resumed = resumed.filter(|entry| entry >= lower);
-        let scan = match &resumed {
-            // A place outside comes from a partition that had more keys than this one.
-            Some(entry) if entry >= upper => Box::new(std::iter::empty()),
-            Some(entry) => {
-                self.storage().scan(Bound::Excluded(entry), Bound::Excluded(upper), Order::Forward)
-            }
-            None => self.storage().scan(Bound::Included(lower), Bound::Excluded(upper), Order::Forward),
-        };
-        Ok(Items { choice, base: plan.base.len(), scan })
-    }
-
-    fn changes_behind<'a>(&'a self, partition: &Partition, lsn: u64) -> Scan<'a> {
-        let lower = key::change(partition.segment, lsn.saturating_add(1), 0);
-        let upper = key::beyond(key::changes(partition.segment));
-        self.storage().scan(Bound::Included(&lower), Bound::Excluded(&upper), Order::Forward)
     }
 
     /// The largest LSN whose change is older than a time.
@@ -191,6 +153,46 @@ impl Engine {
         }
         Ok(0)
     }
+}
+
+fn all_items<'a>(
+    reader: &'a Reader<'_>,
+    shape: &Shape,
+    part: &Part,
+    after: Option<&[u8]>,
+) -> Result<Items<'a>, Failure> {
+    let (choice, entry) = match after.filter(|after| !after.is_empty()) {
+        None => (Choice::scan_of(&part.scope), None),
+        Some(after) => split_position(after)
+            .map(|(choice, entry)| (choice, Some(entry)))
+            .ok_or_else(invalid_continuation)?,
+    };
+    let scope = match (choice, &part.scope) {
+        (Choice::ScanKeys, KeyScope::Partition) => {
+            KeyScope::Range(part.partition.lower(), part.partition.upper())
+        }
+        (_, scope) => scope.clone(),
+    };
+    let plan = choice::plan(choice, &Access::default(), &shape.policy, part.partition.segment, &scope)
+        .ok_or_else(invalid_continuation)?;
+    let (lower, upper) = &plan.intervals[0];
+    let resumed = entry.map(|entry| [plan.base.as_slice(), &entry].concat());
+    let resumed = resumed.filter(|entry| entry >= lower);
+    let scan = match &resumed {
+        // A place outside comes from a partition that had more keys than this one.
+        Some(entry) if entry >= upper => Box::new(std::iter::empty()),
+        Some(entry) => {
+            reader.moment().view.scan(Bound::Excluded(entry), Bound::Excluded(upper), Order::Forward)
+        }
+        None => reader.moment().view.scan(Bound::Included(lower), Bound::Excluded(upper), Order::Forward),
+    };
+    Ok(Items { choice, base: plan.base.len(), scan })
+}
+
+fn changes_behind<'a>(reader: &'a Reader<'_>, partition: &Partition, lsn: u64) -> Scan<'a> {
+    let lower = key::change(partition.segment, lsn.saturating_add(1), 0);
+    let upper = key::beyond(key::changes(partition.segment));
+    reader.moment().view.scan(Bound::Included(&lower), Bound::Excluded(&upper), Order::Forward)
 }
 
 /// Whether an item stands in a scope.

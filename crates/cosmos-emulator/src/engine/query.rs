@@ -1,6 +1,6 @@
 //! Queries: SQL over a scope, one page at a time.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 
 use cosmos_wire::epk::EpkRange;
 use serde_json::{Value, json};
@@ -32,6 +32,8 @@ impl Engine {
             self.catch_up(container, &part.partition)?;
             part.partition.check_session(&topology, session_token.as_deref())?;
         }
+        // Taken before the moment that is read, which has all of it.
+        let mut standings: Vec<_> = parts.iter().map(|part| part.partition.standing(&topology, 0)).collect();
         let (token, origin) = continuation.as_deref().map(unwrap_token).transpose()?.unzip();
         let reader = self.reader(container, &shape);
         let source =
@@ -47,7 +49,7 @@ impl Engine {
             row_bytes: page.body_bytes as u64,
         };
         let idle = f64::from(opened.saturating_sub(1)) * quota::query(QueryWork::default());
-        let answered = parts.iter().rfind(|part| Some(part.partition.id()) == last).unwrap_or(&parts[0]);
+        let answered = parts.iter().rposition(|part| Some(part.partition.id()) == last).unwrap_or(0);
         let charge = quota::query(work) + idle;
         settle_all(turns, charge);
         Ok(QueryPage {
@@ -55,14 +57,15 @@ impl Engine {
             continuation: page.continuation.map(|token| wrap_token(&token, &parts, &scope)),
             charge,
             documents_visited: documents,
-            standing: answered.partition.standing(&topology, 0),
+            standing: standings.swap_remove(answered),
         })
     }
 
-    pub(crate) fn reader<'a>(&'a self, container: &Container, shape: &Shape) -> Reader<'a> {
+    pub(crate) fn reader<'a>(&'a self, container: &'a Container, shape: &Shape) -> Reader<'a> {
         Reader {
             storage: &**self.storage(),
-            container: container.replica,
+            container,
+            moment: OnceCell::new(),
             default_ttl: shape.default_ttl,
             now: self.clock().now_seconds(),
             visited: Cell::new((0, 0)),
@@ -70,12 +73,12 @@ impl Engine {
         }
     }
 
-    fn sources<'a>(
+    fn sources<'a, 'r>(
         &'a self,
         container: &'a Container,
         parts: &'a [Part],
-        reader: &'a Reader<'a>,
-    ) -> Vec<PartitionSource<'a>> {
+        reader: &'a Reader<'r>,
+    ) -> Vec<PartitionSource<'a, 'r>> {
         parts
             .iter()
             .map(|part| PartitionSource { engine: self, container, part: part.clone(), reader })

@@ -25,6 +25,8 @@ pub(crate) struct Context {
     pub(crate) now: SystemTime,
     /// Tuples that inner loops may still build.
     work: Cell<u64>,
+    /// Bytes of values that may still be built for the current document.
+    bytes: Cell<usize>,
     rows: Cell<u64>,
     random: Cell<u64>,
     patterns: RefCell<Vec<(String, Option<Regex>)>>,
@@ -34,6 +36,8 @@ pub(crate) struct Context {
 /// arrays multiplies; this bounds it.
 const WORK_PER_PAGE: u64 = 5_000_000;
 const WORK_PER_ROW: u64 = 1_000;
+/// Bytes of values that are built for one document, about, as JSON. Values that are built of themselves double.
+const BYTES_PER_ROW: usize = 64 << 20;
 /// Compiled regular expressions kept at a time.
 const PATTERNS_MAX: usize = 16;
 
@@ -43,6 +47,7 @@ impl Context {
         Self {
             now,
             work: Cell::new(WORK_PER_PAGE),
+            bytes: Cell::new(BYTES_PER_ROW),
             rows: Cell::new(0),
             random: Cell::new(0x9E37_79B9_7F4A_7C15 ^ (u64::from(nanos) << 20)),
             patterns: RefCell::default(),
@@ -60,10 +65,30 @@ impl Context {
         Ok(())
     }
 
+    /// Counts the bytes of a value that is built and refuses more than a document may take.
+    pub(crate) fn grow(&self, bytes: usize) -> Result<(), Failure> {
+        let Some(rest) = self.bytes.get().checked_sub(bytes) else {
+            return Err(Failure::bad_request(
+                "The query builds too large values of one document. Select less of it, or shorten its values.",
+            ));
+        };
+        self.bytes.set(rest);
+        Ok(())
+    }
+
+    /// A value of one's own, of which a copy counts.
+    pub(crate) fn own(&self, value: Cow<'_, Value>) -> Result<Value, Failure> {
+        if let Cow::Borrowed(value) = &value {
+            self.grow(value::json_bytes(value))?;
+        }
+        Ok(value.into_owned())
+    }
+
     /// Goes on to the next document, and grants the work of it.
     pub(crate) fn begin_row(&self) {
         self.rows.set(self.rows.get() + 1);
         self.work.set(self.work.get().saturating_add(WORK_PER_ROW));
+        self.bytes.set(BYTES_PER_ROW);
     }
 
     /// Numbers the current document otherwise than by the order in which they come.
@@ -164,7 +189,7 @@ pub(crate) fn eval<'a>(expr: &'a Expr, env: Env<'a>) -> Result<Computed<'a>, Fai
         Kind::Array(items) => array(items, env)?,
         Kind::Object(entries) => object(entries, env)?,
         Kind::Unary(op, operand) => unary(*op, eval(operand, env)?),
-        Kind::Binary(op, left, right) => binary(*op, &eval(left, env)?, &eval(right, env)?)?,
+        Kind::Binary(op, left, right) => binary(*op, &eval(left, env)?, &eval(right, env)?, env.context)?,
         Kind::And(operands) => junction(operands, env, false)?,
         Kind::Or(operands) => junction(operands, env, true)?,
         Kind::Between(polarity, three) => truth(is_between(three, env)?, *polarity),
@@ -207,7 +232,10 @@ fn truth<'a>(value: Option<bool>, polarity: Polarity) -> Computed<'a> {
 fn array<'a>(items: &[Expr], env: Env<'_>) -> Result<Computed<'a>, Failure> {
     let mut array = Vec::with_capacity(items.len());
     for item in items {
-        array.push(eval(item, env)?.map_or(Value::Null, Cow::into_owned));
+        array.push(match eval(item, env)? {
+            Some(item) => env.context.own(item)?,
+            None => Value::Null,
+        });
     }
     Ok(owned(Value::Array(array)))
 }
@@ -217,7 +245,7 @@ fn object<'a>(entries: &[(String, Expr)], env: Env<'_>) -> Result<Computed<'a>, 
     let mut map = Map::new();
     for (name, item) in entries {
         if let Some(item) = eval(item, env)? {
-            map.insert(name.clone(), item.into_owned());
+            map.insert(name.clone(), env.context.own(item)?);
         }
     }
     Ok(owned(Value::Object(map)))
@@ -312,7 +340,12 @@ fn relation(left: Option<&Value>, right: Option<&Value>) -> Option<Ordering> {
     (is_ordered && value::is_same_type(left, right)).then(|| value::compare(Some(left), Some(right)))
 }
 
-fn binary<'a>(op: BinaryOp, left: &Computed<'_>, right: &Computed<'_>) -> Result<Computed<'a>, Failure> {
+fn binary<'a>(
+    op: BinaryOp,
+    left: &Computed<'_>,
+    right: &Computed<'_>,
+    context: &Context,
+) -> Result<Computed<'a>, Failure> {
     let (Some(left), Some(right)) = (left.as_deref(), right.as_deref()) else { return Ok(None) };
     let relation = |test: fn(Ordering) -> bool| {
         relation(Some(left), Some(right)).map(|order| Cow::Owned(Value::Bool(test(order))))
@@ -325,7 +358,10 @@ fn binary<'a>(op: BinaryOp, left: &Computed<'_>, right: &Computed<'_>) -> Result
         BinaryOp::Greater => relation(Ordering::is_gt),
         BinaryOp::GreaterOrEqual => relation(Ordering::is_ge),
         BinaryOp::Concat => match (left, right) {
-            (Value::String(left), Value::String(right)) => owned(format!("{left}{right}")),
+            (Value::String(left), Value::String(right)) => {
+                context.grow(left.len() + right.len())?;
+                owned(format!("{left}{right}"))
+            }
             _ => None,
         },
         BinaryOp::Add | BinaryOp::Subtract | BinaryOp::Multiply | BinaryOp::Divide | BinaryOp::Modulo => {
@@ -390,7 +426,9 @@ fn call<'a>(callee: &Callee, arguments: &'a [Expr], env: Env<'a>) -> Result<Comp
     for argument in arguments {
         values.push(eval(argument, env)?);
     }
-    Ok(function.call(&values, env.context)?.map(Cow::Owned))
+    let result = function.call(&values, env.context)?;
+    env.context.grow(result.as_ref().map_or(0, value::json_bytes))?;
+    Ok(result.map(Cow::Owned))
 }
 
 fn from_subquery<'a>(

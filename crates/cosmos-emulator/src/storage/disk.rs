@@ -17,14 +17,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fjall::{
-    CompressionType, Database, Guard, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode, Readable,
+    CompressionType, Database, Guard, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode,
+    Readable, Snapshot,
 };
 
 use super::folder::{Folder, corrupt, explain_io};
 use super::group::Group;
 use super::journal::Journals;
 use super::memory::is_empty;
-use super::{Batch, Change, Durability, Options, Order, Scan, Storage, StorageError, Ticket};
+use super::{Batch, Change, Durability, FILLING, Options, Order, Scan, Storage, StorageError, Ticket, View};
 
 /// Keeps everything in a folder.
 pub struct DiskStorage {
@@ -56,7 +57,7 @@ impl DiskStorage {
         let journal_bytes = if folder.is_new { Ok(0) } else { journals.bytes() };
         let journal_bytes = journal_bytes.map_err(|error| explain_io(path, &error))?;
         folder.stamp()?;
-        Ok(Self {
+        let storage = Self {
             rows,
             database,
             group: Group::default(),
@@ -65,7 +66,14 @@ impl DiskStorage {
             journal_bytes: AtomicU64::new(journal_bytes),
             journals,
             folder,
-        })
+        };
+        if storage.get(FILLING)?.is_some() {
+            return Err(StorageError(format!(
+                "{} holds half a copy of a store: what copied it was ended. Remove the folder and copy again.",
+                path.display()
+            )));
+        }
+        Ok(storage)
     }
 
     /// Writes all rows into tables; says whether that is done.
@@ -96,6 +104,34 @@ impl DiskStorage {
         explain(self.folder.path(), error)
     }
 
+    // Through a snapshot: the keyspace itself would show rows of a batch that is still being applied.
+    fn get_in(&self, snapshot: &Snapshot, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
+        if key.is_empty() {
+            return Ok(None);
+        }
+        match snapshot.get(&self.rows, key) {
+            Ok(value) => Ok(value.map(Bytes::from)),
+            Err(error) => Err(self.read_failed(&error)),
+        }
+    }
+
+    fn scan_in(
+        &self,
+        snapshot: &Snapshot,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+        order: Order,
+    ) -> Scan<'_> {
+        if is_empty((lower, upper)) {
+            return Box::new(std::iter::empty());
+        }
+        let rows = snapshot.range::<&[u8], _>(&self.rows, (lower, upper));
+        match order {
+            Order::Forward => Box::new(rows.map(|guard| self.row(guard))),
+            Order::Reverse => Box::new(rows.rev().map(|guard| self.row(guard))),
+        }
+    }
+
     fn row(&self, guard: Guard) -> Result<(Bytes, Bytes), StorageError> {
         let (key, value) = guard.into_inner().map_err(|error| self.read_failed(&error))?;
         Ok((key.into(), value.into()))
@@ -113,25 +149,15 @@ impl std::fmt::Debug for DiskStorage {
 
 impl Storage for DiskStorage {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
-        if key.is_empty() {
-            return Ok(None);
-        }
-        // Through a snapshot: the keyspace itself would show rows of a batch that is still being applied.
-        match self.database.snapshot().get(&self.rows, key) {
-            Ok(value) => Ok(value.map(Bytes::from)),
-            Err(error) => Err(self.read_failed(&error)),
-        }
+        self.get_in(&self.database.snapshot(), key)
     }
 
     fn scan(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>, order: Order) -> Scan<'_> {
-        if is_empty((lower, upper)) {
-            return Box::new(std::iter::empty());
-        }
-        let rows = self.database.snapshot().range::<&[u8], _>(&self.rows, (lower, upper));
-        match order {
-            Order::Forward => Box::new(rows.map(|guard| self.row(guard))),
-            Order::Reverse => Box::new(rows.rev().map(|guard| self.row(guard))),
-        }
+        self.scan_in(&self.database.snapshot(), lower, upper, order)
+    }
+
+    fn view(&self) -> Box<dyn View + '_> {
+        Box::new(DiskView { storage: self, snapshot: self.database.snapshot() })
     }
 
     fn commit(&self, batch: Batch) -> Result<Ticket, StorageError> {
@@ -170,6 +196,21 @@ impl Storage for DiskStorage {
 
     fn failure(&self) -> Option<StorageError> {
         self.failure.get().cloned()
+    }
+}
+
+struct DiskView<'a> {
+    storage: &'a DiskStorage,
+    snapshot: Snapshot,
+}
+
+impl View for DiskView<'_> {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
+        self.storage.get_in(&self.snapshot, key)
+    }
+
+    fn scan(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>, order: Order) -> Scan<'_> {
+        self.storage.scan_in(&self.snapshot, lower, upper, order)
     }
 }
 

@@ -10,7 +10,7 @@ use std::vec;
 use bytes::Bytes;
 use imbl::OrdMap;
 
-use super::{Batch, Change, INDEX_TAGS, Order, Scan, Storage, StorageError, Ticket, is_index_entry};
+use super::{Batch, Change, INDEX_TAGS, Order, Scan, Storage, StorageError, Ticket, View, is_index_entry};
 
 type Map = OrdMap<Key, Bytes>;
 
@@ -160,12 +160,16 @@ impl MemoryStorage {
         entries.enter_all(taken);
     }
 
-    /// Both maps at one moment.
-    fn everything(&self) -> (Map, Map) {
+    /// Both maps at one moment: when the list of those that wait is taken, for that is held by whoever commits.
+    fn everything(&self) -> Everything {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = std::mem::take(&mut entries.spare);
         let mut waiting = self.waiting();
-        entries.enter_all(std::mem::take(&mut *waiting));
-        (self.records().clone(), entries.map.clone())
+        std::mem::swap(&mut taken, &mut waiting);
+        let records = self.records().clone();
+        drop(waiting);
+        entries.enter_all(taken);
+        Everything { records, entries: entries.map.clone() }
     }
 }
 
@@ -185,35 +189,15 @@ impl Storage for MemoryStorage {
     }
 
     fn scan(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>, order: Order) -> Scan<'_> {
-        let snapshot = |map: Map, lower: Bound<&[u8]>, upper: Bound<&[u8]>| Snapshot {
-            map,
-            lower: lower.map(Bytes::copy_from_slice),
-            upper: upper.map(Bytes::copy_from_slice),
-            order,
-            chunk: Vec::new().into_iter(),
-            chunk_rows: CHUNK_ROWS_MIN,
-        };
-        let is_entry = |bound: Bound<&[u8]>| match bound {
-            Bound::Included(key) | Bound::Excluded(key) => is_index_entry(key),
-            Bound::Unbounded => false,
-        };
-        let (first, last): ([u8; 1], [u8; 1]) = ([*INDEX_TAGS.start()], [*INDEX_TAGS.end() + 1]);
-        let before = is_empty((Bound::Included(&first), upper));
-        let behind = is_empty((lower, Bound::Excluded(&last)));
-        if before || behind {
-            return Box::new(snapshot(self.records().clone(), lower, upper));
+        match Side::of(lower, upper) {
+            Side::Records => Box::new(Snapshot::new(self.records().clone(), lower, upper, order)),
+            Side::Entries => Box::new(Snapshot::new(self.entries().map.clone(), lower, upper, order)),
+            Side::Both => self.everything().into_scan(lower, upper, order),
         }
-        if is_entry(lower) && (is_entry(upper) || upper == Bound::Excluded(&last)) {
-            return Box::new(snapshot(self.entries().map.clone(), lower, upper));
-        }
-        let (records, entries) = self.everything();
-        let low = snapshot(records.clone(), lower, Bound::Excluded(&first));
-        let entries = snapshot(entries, lower, upper);
-        let high = snapshot(records, Bound::Included(&last), upper);
-        match order {
-            Order::Forward => Box::new(low.chain(entries).chain(high)),
-            Order::Reverse => Box::new(high.chain(entries).chain(low)),
-        }
+    }
+
+    fn view(&self) -> Box<dyn View + '_> {
+        Box::new(self.everything())
     }
 
     fn commit(&self, batch: Batch) -> Result<Ticket, StorageError> {
@@ -257,6 +241,70 @@ impl Storage for MemoryStorage {
     }
 }
 
+/// Both maps at one moment.
+#[derive(Clone)]
+struct Everything {
+    records: Map,
+    entries: Map,
+}
+
+impl Everything {
+    fn into_scan<'a>(self, lower: Bound<&[u8]>, upper: Bound<&[u8]>, order: Order) -> Scan<'a> {
+        let (first, last) = ENTRIES;
+        let low = Snapshot::new(self.records.clone(), lower, Bound::Excluded(&first), order);
+        let entries = Snapshot::new(self.entries, lower, upper, order);
+        let high = Snapshot::new(self.records, Bound::Included(&last), upper, order);
+        match order {
+            Order::Forward => Box::new(low.chain(entries).chain(high)),
+            Order::Reverse => Box::new(high.chain(entries).chain(low)),
+        }
+    }
+}
+
+impl View for Everything {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
+        let map = if is_index_entry(key) { &self.entries } else { &self.records };
+        Ok(map.get(key).cloned())
+    }
+
+    fn scan(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>, order: Order) -> Scan<'_> {
+        match Side::of(lower, upper) {
+            Side::Records => Box::new(Snapshot::new(self.records.clone(), lower, upper, order)),
+            Side::Entries => Box::new(Snapshot::new(self.entries.clone(), lower, upper, order)),
+            Side::Both => self.clone().into_scan(lower, upper, order),
+        }
+    }
+}
+
+/// The least key of an entry, and the least beyond them.
+const ENTRIES: ([u8; 1], [u8; 1]) = ([*INDEX_TAGS.start()], [*INDEX_TAGS.end() + 1]);
+
+/// In which map the keys between two bounds are.
+enum Side {
+    Records,
+    Entries,
+    Both,
+}
+
+impl Side {
+    fn of(lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Self {
+        let is_entry = |bound: Bound<&[u8]>| match bound {
+            Bound::Included(key) | Bound::Excluded(key) => is_index_entry(key),
+            Bound::Unbounded => false,
+        };
+        let (first, last) = ENTRIES;
+        let before = is_empty((Bound::Included(&first), upper));
+        let behind = is_empty((lower, Bound::Excluded(&last)));
+        if before || behind {
+            Self::Records
+        } else if is_entry(lower) && (is_entry(upper) || upper == Bound::Excluded(&last)) {
+            Self::Entries
+        } else {
+            Self::Both
+        }
+    }
+}
+
 /// A scan in progress. It owns its copy of the map, so it cannot also borrow from it: rows are taken in chunks that
 /// grow, each found by seeking behind the last row of the one before.
 struct Snapshot {
@@ -269,6 +317,17 @@ struct Snapshot {
 }
 
 impl Snapshot {
+    fn new(map: Map, lower: Bound<&[u8]>, upper: Bound<&[u8]>, order: Order) -> Self {
+        Self {
+            map,
+            lower: lower.map(Bytes::copy_from_slice),
+            upper: upper.map(Bytes::copy_from_slice),
+            order,
+            chunk: Vec::new().into_iter(),
+            chunk_rows: CHUNK_ROWS_MIN,
+        }
+    }
+
     fn chunk_after_last(&self) -> Vec<(Bytes, Bytes)> {
         let bounds = (borrowed(&self.lower), borrowed(&self.upper));
         if is_empty(bounds) {

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 
-use super::{Batch, Order, Scan, Storage, StorageError, Ticket};
+use super::{Batch, Order, Scan, Storage, StorageError, Ticket, View};
 
 /// Runs everything on a reference and on a subject.
 #[derive(Debug)]
@@ -33,26 +33,17 @@ impl<A: Storage, B: Storage> Mirror<A, B> {
 impl<A: Storage, B: Storage> Storage for Mirror<A, B> {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
         let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
-        let (reference, subject) = (self.reference.get(key)?, self.subject.get(key)?);
-        assert_eq!(reference, subject, "the stores differ at key {key:?}");
-        Ok(subject)
+        Ok(same_value(key, self.reference.get(key)?, self.subject.get(key)?))
     }
 
     fn scan(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>, order: Order) -> Scan<'_> {
         let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut reference = self.reference.scan(lower, upper, order);
-        let mut subject = self.subject.scan(lower, upper, order);
-        Box::new(std::iter::from_fn(move || match (reference.next(), subject.next()) {
-            (Some(Err(error)), _) | (_, Some(Err(error))) => Some(Err(error)),
-            (Some(Ok(reference)), Some(Ok(subject))) => {
-                assert_eq!(reference, subject, "the stores differ in a scan");
-                Some(Ok(subject))
-            }
-            (None, None) => None,
-            (reference, subject) => {
-                panic!("one store has more rows than the other: {reference:?} and {subject:?}")
-            }
-        }))
+        same_rows(self.reference.scan(lower, upper, order), self.subject.scan(lower, upper, order))
+    }
+
+    fn view(&self) -> Box<dyn View + '_> {
+        let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        Box::new(Both { reference: self.reference.view(), subject: self.subject.view() })
     }
 
     fn let_in_waiting(&self) {
@@ -80,4 +71,38 @@ impl<A: Storage, B: Storage> Storage for Mirror<A, B> {
     fn is_slow_to_sync(&self) -> bool {
         self.reference.is_slow_to_sync() || self.subject.is_slow_to_sync()
     }
+}
+
+struct Both<'a> {
+    reference: Box<dyn View + 'a>,
+    subject: Box<dyn View + 'a>,
+}
+
+impl View for Both<'_> {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
+        Ok(same_value(key, self.reference.get(key)?, self.subject.get(key)?))
+    }
+
+    fn scan(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>, order: Order) -> Scan<'_> {
+        same_rows(self.reference.scan(lower, upper, order), self.subject.scan(lower, upper, order))
+    }
+}
+
+fn same_value(key: &[u8], reference: Option<Bytes>, subject: Option<Bytes>) -> Option<Bytes> {
+    assert_eq!(reference, subject, "the stores differ at key {key:?}");
+    subject
+}
+
+fn same_rows<'a>(mut reference: Scan<'a>, mut subject: Scan<'a>) -> Scan<'a> {
+    Box::new(std::iter::from_fn(move || match (reference.next(), subject.next()) {
+        (Some(Err(error)), _) | (_, Some(Err(error))) => Some(Err(error)),
+        (Some(Ok(reference)), Some(Ok(subject))) => {
+            assert_eq!(reference, subject, "the stores differ in a scan");
+            Some(Ok(subject))
+        }
+        (None, None) => None,
+        (reference, subject) => {
+            panic!("one store has more rows than the other: {reference:?} and {subject:?}")
+        }
+    }))
 }

@@ -87,6 +87,9 @@ fn is_index_entry(key: &[u8]) -> bool {
 /// First bytes of the keys of index entries.
 pub(crate) const INDEX_TAGS: std::ops::RangeInclusive<u8> = 0x11..=0x14;
 
+/// The key that is there while a store is being filled with a copy of another one. The engine uses no key before it.
+const FILLING: &[u8] = &[0x00];
+
 /// The longest key; keys are not empty either.
 pub const KEY_BYTES_MAX: usize = 65_535;
 
@@ -119,6 +122,9 @@ pub trait Storage: Send + Sync + 'static {
     /// Rows between two bounds as they were when the scan began, whatever is committed meanwhile.
     fn scan(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>, order: Order) -> Scan<'_>;
 
+    /// Everything as it is now, whatever is committed meanwhile.
+    fn view(&self) -> Box<dyn View + '_>;
+
     /// Applies a batch atomically. When this returns the batch is visible to every reader and would survive a
     /// killed process; it survives a power cut once [`Storage::wait_durable`] of its ticket returned.
     fn commit(&self, batch: Batch) -> Result<Ticket, StorageError>;
@@ -136,6 +142,15 @@ pub trait Storage: Send + Sync + 'static {
     fn failure(&self) -> Option<StorageError> {
         None
     }
+}
+
+/// A store at one moment. It keeps what is deleted meanwhile from being cleaned up, so nobody holds it for long.
+pub trait View: Send + Sync {
+    /// The value of a key.
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StorageError>;
+
+    /// Rows between two bounds.
+    fn scan(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>, order: Order) -> Scan<'_>;
 }
 
 /// Where a store keeps its data.

@@ -5,7 +5,9 @@ use std::io;
 use std::ops::Bound;
 use std::path::Path;
 
-use super::{Batch, Change, DiskStorage, Durability, Options, Order, Storage, StorageError, Ticket};
+use bytes::Bytes;
+
+use super::{Batch, Change, DiskStorage, Durability, FILLING, Options, Order, Storage, StorageError};
 
 /// What was copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -57,7 +59,10 @@ pub(crate) fn restore(folder: &Path, to: &dyn Storage) -> Result<Copied, Storage
 fn copy(from: &dyn Storage, to: &dyn Storage) -> Result<Copied, StorageError> {
     let mut copied = Copied::default();
     let mut batch = Batch::default();
-    let (mut pending, mut last) = (0, Ticket(0));
+    let mut pending = 0;
+    // A copy that is ended on the way must not be taken for a whole one.
+    let filling = Bytes::from_static(FILLING);
+    to.commit(Batch { changes: vec![Change::Put(filling.clone(), Bytes::new())] })?;
     for row in from.scan(Bound::Unbounded, Bound::Unbounded, Order::Forward) {
         let (key, value) = row?;
         let bytes = (key.len() + value.len()) as u64;
@@ -65,13 +70,12 @@ fn copy(from: &dyn Storage, to: &dyn Storage) -> Result<Copied, StorageError> {
         pending += bytes;
         batch.changes.push(Change::Put(key, value));
         if pending >= BATCH_BYTES {
-            last = to.commit(std::mem::take(&mut batch))?;
+            to.commit(std::mem::take(&mut batch))?;
             pending = 0;
         }
     }
-    if !batch.changes.is_empty() {
-        last = to.commit(batch)?;
-    }
+    batch.changes.push(Change::Delete(filling));
+    let last = to.commit(batch)?;
     to.wait_durable(last)?;
     Ok(copied)
 }
@@ -90,9 +94,7 @@ fn check_vacant(folder: &Path) -> Result<(), StorageError> {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-
-    use super::super::MemoryStorage;
+    use super::super::{MemoryStorage, Scan, Ticket, View};
     use super::*;
 
     fn store(rows: &[(&'static str, &'static str)]) -> MemoryStorage {
@@ -129,5 +131,50 @@ mod tests {
         assert!(restore(&folder, &store).unwrap_err().0.contains("is not empty"));
         let absent = restore(&place.path().join("absent"), &MemoryStorage::new());
         assert!(absent.unwrap_err().0.contains("There is no folder"));
+    }
+
+    /// A store that can be read in part only.
+    struct Torn(MemoryStorage);
+
+    impl Storage for Torn {
+        fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
+            self.0.get(key)
+        }
+
+        fn scan(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>, order: Order) -> Scan<'_> {
+            let torn = std::iter::once(Err(StorageError("torn".to_owned())));
+            Box::new(self.0.scan(lower, upper, order).chain(torn))
+        }
+
+        fn view(&self) -> Box<dyn View + '_> {
+            self.0.view()
+        }
+
+        fn commit(&self, batch: Batch) -> Result<Ticket, StorageError> {
+            self.0.commit(batch)
+        }
+
+        fn wait_durable(&self, ticket: Ticket) -> Result<(), StorageError> {
+            self.0.wait_durable(ticket)
+        }
+
+        fn is_slow_to_sync(&self) -> bool {
+            self.0.is_slow_to_sync()
+        }
+    }
+
+    #[test]
+    fn half_a_copy_is_not_opened_as_a_store() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("copy");
+        let large = Bytes::from(vec![b'x'; 5 << 20]);
+        let store = MemoryStorage::new();
+        store.commit(Batch { changes: vec![Change::Put("a".into(), large)] }).unwrap();
+        let disk = DiskStorage::open(&folder, Options::default()).unwrap();
+        assert!(copy(&Torn(store), &disk).is_err());
+        drop(disk);
+        let opened = DiskStorage::open(&folder, Options::default()).map(drop);
+        assert!(opened.unwrap_err().0.contains("half a copy"));
+        assert!(restore(&folder, &MemoryStorage::new()).unwrap_err().0.contains("half a copy"));
     }
 }

@@ -1,8 +1,9 @@
 //! Reading documents along a plan.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::collections::VecDeque;
 use std::ops::Bound;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use cosmos_wire::value_order;
@@ -12,16 +13,19 @@ use super::choice::{Choice, Plan};
 use super::path::value_at;
 use super::{encode, terms};
 use crate::Failure;
+use crate::engine::container::{Container, Shape};
 use crate::engine::document::Stored;
 use crate::engine::key;
 use crate::engine::request::storage_failed;
 use crate::sql::source::{Direction, Position, Row, Rows};
-use crate::storage::{Order, Scan, Storage};
+use crate::storage::{Order, Scan, Storage, View};
 
 /// What all cursors of a request share.
 pub(crate) struct Reader<'a> {
     pub(crate) storage: &'a dyn Storage,
-    pub(crate) container: u32,
+    pub(crate) container: &'a Container,
+    /// What is read of it, from the first row on.
+    pub(crate) moment: OnceCell<Moment<'a>>,
     pub(crate) default_ttl: Option<i32>,
     /// Seconds since 1970.
     pub(crate) now: u64,
@@ -31,11 +35,30 @@ pub(crate) struct Reader<'a> {
     pub(crate) opened: Cell<(u32, Option<u32>)>,
 }
 
-impl Reader<'_> {
+/// A container at one moment, so that a page sees all of a batch or nothing.
+pub(crate) struct Moment<'a> {
+    pub(crate) shape: Arc<Shape>,
+    pub(crate) view: Box<dyn View + 'a>,
+}
+
+impl<'a> Reader<'a> {
+    /// The moment that is read: the one of the first call.
+    pub(crate) fn moment(&self) -> &Moment<'a> {
+        self.moment.get_or_init(|| {
+            loop {
+                let (shape, view) = (self.container.shape(), self.storage.view());
+                // A policy that changed in between may have cleared the index that the old shape knows.
+                if Arc::ptr_eq(&shape, &self.container.shape()) {
+                    return Moment { shape, view };
+                }
+            }
+        })
+    }
+
     /// The document an entry points to, if it is still there.
     pub(crate) fn load(&self, entry: &[u8], place: &[u8]) -> Result<Option<Stored>, Failure> {
-        let key = key::item_at(self.container, place);
-        let found = self.storage.get(&key).map_err(|error| storage_failed(&error))?;
+        let key = key::item_at(self.container.replica, place);
+        let found = self.moment().view.get(&key).map_err(|error| storage_failed(&error))?;
         let Some(stored) = found.as_ref().and_then(Stored::from_bytes) else { return Ok(None) };
         let same = key::rid_at_end(entry) == Some(stored.rid);
         if !same || stored.is_expired(self.default_ttl, self.now) {
@@ -48,8 +71,8 @@ impl Reader<'_> {
 }
 
 /// Documents along a plan.
-pub(crate) struct Cursor<'a> {
-    reader: &'a Reader<'a>,
+pub(crate) struct Cursor<'a, 'r> {
+    reader: &'a Reader<'r>,
     choice: Choice,
     plan: Plan,
     /// Index of the interval being read, and its rows.
@@ -63,9 +86,9 @@ pub(crate) struct Cursor<'a> {
     resume: Option<Vec<u8>>,
 }
 
-impl<'a> Cursor<'a> {
+impl<'a, 'r> Cursor<'a, 'r> {
     /// A cursor, behind the entry `resume` if given.
-    pub(crate) fn new(reader: &'a Reader<'a>, choice: Choice, plan: Plan, resume: Option<Vec<u8>>) -> Self {
+    pub(crate) fn new(reader: &'a Reader<'r>, choice: Choice, plan: Plan, resume: Option<Vec<u8>>) -> Self {
         let mut resume = resume.map(|rest| [plan.base.as_slice(), &rest].concat());
         let mut at = 0;
         if let Some(entry) = &resume {
@@ -133,9 +156,9 @@ impl<'a> Cursor<'a> {
                     Order::Reverse => to = Bound::Excluded(&low),
                 }
             }
-            return self.reader.storage.scan(from, to, self.plan.order);
+            return self.reader.moment().view.scan(from, to, self.plan.order);
         }
-        self.reader.storage.scan(from, to, self.plan.order)
+        self.reader.moment().view.scan(from, to, self.plan.order)
     }
 
     fn value_of<'e>(&self, entry: &'e [u8]) -> &'e [u8] {
@@ -161,7 +184,12 @@ impl<'a> Cursor<'a> {
         let base = self.plan.base.as_slice();
         let found = terms::encoded_values(document, path).into_iter().filter(|value| {
             let key = [base, value].concat();
-            self.plan.intervals.iter().any(|(lower, upper)| *lower <= key && key < *upper)
+            let before = |(lower, upper): &(Vec<u8>, Vec<u8>)| match self.plan.order {
+                Order::Forward => *upper <= key,
+                Order::Reverse => key < *lower,
+            };
+            let nearest = self.plan.intervals.get(self.plan.intervals.partition_point(before));
+            nearest.is_some_and(|(lower, upper)| *lower <= key && key < *upper)
         });
         let first = match self.plan.order {
             Order::Forward => found.min(),
@@ -203,7 +231,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-impl Rows for Cursor<'_> {
+impl Rows for Cursor<'_, '_> {
     fn is_ordered(&self) -> bool {
         self.plan.is_ordered
     }

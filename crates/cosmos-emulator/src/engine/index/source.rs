@@ -19,19 +19,18 @@ use crate::storage::Order;
 
 /// Documents of one physical partition that a request may see.
 #[derive(Clone)]
-pub(crate) struct PartitionSource<'a> {
+pub(crate) struct PartitionSource<'a, 'r> {
     pub(crate) engine: &'a Engine,
     pub(crate) container: &'a Container,
     pub(crate) part: Part,
-    pub(crate) reader: &'a Reader<'a>,
+    pub(crate) reader: &'a Reader<'r>,
 }
 
 /// A way with at most this many entries is taken without looking further.
 const FEW: usize = 256;
 
-impl<'s> PartitionSource<'s> {
-    fn choose(&self, access: &Access) -> Result<Choice, Failure> {
-        let shape = self.container.shape();
+impl<'s, 'r> PartitionSource<'s, 'r> {
+    fn choose(&self, access: &Access, shape: &Shape) -> Result<Choice, Failure> {
         if shape.policy.mode == Mode::None || shape.index == IndexState::Building {
             return Ok(self.scan());
         }
@@ -46,10 +45,10 @@ impl<'s> PartitionSource<'s> {
             let usable = !path.is_empty() && shape.policy.includes(path);
             return Ok(if usable { Choice::Equality(0) } else { self.scan() });
         }
-        if matches!(self.part.scope, KeyScope::Range(..)) && self.count(self.scan(), access, &shape)? <= FEW {
+        if matches!(self.part.scope, KeyScope::Range(..)) && self.count(self.scan(), access, shape)? <= FEW {
             return Ok(self.scan());
         }
-        let equality = self.fewest(access, &shape, |predicate| matches!(predicate, Predicate::In { .. }))?;
+        let equality = self.fewest(access, shape, |predicate| matches!(predicate, Predicate::In { .. }))?;
         // What narrows the sort path narrows the ordered way just as well.
         let is_sorted_by =
             |at: u8| choice::narrows_order(&access.predicates[usize::from(at)], access, &shape.policy);
@@ -59,14 +58,14 @@ impl<'s> PartitionSource<'s> {
         {
             return Ok(Choice::Equality(at));
         }
-        let range = self.fewest(access, &shape, |predicate| !matches!(predicate, Predicate::In { .. }))?;
+        let range = self.fewest(access, shape, |predicate| !matches!(predicate, Predicate::In { .. }))?;
         if let Some((at, count)) = range
             && count <= FEW
             && !is_sorted_by(at)
         {
             return Ok(Choice::Range(at));
         }
-        if let Some(ordered) = self.ordered(access, &shape)? {
+        if let Some(ordered) = self.ordered(access, shape)? {
             return Ok(ordered);
         }
         Ok(match (equality, range) {
@@ -112,12 +111,12 @@ impl<'s> PartitionSource<'s> {
                 if !choice::is_plain(path) || !shape.policy.includes(path) {
                     return Ok(None);
                 }
-                let needs_all =
-                    !access.predicates.iter().any(|predicate| choice::predicate_path(predicate) == path);
-                if !needs_all || is_always_there(path) || shape.tracked.contains(path) {
+                if is_complete(path, access, shape) {
                     return Ok(Some(Choice::Ordered));
                 }
-                if self.count(self.scan(), access, shape)? <= FEW {
+                // What the index learns now is not in a moment that is being read.
+                let is_too_late = self.reader.moment.get().is_some();
+                if is_too_late || self.count(self.scan(), access, shape)? <= FEW {
                     return Ok(None);
                 }
                 let tracked = self.engine.track(self.container, path)?;
@@ -128,19 +127,29 @@ impl<'s> PartitionSource<'s> {
         }
     }
 
+    /// A choice for the moment that is read. It is made before, because the index may have to learn a path for it.
+    fn choose_now(&self, access: &Access) -> Result<Choice, Failure> {
+        let before = self.reader.moment.get().map_or_else(|| self.container.shape(), |now| now.shape.clone());
+        let choice = self.choose(access, &before)?;
+        let shape = &self.reader.moment().shape;
+        if Arc::ptr_eq(&before, shape) { Ok(choice) } else { self.choose(access, shape) }
+    }
+
     /// Opens a cursor, behind `resume` if given.
-    fn cursor(&self, access: &Access, resume: Option<&[u8]>) -> Result<Cursor<'s>, Failure> {
+    fn cursor(&self, access: &Access, resume: Option<&[u8]>) -> Result<Cursor<'s, 'r>, Failure> {
         let (choice, entry) = match resume {
-            None => (self.choose(access)?, None),
+            None => (self.choose_now(access)?, None),
             Some(position) => {
-                let (choice, entry) = split_position(position).ok_or_else(invalid_continuation)?;
+                let (choice, entry) = split_position(position)
+                    .filter(|(choice, _)| is_served(*choice, access, &self.reader.moment().shape))
+                    .ok_or_else(invalid_continuation)?;
                 (choice, Some(entry))
             }
         };
         let partition = &self.part.partition;
         let (opened, _) = self.reader.opened.get();
         self.reader.opened.set((opened + 1, Some(partition.id())));
-        let shape = self.container.shape();
+        let shape = &self.reader.moment().shape;
         let whole;
         let scope = match (choice, &self.part.scope) {
             // What was a part of a partition may be one by itself now.
@@ -178,6 +187,30 @@ impl<'s> PartitionSource<'s> {
     }
 }
 
+/// Whether the index still has what a page before was read by. The policy may be another one by now.
+fn is_served(choice: Choice, access: &Access, shape: &Shape) -> bool {
+    let path = match choice {
+        Choice::Scan | Choice::ScanKeys => return true,
+        Choice::Equality(at) | Choice::Range(at) => {
+            access.predicates.get(usize::from(at)).map(choice::predicate_path)
+        }
+        Choice::Ordered => {
+            let path = access.order.first().map(|(path, _)| path);
+            path.filter(|path| is_complete(path, access, shape))
+        }
+        Choice::Composite => access.order.first().map(|(path, _)| path),
+    };
+    let is_whole = shape.policy.mode != Mode::None && shape.index == IndexState::Ready;
+    // The plan finds out whether there is a composite index.
+    is_whole && path.is_some_and(|path| choice == Choice::Composite || shape.policy.includes(path))
+}
+
+/// Whether the index has an entry at a path for every document that is asked for.
+fn is_complete(path: &Path, access: &Access, shape: &Shape) -> bool {
+    let is_narrowed = access.predicates.iter().any(|predicate| choice::predicate_path(predicate) == path);
+    is_narrowed || is_always_there(path) || shape.tracked.contains(path)
+}
+
 /// Whether every document has a value here.
 fn is_always_there(path: &Path) -> bool {
     matches!(path.as_slice(), [Step::Property(name)] if matches!(&**name, "id" | "_ts"))
@@ -208,16 +241,16 @@ pub(crate) fn invalid_continuation() -> Failure {
 }
 
 /// Several partitions after one another, as one source. An order over all of them is left to the sort.
-pub(crate) struct ChainSource<'s> {
-    pub(crate) parts: Vec<PartitionSource<'s>>,
+pub(crate) struct ChainSource<'s, 'r> {
+    pub(crate) parts: Vec<PartitionSource<'s, 'r>>,
     pub(crate) shape: Arc<Shape>,
     /// The keys that the continuation of this request was made for.
     pub(crate) origin: Option<EpkRange>,
 }
 
-impl<'s> ChainSource<'s> {
+impl<'s, 'r> ChainSource<'s, 'r> {
     /// What is left behind a position.
-    fn left(&self, resume: &[u8]) -> Result<Vec<Link<'s>>, Failure> {
+    fn left(&self, resume: &[u8]) -> Result<Vec<Link<'s, 'r>>, Failure> {
         let pieces = if resume.first() == Some(&scope::PIECES) {
             scope::decode_pieces(resume).ok_or_else(invalid_continuation)?
         } else {
@@ -234,7 +267,7 @@ impl<'s> ChainSource<'s> {
     }
 }
 
-impl Source for ChainSource<'_> {
+impl Source for ChainSource<'_, '_> {
     fn open<'a>(&'a self, access: &Access, resume: Option<&Position>) -> Result<Box<dyn Rows + 'a>, Failure> {
         let links = match resume {
             None => self.parts.iter().map(|source| Link { source: source.clone(), after: None }).collect(),
@@ -255,7 +288,7 @@ impl Source for ChainSource<'_> {
     }
 
     fn layout(&self) -> u64 {
-        let is_key = |source: &PartitionSource<'_>| matches!(source.part.scope, KeyScope::Key(_));
+        let is_key = |source: &PartitionSource<'_, '_>| matches!(source.part.scope, KeyScope::Key(_));
         if self.parts.iter().all(is_key) { 0 } else { self.shape.partitions_version }
     }
 
@@ -266,22 +299,22 @@ impl Source for ChainSource<'_> {
 }
 
 /// One source of a chain, and behind what it goes on.
-struct Link<'s> {
-    source: PartitionSource<'s>,
+struct Link<'s, 'r> {
+    source: PartitionSource<'s, 'r>,
     after: Option<Vec<u8>>,
 }
 
-struct Chain<'s> {
-    links: Vec<Link<'s>>,
+struct Chain<'s, 'r> {
+    links: Vec<Link<'s, 'r>>,
     /// What is asked of links that go on behind a row, on the way that led there.
     begun: Access,
     /// What is asked of the others.
     unordered: Access,
     at: usize,
-    rows: Option<Cursor<'s>>,
+    rows: Option<Cursor<'s, 'r>>,
 }
 
-impl Chain<'_> {
+impl Chain<'_, '_> {
     /// A place in the current source, and those of the sources behind it that were begun.
     fn position(&self, inner: &[u8]) -> Position {
         let current = self.links.get(self.at).map(|link| (&link.source.part.range, inner));
@@ -291,7 +324,7 @@ impl Chain<'_> {
     }
 }
 
-impl Rows for Chain<'_> {
+impl Rows for Chain<'_, '_> {
     fn is_ordered(&self) -> bool {
         self.begun.order.is_empty()
     }

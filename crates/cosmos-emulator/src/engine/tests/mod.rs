@@ -7,6 +7,8 @@ mod feed;
 mod history;
 mod items;
 mod model;
+mod moment;
+mod pages;
 mod query;
 mod regions;
 mod script;

@@ -22,8 +22,11 @@ pub(crate) enum Place {
     Stream {
         /// The last row that is done; absent before the first.
         after: Option<Position>,
-        /// Tuples of the next row that are done.
+        /// Tuples of a row behind it that are done.
         tuples: u64,
+        /// The number of the document of that row; without one it is the next row.
+        #[serde(default)]
+        of: Option<u64>,
         /// Result rows skipped by OFFSET.
         skipped: u64,
         /// Result rows handed out.
@@ -37,6 +40,21 @@ pub(crate) enum Place {
         sequence: (u64, u64),
         /// Result rows handed out.
         taken: u64,
+    },
+    /// Behind a row of the access path, without the values of all rows up to it.
+    Distinct {
+        /// The last row that is done; absent before the first.
+        after: Option<Position>,
+        /// Results of a row behind it that are done.
+        tuples: u64,
+        /// The number of the document of that row; without one it is the next row.
+        of: Option<u64>,
+        /// Result rows skipped by OFFSET.
+        skipped: u64,
+        /// Result rows handed out.
+        taken: u64,
+        /// What the source was made of; see [`Source::layout`](super::super::source::Source::layout).
+        layout: u64,
     },
     /// From the start, behind this many result rows.
     Replay {
@@ -108,7 +126,7 @@ mod tests {
 
     #[test]
     fn only_the_same_query_takes_a_continuation_back() {
-        let place = Place::Stream { after: Some(vec![1, 2, 255]), tuples: 3, skipped: 0, taken: 9 };
+        let place = Place::Stream { after: Some(vec![1, 2, 255]), tuples: 3, of: None, skipped: 0, taken: 9 };
         let text = place.encode(7);
         assert_eq!(Place::decode(&text, 7), Ok(place));
         assert!(Place::decode(&text, 8).is_err());

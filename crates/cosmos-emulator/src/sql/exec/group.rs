@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::super::ast::{Aggregate, Expr, Kind, Query, Select};
 use super::super::eval::{Context, Env, eval};
-use super::super::value::{compare, key_of, number, to_double, write_key};
+use super::super::value::{compare, json_bytes, key_of, number, to_double, write_key};
 use super::project::project;
 use crate::Failure;
 
@@ -55,8 +55,7 @@ impl<'q> Groups<'q> {
     /// The state of the only group, if it is small enough to travel.
     pub(crate) fn states(&self) -> Option<&[Accumulator]> {
         let states = &self.groups.first()?.accumulators;
-        let is_small = |state: &Accumulator| !matches!(state, Accumulator::List(_) | Accumulator::Set(..));
-        (self.query.group_by.is_empty() && states.iter().all(is_small)).then_some(states)
+        (self.query.group_by.is_empty() && !states.iter().any(Accumulator::keeps_all)).then_some(states)
     }
 
     fn open(&mut self, keys: Vec<Option<Value>>) -> usize {
@@ -87,6 +86,9 @@ impl<'q> Groups<'q> {
         }
         for (accumulator, (_, _, argument)) in self.groups[at].accumulators.iter_mut().zip(&self.aggregates) {
             if let Some(value) = eval(argument, env)? {
+                if accumulator.keeps_all() {
+                    env.context.grow(json_bytes(&value))?;
+                }
                 accumulator.add(&value);
             }
         }
@@ -145,10 +147,11 @@ pub(crate) enum Accumulator {
     Sum(Option<Total>),
     /// The sum and the number of summands.
     Avg(Option<Total>, u64),
-    /// The least so far, and whether something without an order came.
-    Min(Option<Value>, bool),
-    /// The greatest so far, and whether something without an order came.
-    Max(Option<Value>, bool),
+    /// The least so far, none before the first, and whether something without an order came. A list tells null from
+    /// nothing in a continuation.
+    Min(Vec<Value>, bool),
+    /// The greatest so far, none before the first, and whether something without an order came.
+    Max(Vec<Value>, bool),
     /// All of them.
     List(Vec<Value>),
     /// All different ones, and their keys.
@@ -197,11 +200,15 @@ impl Accumulator {
             Aggregate::CountIf => Accumulator::CountIf(0),
             Aggregate::Sum => Accumulator::Sum(Some(Total::Exact(0))),
             Aggregate::Avg => Accumulator::Avg(Some(Total::Exact(0)), 0),
-            Aggregate::Min => Accumulator::Min(None, false),
-            Aggregate::Max => Accumulator::Max(None, false),
+            Aggregate::Min => Accumulator::Min(Vec::new(), false),
+            Aggregate::Max => Accumulator::Max(Vec::new(), false),
             Aggregate::MakeList => Accumulator::List(Vec::new()),
             Aggregate::MakeSet => Accumulator::Set(Vec::new(), BTreeSet::new()),
         }
+    }
+
+    fn keeps_all(&self) -> bool {
+        matches!(self, Accumulator::List(_) | Accumulator::Set(..))
     }
 
     fn add(&mut self, value: &Value) {
@@ -230,7 +237,9 @@ impl Accumulator {
             Accumulator::Sum(total) => (*total)?.value(),
             #[expect(clippy::cast_precision_loss, reason = "nobody counts beyond 2^53")]
             Accumulator::Avg(total, count) => number((*total)?.double() / *count as f64),
-            Accumulator::Min(best, mixed) | Accumulator::Max(best, mixed) => best.clone().filter(|_| !mixed),
+            Accumulator::Min(best, mixed) | Accumulator::Max(best, mixed) => {
+                best.first().cloned().filter(|_| !mixed)
+            }
             Accumulator::List(values) | Accumulator::Set(values, _) => Some(values.clone().into()),
         }
     }
@@ -243,13 +252,10 @@ fn plus(total: Option<Total>, value: &Value) -> Option<Total> {
     }
 }
 
-fn keep(best: &mut Option<Value>, mixed: &mut bool, value: &Value, wanted: Ordering) {
+fn keep(best: &mut Vec<Value>, mixed: &mut bool, value: &Value, wanted: Ordering) {
     *mixed |= value.is_array() || value.is_object();
-    let is_better = match best {
-        Some(best) => compare(Some(value), Some(best)) == wanted,
-        None => true,
-    };
+    let is_better = best.first().is_none_or(|best| compare(Some(value), Some(best)) == wanted);
     if is_better && !*mixed {
-        *best = Some(value.clone());
+        *best = vec![value.clone()];
     }
 }

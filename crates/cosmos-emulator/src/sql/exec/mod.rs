@@ -35,11 +35,14 @@ use super::eval::{Context, Env, Scope, is_true};
 use super::function::document_number;
 use super::lexer::Span;
 use super::list::List;
-use super::source::{Access, Position, Rows, Source};
+use super::source::{Access, Position, Row, Rows, Source};
 use crate::Failure;
 
 /// Most tuples a page builds from joins before it ends early.
 const TUPLES_MAX: u64 = 1_000_000;
+
+/// Most bytes of the rows of a query in FROM, as JSON; all of them are kept.
+const DERIVED_BYTES_MAX: usize = 256 << 20;
 
 /// A query with its parameters, ready to run any number of times.
 #[derive(Debug, Clone)]
@@ -120,8 +123,24 @@ impl Prepared {
 
     /// All results at once: the input of an outer query.
     fn all(&self, source: &dyn Source, now: SystemTime) -> Result<Page, Failure> {
-        let limits = PageLimits { items_max: usize::MAX, bytes_max: usize::MAX, rows_visited_max: u64::MAX };
-        self.page(source, &limits, None, now)
+        let limits =
+            PageLimits { items_max: usize::MAX, bytes_max: DERIVED_BYTES_MAX, rows_visited_max: u64::MAX };
+        let (mut all, mut continuation) = (Page::default(), None);
+        loop {
+            let page = self.page(source, &limits, continuation.as_deref(), now)?;
+            all.visited += page.visited;
+            all.body_bytes += page.body_bytes;
+            all.rows.extend(page.rows);
+            if all.body_bytes > DERIVED_BYTES_MAX {
+                return Err(Failure::bad_request(
+                    "The query in FROM yields more than can be kept. Filter inside of it.",
+                ));
+            }
+            continuation = page.continuation;
+            if continuation.is_none() {
+                return Ok(all);
+            }
+        }
     }
 
     /// Whether results are the documents themselves.
@@ -168,6 +187,12 @@ impl Run<'_> {
         if is_reduced {
             return self.reduce(source, place.as_ref());
         }
+        if query.distinct.is_some()
+            && query.order_by.is_empty()
+            && matches!(place, None | Some(Place::Distinct { .. }))
+        {
+            return self.distinct(source, place);
+        }
         let resume = match &place {
             Some(Place::Stream { after, .. }) => after.as_ref(),
             _ => None,
@@ -179,25 +204,25 @@ impl Run<'_> {
             return self.sort(&mut *rows, place.as_ref());
         }
         match (query.distinct, place) {
-            (Some(_), place) if query.order_by.is_empty() || matches!(place, Some(Place::Replay { .. })) => {
-                self.distinct(&mut *rows, place.as_ref())
-            }
+            (Some(_), Some(place @ Place::Replay { .. })) => self.distinct_again(&mut *rows, &place),
             (Some(_), place) => self.distinct_in_order(&mut *rows, place.as_ref()),
             (None, Some(place @ Place::Stream { .. })) => self.stream(&mut *rows, place),
             (None, Some(_)) => Err(Failure::bad_request("Invalid Continuation Token")),
             (None, None) => {
-                self.stream(&mut *rows, Place::Stream { after: None, tuples: 0, skipped: 0, taken: 0 })
+                let start = Place::Stream { after: None, tuples: 0, of: None, skipped: 0, taken: 0 };
+                self.stream(&mut *rows, start)
             }
         }
     }
 
     fn stream(&mut self, rows: &mut dyn Rows, place: Place) -> Result<Option<Place>, Failure> {
-        let Place::Stream { mut after, tuples, skipped, taken } = place else { return Ok(None) };
+        let Place::Stream { mut after, tuples, of, skipped, taken } = place else { return Ok(None) };
         let window = Window::of(&self.prepared.query);
         let limit = window.limit.map_or(u64::MAX, |limit| limit as u64);
         let visited_max = self.page.visited.saturating_add(self.limits.rows_visited_max.max(1));
         let mut progress =
-            Progress { done: tuples, built: 0, skipped, taken, offset: window.offset as u64, limit };
+            Progress { done: 0, built: 0, skipped, taken, offset: window.offset as u64, limit };
+        let mut begun = Some(Begun { tuples, of });
         loop {
             if progress.taken >= limit {
                 return Ok(None);
@@ -205,15 +230,16 @@ impl Run<'_> {
             let is_spent = self.page.visited >= visited_max || progress.built >= TUPLES_MAX;
             let Some(row) = rows.next()? else { return Ok(None) };
             if is_spent || !self.page.has_room(self.limits, 0) {
-                return Ok(Some(progress.place(after, progress.done)));
+                return Ok(Some(progress.place(after, begun.unwrap_or_default())));
             }
             self.page.visited += 1;
             self.context.begin_row();
+            let of = document_number(&row.document);
+            progress.done = begun.take_if(|begun| begun.is_of(of)).map_or(0, |begun| begun.tuples);
             if let Some(tuples) = self.stream_row(row.document, &mut progress)? {
-                return Ok(Some(progress.place(after, tuples)));
+                return Ok(Some(progress.place(after, Begun { tuples, of })));
             }
             after = Some(row.position);
-            progress.done = 0;
         }
     }
 
@@ -227,10 +253,10 @@ impl Run<'_> {
         let (page, limits) = (&mut self.page, self.limits);
         let _ = each_tuple(&query.from, env, &mut |env| {
             tuple += 1;
-            progress.built += 1;
             if tuple <= progress.done {
                 return Ok(ControlFlow::Continue(()));
             }
+            progress.built += 1;
             if !passes(query, env)? {
                 is_full = progress.built >= TUPLES_MAX;
             } else if is_identity {
@@ -263,8 +289,86 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn distinct(&mut self, rows: &mut dyn Rows, place: Option<&Place>) -> Result<Option<Place>, Failure> {
+    /// DISTINCT of rows in the order in which they come.
+    fn distinct(&mut self, source: &dyn Source, place: Option<Place>) -> Result<Option<Place>, Failure> {
         let prepared = self.prepared;
+        let (query, layout) = (&prepared.query, self.layout);
+        let window = Window::of(query);
+        let limit = window.limit.map_or(u64::MAX, |limit| limit as u64);
+        // Where rows come in another order by now it starts over: whoever asks a partition and not a key leaves out
+        // himself what another one said before.
+        let place =
+            place.filter(|place| matches!(place, Place::Distinct { layout, .. } if *layout == self.layout));
+        let (mut after, mut begun, skipped, taken) = match place {
+            Some(Place::Distinct { after, tuples, of, skipped, taken, .. }) => {
+                (after, Some(Begun { tuples, of }), skipped, taken)
+            }
+            _ => (None, None, 0, 0),
+        };
+        let mut progress =
+            Progress { done: 0, built: 0, skipped, taken, offset: window.offset as u64, limit };
+        let mut rows = source.open(&prepared.access, after.as_ref())?;
+        let mut next = rows.next()?;
+        let mut distinct = Distinct::default();
+        if let (Some(_), Some(first)) = (&after, &next)
+            && !self.see(&mut *source.open(&prepared.access, None)?, first, &mut distinct)?
+        {
+            // Another index is read by now, in another order.
+            (after, begun, distinct) = (None, None, Distinct::default());
+            rows = source.open(&prepared.access, None)?;
+            next = rows.next()?;
+        }
+        while let Some(row) = next {
+            if progress.taken >= limit {
+                return Ok(None);
+            }
+            self.page.visited += 1;
+            let of = document_number(&row.document);
+            progress.done = begun.take_if(|begun| begun.is_of(of)).map_or(0, |begun| begun.tuples);
+            let (mut tuples, mut is_full) = (0, false);
+            let (page, limits) = (&mut self.page, self.limits);
+            let _ = visit_matches(query, &self.context, &row.document, &mut |env| {
+                tuples += 1;
+                if let Some(result) = project(query, env)?
+                    && distinct.insert(&result)
+                    && tuples > progress.done
+                {
+                    is_full = !progress.take(result, page, limits);
+                }
+                let is_done = is_full || progress.taken >= limit;
+                Ok(if is_done { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+            })?;
+            if is_full {
+                let Progress { skipped, taken, .. } = progress;
+                return Ok(Some(Place::Distinct { after, tuples: tuples - 1, of, skipped, taken, layout }));
+            }
+            after = Some(row.position);
+            next = rows.next()?;
+        }
+        Ok(None)
+    }
+
+    /// Notes the results of all rows up to one; says whether that came.
+    fn see(&mut self, rows: &mut dyn Rows, end: &Row, distinct: &mut Distinct) -> Result<bool, Failure> {
+        let query = &self.prepared.query;
+        while let Some(row) = rows.next()? {
+            if row.position == end.position {
+                return Ok(true);
+            }
+            self.page.visited += 1;
+            let _ = visit_matches(query, &self.context, &row.document, &mut |env| {
+                if let Some(result) = project(query, env)? {
+                    distinct.insert(&result);
+                }
+                Ok(ControlFlow::Continue(()))
+            })?;
+        }
+        Ok(false)
+    }
+
+    /// DISTINCT behind a number of results.
+    fn distinct_again(&mut self, rows: &mut dyn Rows, place: &Place) -> Result<Option<Place>, Failure> {
+        let (prepared, place) = (self.prepared, Some(place));
         let wanted = self.wanted(place);
         let (mut distinct, mut results) = (Distinct::default(), Vec::new());
         self.each_match(rows, &mut |env| {
@@ -387,6 +491,20 @@ impl Run<'_> {
     }
 }
 
+/// A row of which earlier pages have done a part.
+#[derive(Default)]
+struct Begun {
+    tuples: u64,
+    /// Its document may be gone by now, or others stand before it.
+    of: Option<u64>,
+}
+
+impl Begun {
+    fn is_of(&self, number: Option<u64>) -> bool {
+        self.of.is_none() || self.of == number
+    }
+}
+
 /// How far a streaming query is.
 struct Progress {
     /// Tuples of the current document that earlier pages have done.
@@ -400,8 +518,8 @@ struct Progress {
 }
 
 impl Progress {
-    fn place(&self, after: Option<Position>, tuples: u64) -> Place {
-        Place::Stream { after, tuples, skipped: self.skipped, taken: self.taken }
+    fn place(&self, after: Option<Position>, Begun { tuples, of }: Begun) -> Place {
+        Place::Stream { after, tuples, of, skipped: self.skipped, taken: self.taken }
     }
 
     /// Skips the result or puts it on the page; false if it does not fit.

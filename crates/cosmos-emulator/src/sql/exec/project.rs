@@ -12,8 +12,8 @@ use crate::Failure;
 pub(crate) fn project(query: &Query, env: Env<'_>) -> Result<Option<Value>, Failure> {
     match &query.select {
         // The checker allows `*` over one input only, and that is the innermost name.
-        Select::Star(_) => Ok(env.scope.map(|scope| scope.value.clone())),
-        Select::Value(expr) => Ok(eval(expr, env)?.map(Cow::into_owned)),
+        Select::Star(_) => env.scope.map(|scope| env.context.own(Cow::Borrowed(scope.value))).transpose(),
+        Select::Value(expr) => eval(expr, env)?.map(|value| env.context.own(value)).transpose(),
         Select::List(items) => {
             let mut map = Map::new();
             let mut unnamed = 0;
@@ -26,7 +26,7 @@ pub(crate) fn project(query: &Query, env: Env<'_>) -> Result<Option<Value>, Fail
                     }
                 };
                 if let Some(value) = eval(&item.expr, env)? {
-                    map.insert(name.into_owned(), value.into_owned());
+                    map.insert(name.into_owned(), env.context.own(value)?);
                 }
             }
             Ok(Some(Value::Object(map)))

@@ -77,6 +77,68 @@ fn joins_that_multiply_end() {
 }
 
 #[test]
+fn values_that_grow_beyond_all_bounds_are_refused() {
+    let large = "REPLICATE(REPLICATE('x',1000),4000)";
+    let doubled = |double: &str| {
+        (0..40).fold("SELECT VALUE 'x'".to_owned(), |inner, _| {
+            format!("SELECT VALUE {double} FROM (SELECT VALUE ({inner})) x")
+        })
+    };
+    let halves = |from: &str| {
+        let steps: String =
+            (0..40).map(|n| format!(" JOIN (SELECT VALUE [x{n}, x{n}]) x{}", n + 1)).collect();
+        format!("SELECT VALUE ARRAY_LENGTH(x40) FROM {from}{steps}")
+    };
+    let document = json!({"s": "x".repeat(100_000), "a": vec![0; 2_000]});
+    for text in [
+        format!("SELECT VALUE LENGTH(CONCAT({}))", vec![large; 10_000].join(",")),
+        format!("SELECT VALUE LENGTH({})", vec![large; 100].join(" || ")),
+        format!("SELECT VALUE ARRAY_LENGTH([{}])", vec![large; 10_000].join(",")),
+        format!("SELECT VALUE ARRAY_LENGTH(ARRAY_CONCAT({}))", vec![format!("[{large}]"); 1_000].join(",")),
+        format!("SELECT VALUE c.a FROM c WHERE IS_OBJECT({{{}}})", keyed(large, 1_000)),
+        doubled("CONCAT(x, x)"),
+        doubled("x || x"),
+        doubled("[x, x]"),
+        doubled("{'a': x, 'b': x}"),
+        doubled("ARRAY(SELECT VALUE x FROM y IN [1, 2])"),
+        halves("c"),
+        "SELECT VALUE ARRAY_LENGTH(ARRAY(SELECT VALUE c.s FROM x IN c.a)) FROM c".to_owned(),
+        "SELECT VALUE ARRAY_LENGTH(ARRAY(SELECT c.s FROM x IN c.a)) FROM c".to_owned(),
+        "SELECT VALUE ARRAY_LENGTH((SELECT VALUE MAKELIST(c.s) FROM x IN c.a)) FROM c".to_owned(),
+    ] {
+        let start = &text[..text.len().min(80)];
+        match run(&text, vec![document.clone()]) {
+            Err(failure) => assert_eq!(failure.status, 400, "{start}"),
+            Ok(rows) => panic!("{start} gives {} rows", rows.len()),
+        }
+    }
+}
+
+#[test]
+fn each_document_may_build_large_values() {
+    let documents = vec![json!({"s": "x".repeat(1_000_000)}); 200];
+    let rows = run("SELECT VALUE LENGTH(CONCAT(c.s, UPPER(c.s))) FROM c", documents).unwrap();
+    assert_eq!(rows, vec![json!(2_000_000); 200]);
+}
+
+#[test]
+fn a_query_in_from_is_read_to_its_end_or_refused() {
+    let joined = "SELECT VALUE COUNT(1) FROM (SELECT x FROM c JOIN x IN c.a JOIN y IN c.a) d";
+    let limits = PageLimits { rows_visited_max: u64::MAX, ..PageLimits::default() };
+    let source = List::new(vec![json!({"a": vec![0; 1_100]})]);
+    let prepared = Prepared::new(&parse(joined).unwrap(), &[]).unwrap();
+    let page = prepared.page(&source, &limits, None, SystemTime::UNIX_EPOCH).unwrap();
+    assert_eq!(page.rows, [json!(1_210_000)]);
+    let large = "SELECT VALUE COUNT(1) FROM (SELECT VALUE REPLICATE(c.s, 4000) FROM c) d";
+    let failure = run(large, vec![json!({"s": "x".repeat(1_000)}); 100]).expect_err("refused");
+    assert_eq!(failure.status, 400);
+}
+
+fn keyed(value: &str, count: usize) -> String {
+    (0..count).map(|n| format!("'k{n}': {value}")).collect::<Vec<_>>().join(",")
+}
+
+#[test]
 fn hostile_patterns_end() {
     let text = "a".repeat(50_000);
     let documents = vec![json!({"s": text})];

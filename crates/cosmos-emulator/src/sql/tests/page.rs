@@ -93,3 +93,29 @@ fn a_prepared_query_can_be_shared() {
     check::<super::super::Query>();
     check::<super::super::Filter>();
 }
+
+#[test]
+fn a_join_of_more_tuples_than_a_page_builds_takes_few_pages() {
+    let source = List::new(vec![json!({"a": vec![0; 1_100]})]);
+    let text = "SELECT VALUE 1 FROM c JOIN x IN c.a JOIN y IN c.a WHERE x = 1";
+    let (mut pages, mut continuation) = (0, None);
+    loop {
+        let page = page(text, &source, &PageLimits::default(), continuation.as_deref());
+        pages += 1;
+        assert!(page.rows.is_empty() && pages <= 3);
+        continuation = page.continuation;
+        if continuation.is_none() {
+            break;
+        }
+    }
+}
+
+#[test]
+fn an_aggregate_carries_a_null_to_the_next_page() {
+    let limits = PageLimits { rows_visited_max: 1, ..PageLimits::default() };
+    let source = List::new(vec![json!({"n": null}), json!({"n": 5})]);
+    let text = "SELECT VALUE MIN(c.n) FROM c";
+    let first = page(text, &source, &limits, None);
+    let second = page(text, &source, &limits, first.continuation.as_deref());
+    assert_eq!(second.rows, [json!(null)]);
+}

@@ -1,0 +1,149 @@
+//! What a query page sees of writes that happen while it is being read: all of them or nothing.
+
+use std::ops::Bound;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+
+use super::*;
+use crate::storage::{Batch, Order, Scan, Storage, StorageError, Ticket, View};
+
+/// A store that lets somebody else write just before a certain document is read.
+struct Interrupted {
+    inner: MemoryStorage,
+    pause: Arc<Pause>,
+}
+
+#[derive(Default)]
+struct Pause {
+    /// Documents to read before; none if nobody waits.
+    left: AtomicUsize,
+    /// Tells the other one to begin, and when he is done.
+    ends: Mutex<Option<(Sender<()>, Receiver<()>)>>,
+}
+
+impl Pause {
+    fn pass(&self, key: &[u8]) {
+        if !key.starts_with(&super::key::items(0)[..1]) || self.left.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        if self.left.fetch_sub(1, Ordering::SeqCst) == 1
+            && let Some((begin, done)) = self.ends.lock().expect("nobody panics").take()
+        {
+            begin.send(()).expect("somebody waits");
+            done.recv().expect("it was written");
+        }
+    }
+}
+
+impl Storage for Interrupted {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
+        self.pause.pass(key);
+        self.inner.get(key)
+    }
+
+    fn scan(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>, order: Order) -> Scan<'_> {
+        self.inner.scan(lower, upper, order)
+    }
+
+    fn view(&self) -> Box<dyn View + '_> {
+        Box::new(InterruptedView { inner: self.inner.view(), pause: &self.pause })
+    }
+
+    fn commit(&self, batch: Batch) -> Result<Ticket, StorageError> {
+        self.inner.commit(batch)
+    }
+
+    fn wait_durable(&self, ticket: Ticket) -> Result<(), StorageError> {
+        self.inner.wait_durable(ticket)
+    }
+
+    fn is_slow_to_sync(&self) -> bool {
+        self.inner.is_slow_to_sync()
+    }
+}
+
+struct InterruptedView<'a> {
+    inner: Box<dyn View + 'a>,
+    pause: &'a Pause,
+}
+
+impl View for InterruptedView<'_> {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
+        self.pause.pass(key);
+        self.inner.get(key)
+    }
+
+    fn scan(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>, order: Order) -> Scan<'_> {
+        self.inner.scan(lower, upper, order)
+    }
+}
+
+fn interrupted() -> (World, Arc<Pause>) {
+    let pause = Arc::new(Pause::default());
+    let storage = Interrupted { inner: MemoryStorage::new(), pause: Arc::clone(&pause) };
+    (World::on(Arc::new(storage), None, json!({}), EngineOptions::default()), pause)
+}
+
+/// One page in key `a`; `write` happens before the second of its documents is read.
+fn page_during(world: &World, pause: &Pause, query: &str, write: impl FnOnce() + Send) -> QueryPage {
+    let ((begin, begun), (done, finished)) = (channel(), channel());
+    *pause.ends.lock().expect("nobody panics") = Some((begin, finished));
+    pause.left.store(2, Ordering::SeqCst);
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            begun.recv().expect("the page reads two documents");
+            write();
+            done.send(()).expect("the page waits");
+        });
+        let request = QueryRequest {
+            text: query.into(),
+            parameters: Vec::new(),
+            scope: in_key("a"),
+            page_size: PageSize::DEFAULT,
+            continuation: None,
+            session_token: None,
+        };
+        world.engine.query(&world.container(), request).expect("served")
+    })
+}
+
+fn replace_all(world: &World, documents: &[Value]) {
+    let operations = documents.iter().map(|document| BatchOperation {
+        op: ItemOp::Upsert { body: text(document) },
+        conditions: Conditions::default(),
+        partition_key: None,
+    });
+    let request = BatchRequest {
+        mode: BatchMode::Atomic,
+        partition_key: Some(key("a")),
+        operations: operations.collect(),
+        body_bytes: 0,
+        session_token: None,
+    };
+    assert_eq!(world.engine.batch(&world.container(), request).expect("accepted").status, 200);
+}
+
+fn account(id: &str, balance: i64, state: &str) -> Value {
+    json!({"id": id, "pk": "a", "balance": balance, "state": state, "tags": [state, "z"]})
+}
+
+#[test]
+fn a_page_sees_a_batch_that_is_committed_meanwhile_not_by_half() {
+    for (query, expected) in [
+        ("SELECT VALUE SUM(c.balance) FROM c", json!([200])),
+        ("SELECT VALUE c.id FROM c WHERE c.state IN ('q', 'r')", json!(["2", "1"])),
+        ("SELECT VALUE c.id FROM c WHERE ARRAY_CONTAINS_ANY(c.tags, 'q', 'r')", json!(["1", "2"])),
+        ("SELECT VALUE c.id FROM c JOIN t IN c.tags WHERE t IN ('q', 'r')", json!(["2", "1"])),
+        ("SELECT VALUE c.balance FROM c ORDER BY c.balance", json!([90, 110])),
+    ] {
+        let (world, pause) = interrupted();
+        replace_all(&world, &[account("1", 110, "r"), account("2", 90, "q")]);
+        let page = page_during(&world, &pause, query, || {
+            replace_all(&world, &[account("1", 0, "q"), account("2", 200, "r")]);
+        });
+        assert_eq!(Value::from(page.rows), expected, "{query}");
+        assert_eq!(page.standing.lsn, 2, "a session token speaks of no write that the page has not seen");
+    }
+}
