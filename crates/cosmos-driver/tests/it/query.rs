@@ -100,6 +100,17 @@ async fn order_is_kept_across_ranges() {
 }
 
 #[tokio::test]
+async fn a_row_that_is_null_is_a_row_of_an_ordered_query() {
+    let account = filled(8).await;
+    let text = "SELECT VALUE c.m FROM c ORDER BY c.n";
+    let rows = all(&account.container, text, QueryOptions::default()).await;
+    assert_eq!(rows, (0..ITEMS).map(|n| item(n)["m"].clone()).collect::<Vec<_>>());
+    let text = "SELECT VALUE c.s FROM c ORDER BY c.n";
+    let rows = all(&account.container, text, QueryOptions::default()).await;
+    assert_eq!(rows.len(), ITEMS / 3, "what is undefined does not show");
+}
+
+#[tokio::test]
 async fn limits_without_order_count_over_all_ranges() {
     let account = filled(8).await;
     let items = &account.container;
@@ -141,6 +152,17 @@ async fn groups_meet_across_ranges() {
         let k = usize::try_from(row["k"].as_u64().expect("a key")).expect("small");
         assert_eq!((&row["n"], &row["total"]), (&json!(expected[&k].0), &json!(expected[&k].1)), "{row}");
     }
+}
+
+#[tokio::test]
+async fn a_group_whose_value_is_undefined_does_not_show() {
+    let account = filled(8).await;
+    let text = "SELECT VALUE c.s FROM c GROUP BY c.s";
+    let mut rows = all(&account.container, text, QueryOptions::default()).await;
+    rows.sort_by_key(Value::to_string);
+    assert_eq!(rows, (0..5).map(|s| json!(format!("x{s}"))).collect::<Vec<_>>());
+    let null = "SELECT VALUE c.m FROM c WHERE IS_NULL(c.m) GROUP BY c.m";
+    assert_eq!(all(&account.container, null, QueryOptions::default()).await, [Value::Null]);
 }
 
 #[tokio::test]
