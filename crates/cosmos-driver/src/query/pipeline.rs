@@ -4,6 +4,7 @@
 //! time; rows leave in the order the plan asks for. When a range splits under a part, the part becomes several and
 //! goes on where it was. All state lives here, so a dropped `next` loses nothing.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeSet, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
@@ -68,6 +69,8 @@ struct Part {
     bounds: EpkRange,
     /// Where this part's rows were left, when it began.
     place: Option<Place>,
+    /// Rows at that very place which were given before and are still to come again.
+    repeats: u64,
     token: Option<String>,
     region: Option<Arc<str>>,
     has_more: bool,
@@ -138,12 +141,20 @@ impl Pipeline {
         Ok(pipeline)
     }
 
-    /// The pieces of `bounds`, one per physical range as known now.
+    /// The pieces of `bounds`, one per physical range as known now; where ranges merged around the place, it parts them
+    /// once more.
     fn parts_of(&mut self, bounds: &EpkRange, token: Option<&str>) -> Vec<Part> {
         let ranges = self.source.info.ranges.load();
-        let pieces: Vec<EpkRange> =
-            ranges.overlapping(bounds).filter_map(|range| range.bounds.intersection(bounds)).collect();
         let place = self.place.clone();
+        let cut = |piece| match &place {
+            Some(place) => place.cut(piece),
+            None => vec![piece],
+        };
+        let pieces: Vec<EpkRange> = ranges
+            .overlapping(bounds)
+            .filter_map(|range| range.bounds.intersection(bounds))
+            .flat_map(cut)
+            .collect();
         pieces
             .into_iter()
             .map(|bounds| {
@@ -152,6 +163,7 @@ impl Pipeline {
                     id: self.next_id,
                     bounds,
                     place: place.clone(),
+                    repeats: place.as_ref().map_or(0, |place| place.count),
                     token: token.map(str::to_owned),
                     region: None,
                     has_more: true,
@@ -285,15 +297,22 @@ impl Pipeline {
         Ok(())
     }
 
-    fn rows(&self, at: usize, body: &[u8]) -> Result<VecDeque<Row>, Error> {
+    fn rows(&mut self, at: usize, body: &[u8]) -> Result<VecDeque<Row>, Error> {
         let bad = |e| Error::serialization("a page of a query", e);
         match &self.source.plan.merge {
             Merge::Sort { directions, .. } => {
-                let part = &self.parts[at];
                 let feed: Feed<SortedRow> = serde_json::from_slice(body).map_err(bad)?;
-                let is_new = |row: &SortedRow| match &part.place {
-                    Some(place) => place.is_before(row, &part.bounds, directions),
-                    None => true,
+                let Part { place, repeats, bounds, .. } = &mut self.parts[at];
+                let is_new = |row: &SortedRow| {
+                    let Some(place) = place else { return true };
+                    match place.compare(row, bounds, directions) {
+                        Ordering::Less => false,
+                        Ordering::Equal if *repeats > 0 => {
+                            *repeats -= 1;
+                            false
+                        }
+                        Ordering::Equal | Ordering::Greater => true,
+                    }
                 };
                 Ok(feed.documents.into_iter().filter(is_new).map(|row| Row::Sorted(Box::new(row))).collect())
             }
@@ -360,12 +379,14 @@ impl Pipeline {
             if self.parts.is_empty() || self.parts.iter().any(|part| part.pages.is_empty()) {
                 break;
             }
-            // Parts are in the order of the key space and `min_by` keeps the first of equals.
-            let heads = self.parts.iter().enumerate().filter_map(|(i, part)| Some((i, part.head()?)));
-            let Some((at, _)) = heads.min_by(|(_, a), (_, b)| sort::compare(a, b, directions)) else { break };
-            let popped = self.parts[at].pages.front_mut().and_then(|page| page.rows.pop_front());
+            let Some(at) = self.smallest(directions) else { break };
+            let part = &mut self.parts[at];
+            let popped = part.pages.front_mut().and_then(|page| page.rows.pop_front());
             let Some(Row::Sorted(row)) = popped else { break };
-            self.place = Some(Place::of(&row, &self.parts[at].bounds));
+            self.place = Some(match &self.place {
+                Some(place) => place.next(&row, &part.bounds, directions),
+                None => Place::of(&row, &part.bounds),
+            });
             if let Some(payload) = row.payload
                 && self.seen.is_new(&payload)
                 && self.window()
@@ -374,6 +395,25 @@ impl Pipeline {
             }
         }
         rows
+    }
+
+    /// The part whose head comes first.
+    fn smallest(&self, directions: &[Direction]) -> Option<usize> {
+        let is_tied = |part: &Part, row: &SortedRow| {
+            self.place.as_ref().is_some_and(|place| place.is_tied(row, &part.bounds, directions))
+        };
+        let heads = self.parts.iter().enumerate().filter_map(|(i, part)| Some((i, part, part.head()?)));
+        // Parts are in the order of the key space and `min_by` keeps the first of equals.
+        let first = heads.min_by(|(_, left, a), (_, right, b)| {
+            sort::compare(a, b, directions).then_with(|| {
+                if is_tied(left, a) && is_tied(right, b) {
+                    sort::compare_rids(&a.rid, &b.rid, directions)
+                } else {
+                    Ordering::Equal
+                }
+            })
+        });
+        first.map(|(at, _, _)| at)
     }
 
     fn collect_groups(&mut self) -> Result<(), Error> {

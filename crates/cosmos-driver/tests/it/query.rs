@@ -218,6 +218,39 @@ async fn any_page_can_be_the_last_one_of_a_process() {
 }
 
 #[tokio::test]
+async fn rows_of_one_document_are_continued_in_the_middle_of_it() {
+    let account = Account::with(Config::default().with_partitions(4), |builder| builder).await;
+    let items = &account.container;
+    for n in 0..20 {
+        let item = json!({ "id": n.to_string(), "pk": n.to_string(), "n": n / 2, "tags": ["a", "b", "c"] });
+        items.create_item(n.to_string(), &item, ItemOptions::default()).await.expect("created");
+    }
+    for text in [
+        "SELECT c.n, c.id, t FROM c JOIN t IN c.tags ORDER BY c.n",
+        "SELECT c.n, c.id, t FROM c JOIN t IN c.tags ORDER BY c.n DESC",
+    ] {
+        let whole = all(items, text, QueryOptions::default()).await;
+        assert_eq!(whole.len(), 60, "{text}");
+        for size in [1, 2, 4] {
+            let mut pieces = Vec::new();
+            let mut continuation: Option<String> = None;
+            loop {
+                let mut options = QueryOptions::default().with_page_size(size);
+                options.continuation = continuation;
+                let mut pager = items.query(text, Scope::Container, options);
+                let Some(page) = pager.next().await.expect("a page") else { break };
+                pieces.extend(page.items::<Value>().expect("rows"));
+                continuation = page.continuation().map(str::to_owned);
+                if continuation.is_none() {
+                    break;
+                }
+            }
+            assert_eq!(pieces, whole, "{text}, pages of {size}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_continuation_of_another_query_is_refused() {
     let account = filled(4).await;
     let mut pager = account.container.query(

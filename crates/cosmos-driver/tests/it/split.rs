@@ -72,6 +72,35 @@ async fn a_continuation_survives_splits_and_merges() {
 }
 
 #[tokio::test]
+async fn a_continuation_within_equal_keys_survives_splits_and_merges() {
+    for text in ["SELECT c.n FROM c ORDER BY c.k", "SELECT c.n FROM c ORDER BY c.k DESC"] {
+        let (globe, items) = filled().await;
+        for (page_size, changes) in [(7, [split, split, merge, merge]), (4, [merge, split, split, merge])] {
+            let mut seen = Vec::new();
+            let mut continuation = None;
+            for pages in 0.. {
+                if pages > 0 {
+                    changes[pages % changes.len()](&globe);
+                }
+                let mut options = QueryOptions::default().with_page_size(page_size);
+                options.continuation = continuation;
+                let mut pager = items.query(text, Scope::Container, options);
+                let Some(page) = pager.next().await.expect("a page") else { break };
+                seen.extend(ns(&page.items::<Value>().expect("rows")));
+                continuation = page.continuation().map(str::to_owned);
+                if continuation.is_none() {
+                    break;
+                }
+            }
+            let keys: Vec<u64> = seen.iter().map(|n| n % 3).collect();
+            assert!(keys.is_sorted() || keys.iter().rev().is_sorted(), "{text}: {keys:?}");
+            seen.sort_unstable();
+            assert_eq!(seen, all(), "{text}, pages of {page_size}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_range_asked_for_by_its_old_bounds_is_read_in_its_halves() {
     let (globe, items) = filled().await;
     let ranges = items.ranges(CallOptions::default()).await.expect("ranges");
