@@ -54,6 +54,8 @@ pub(super) struct Pipeline {
     /// Never locked, only reached through `&mut`: the mutex is what makes a pager shareable between threads.
     in_flight: Mutex<FuturesUnordered<Fetch>>,
     place: Option<Place>,
+    /// Rows that were given while one range still held them all; they come again first, and in its order.
+    replay: u64,
     groups: Option<Groups>,
     seen: Seen,
     skip: u64,
@@ -98,12 +100,27 @@ enum Seen {
 }
 
 impl Pipeline {
-    pub(super) fn new(source: Source, continuation: Option<&str>) -> Result<Self, Error> {
+    pub(super) fn new(source: Source, start: Option<Continuation>) -> Result<Self, Error> {
         let body = json(&source.query)?;
         let plan = source.plan.clone();
-        let mut start = Continuation::new(&body, plan.offset, plan.limit);
-        if let Some(text) = continuation {
-            start = Continuation::read(text, &body)?;
+        let anew = || Continuation::new(&body, plan.offset, plan.limit);
+        let mut start = start.unwrap_or_else(anew);
+        let mut replay = 0;
+        if let Some(direct) = start.direct.take() {
+            start = anew();
+            match (&plan.merge, direct.rows) {
+                _ if plan.is_plain() => {
+                    start.parts.push(PartPosition::new(&source.bounds, Some(direct.token)));
+                }
+                (_, Some(0)) => {}
+                (Merge::Sort { .. }, Some(rows)) => replay = rows,
+                (Merge::Sort { .. } | Merge::Concatenate | Merge::Group { .. }, _) => {
+                    return Err(Error::bad_request(
+                        "the range has split since this continuation was given, and this query can only be read \
+                         from its beginning",
+                    ));
+                }
+            }
         }
         let groups = match &plan.merge {
             Merge::Group { columns, has_keys } => Some(Groups::new(columns.clone(), *has_keys)),
@@ -121,6 +138,7 @@ impl Pipeline {
             next_id: 0,
             in_flight: Mutex::new(FuturesUnordered::new()),
             place: start.place.clone(),
+            replay,
             groups,
             seen,
             skip: start.skip,
@@ -383,15 +401,20 @@ impl Pipeline {
             let part = &mut self.parts[at];
             let popped = part.pages.front_mut().and_then(|page| page.rows.pop_front());
             let Some(Row::Sorted(row)) = popped else { break };
+            let bounds = if self.replay > 0 { &self.source.bounds } else { &part.bounds };
             self.place = Some(match &self.place {
-                Some(place) => place.next(&row, &part.bounds, directions),
-                None => Place::of(&row, &part.bounds),
+                Some(place) => place.next(&row, bounds, directions),
+                None => Place::of(&row, bounds),
             });
             if let Some(payload) = row.payload
                 && self.seen.is_new(&payload)
                 && self.window()
             {
-                rows.push(payload);
+                if self.replay > 0 {
+                    self.replay -= 1;
+                } else {
+                    rows.push(payload);
+                }
             }
         }
         rows
@@ -406,7 +429,7 @@ impl Pipeline {
         // Parts are in the order of the key space and `min_by` keeps the first of equals.
         let first = heads.min_by(|(_, left, a), (_, right, b)| {
             sort::compare(a, b, directions).then_with(|| {
-                if is_tied(left, a) && is_tied(right, b) {
+                if self.replay > 0 || (is_tied(left, a) && is_tied(right, b)) {
                     sort::compare_rids(&a.rid, &b.rid, directions)
                 } else {
                     Ordering::Equal
