@@ -29,7 +29,7 @@ use super::{Feed, Page, Query, QueryOptions, range_target};
 use crate::container::Container;
 use crate::database::{json, resume};
 use crate::diagnostics::Diagnostics;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::metadata::container::ContainerInfo;
 use crate::operation::Call;
 use crate::operation::request::{Kind, Operation};
@@ -56,6 +56,8 @@ pub(super) struct Pipeline {
     place: Option<Place>,
     /// Rows that were given while one range still held them all; they come again first, and in its order.
     replay: u64,
+    /// Counts calls of `next`.
+    turn: u64,
     groups: Option<Groups>,
     seen: Seen,
     skip: u64,
@@ -77,6 +79,8 @@ struct Part {
     region: Option<Arc<str>>,
     has_more: bool,
     is_fetching: bool,
+    /// The turn in which the last fetch began.
+    turn: u64,
     pages: VecDeque<Fetched>,
 }
 
@@ -139,6 +143,7 @@ impl Pipeline {
             in_flight: Mutex::new(FuturesUnordered::new()),
             place: start.place.clone(),
             replay,
+            turn: 0,
             groups,
             seen,
             skip: start.skip,
@@ -186,6 +191,7 @@ impl Pipeline {
                     region: None,
                     has_more: true,
                     is_fetching: false,
+                    turn: 0,
                     pages: VecDeque::new(),
                 }
             })
@@ -194,6 +200,7 @@ impl Pipeline {
 
     /// The next page, or `None` after the last.
     pub(super) async fn next(&mut self) -> Result<Option<Page>, Error> {
+        self.turn += 1;
         loop {
             if self.take == Some(0) || self.parts.is_empty() {
                 return Ok(self.finish_groups()?.map(|rows| self.page(rows, None)));
@@ -256,6 +263,7 @@ impl Pipeline {
                     (id, container.run(operation, &call).await)
                 }));
                 self.parts[i].is_fetching = true;
+                self.parts[i].turn = self.turn;
             }
         }
         Ok(())
@@ -302,6 +310,8 @@ impl Pipeline {
                 self.split(at);
                 return Ok(());
             }
+            // Nobody attends to a fetch between two turns, but its clock runs on: it is begun again, not given up.
+            Err(error) if self.parts[at].turn < self.turn && is_of_time(&error) => return Ok(()),
             Err(error) => return Err(error),
         };
         let rows = self.rows(at, response.body())?;
@@ -496,6 +506,11 @@ impl Pipeline {
         }
         continuation.write().map(Some)
     }
+}
+
+/// Whether a request may have failed for nothing but the time it took.
+fn is_of_time(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Deadline | ErrorKind::Connection)
 }
 
 impl Part {

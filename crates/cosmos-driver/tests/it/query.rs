@@ -347,6 +347,30 @@ async fn a_dropped_page_is_not_lost() {
 }
 
 #[tokio::test]
+async fn a_page_that_was_asked_for_long_ago_is_asked_for_again() {
+    let account = filled(8).await;
+    let patience = Duration::from_secs(2);
+    let options =
+        QueryOptions::default().with_page_size(5).with_call(CallOptions::default().with_timeout(patience));
+    let mut pager = account.container.query(ORDERED, Scope::Container, options);
+    let mut seen = Vec::new();
+    let page = pager.next().await.expect("a page").expect("rows");
+    seen.extend(ns(&page.items::<Value>().expect("rows")));
+    let held = account.emulator.faults().add(FaultRule::new(Verdict::Hang).on(Operation::Query));
+    while let Ok(page) = tokio::time::timeout(Duration::from_millis(200), pager.next()).await {
+        let page = page.expect("a page").expect("rows");
+        seen.extend(ns(&page.items::<Value>().expect("rows")));
+    }
+    assert!(held.struck() > 0, "something is on its way");
+    tokio::time::sleep(patience + Duration::from_millis(200)).await;
+    drop(held);
+    while let Some(page) = pager.next().await.expect("a page") {
+        seen.extend(ns(&page.items::<Value>().expect("rows")));
+    }
+    assert_eq!(seen, (0..ITEMS).collect::<Vec<_>>());
+}
+
+#[tokio::test]
 async fn changes_are_followed_from_the_beginning_and_from_a_continuation() {
     let account = filled(4).await;
     let items = &account.container;
