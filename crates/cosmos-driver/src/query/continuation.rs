@@ -19,6 +19,9 @@ pub(crate) struct Continuation {
     /// Concatenated queries: what is left, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) parts: Vec<PartPosition>,
+    /// One range that the service reads as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) direct: Option<Direct>,
     /// Sorted queries: the last row given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) place: Option<Place>,
@@ -36,6 +39,16 @@ pub(crate) struct Continuation {
     /// There were too many of them: this is where it is, but nobody can go on from here.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     overfull: bool,
+}
+
+/// How far the service has read a query as it is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Direct {
+    /// The service's own; after a split, only plain queries can use it.
+    pub(crate) token: String,
+    /// Rows given so far, where they were counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) rows: Option<u64>,
 }
 
 /// How far one part of the key space has been read.
@@ -67,6 +80,7 @@ impl Continuation {
             v: VERSION,
             q,
             parts: Vec::new(),
+            direct: None,
             place: None,
             skip,
             take,
@@ -95,6 +109,10 @@ impl Continuation {
         } else {
             Err(invalid())
         }
+    }
+
+    pub(crate) fn of_direct(query: &[u8], direct: Direct) -> Self {
+        Self { direct: Some(direct), ..Self::new(query, 0, None) }
     }
 
     /// Reads a continuation of this query.

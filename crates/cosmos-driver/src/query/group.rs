@@ -42,7 +42,10 @@ impl Groups {
         let bad = |e| Error::serialization("a row of a grouped query", e);
         let is_bare = !self.has_keys && matches!(self.columns, Columns::Value(_));
         let row: GroupRow = if is_bare {
-            GroupRow { group_by_items: Vec::new(), payload: serde_json::from_str(row.get()).map_err(bad)? }
+            GroupRow {
+                group_by_items: Vec::new(),
+                payload: Some(serde_json::from_str(row.get()).map_err(bad)?),
+            }
         } else {
             serde_json::from_str(row.get()).map_err(bad)?
         };
@@ -62,7 +65,7 @@ impl Groups {
                 self.groups.len() - 1
             }
         };
-        self.groups[at].add(&self.columns, &row.payload)
+        self.groups[at].add(&self.columns, row.payload.as_ref())
     }
 
     /// The finished rows. Undefined values do not show; a row that is undefined as a whole does not either.
@@ -101,20 +104,23 @@ fn empty(columns: &Columns) -> Group {
 }
 
 impl Group {
-    fn add(&mut self, columns: &Columns, payload: &Value) -> Result<(), Error> {
+    fn add(&mut self, columns: &Columns, payload: Option<&Value>) -> Result<(), Error> {
+        let column = |name: &str| payload.and_then(|payload| payload.get(name));
         match (self, columns) {
             (Self::Value(Cell::First(first)), _) => {
-                first.get_or_insert_with(|| payload.clone());
+                if first.is_none() {
+                    *first = payload.cloned();
+                }
                 Ok(())
             }
             // `SELECT VALUE <aggregate>` sends an array of one item.
-            (Self::Value(Cell::Total(total)), _) => total.add(payload.get(0)),
+            (Self::Value(Cell::Total(total)), _) => total.add(payload.and_then(|payload| payload.get(0))),
             (Self::Named(cells), Columns::Named(names)) => {
                 for (cell, (name, _)) in cells.iter_mut().zip(names) {
                     match cell {
-                        Cell::First(first) if first.is_none() => *first = payload.get(name).cloned(),
+                        Cell::First(first) if first.is_none() => *first = column(name).cloned(),
                         Cell::First(_) => {}
-                        Cell::Total(total) => total.add(payload.get(name))?,
+                        Cell::Total(total) => total.add(column(name))?,
                     }
                 }
                 Ok(())

@@ -21,7 +21,7 @@ use cosmos_wire::epk::{Epk, EpkRange, Scope as KeyScope};
 use cosmos_wire::header;
 use http::HeaderValue;
 use http::header::HeaderName;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 
 use crate::container::Container;
 use crate::database::{json, resume};
@@ -35,6 +35,7 @@ pub(crate) use page::Feed;
 pub use page::Page;
 pub use request::{Query, QueryOptions, Scope};
 
+use continuation::{Continuation, Direct};
 use pipeline::{Pipeline, Source};
 use plan::{Plan, PlanDocument};
 
@@ -53,7 +54,7 @@ enum State {
     New,
     /// The service runs the query as it is, on one partition.
     Direct {
-        continuation: Option<String>,
+        from: Option<Direct>,
         region: Option<Arc<str>>,
     },
     Merged(Box<Pipeline>),
@@ -95,26 +96,39 @@ impl Pager {
             Scope::Container => EpkRange::full(),
             Scope::Range(range) => range.bounds()?,
             Scope::PartitionKey(key) => match KeyScope::of(key, &info.definition) {
-                Ok(KeyScope::Point(_)) => return Ok(State::Direct { continuation, region: None }),
+                Ok(KeyScope::Point(_)) => {
+                    let from = continuation.map(|token| Direct { token, rows: None });
+                    return Ok(State::Direct { from, region: None });
+                }
                 Ok(KeyScope::Range(bounds)) => bounds,
                 Err(_) => {
                     return Err(Error::limit(format!("partition key {key} does not fit the container's")));
                 }
             },
         };
-        let is_ours = continuation.as_deref().is_some_and(continuation::Continuation::is_ours);
+        let is_range = matches!(self.scope, Scope::Range(_));
+        let body = json(&self.query)?;
+        let start = match continuation {
+            // Earlier versions gave the service's own tokens for ranges.
+            Some(token) if is_range && !Continuation::is_ours(&token) => {
+                Some(Continuation::of_direct(&body, Direct { token, rows: None }))
+            }
+            Some(text) => Some(Continuation::read(&text, &body)?),
+            None => None,
+        };
         let is_one_range = info.ranges.load().holding(&bounds.min).bounds.contains_range(&bounds);
-        if is_one_range && !is_ours && matches!(self.scope, Scope::Range(_)) {
-            return Ok(State::Direct { continuation, region: None });
+        let is_direct = start.as_ref().is_none_or(|start| start.direct.is_some());
+        if is_one_range && is_direct && is_range {
+            return Ok(State::Direct { from: start.and_then(|start| start.direct), region: None });
         }
-        self.merged(&info, bounds, continuation.as_deref(), &call).await
+        self.merged(&info, bounds, start, &call).await
     }
 
     async fn merged(
         &self,
         info: &Arc<ContainerInfo>,
         bounds: EpkRange,
-        continuation: Option<&str>,
+        start: Option<Continuation>,
         call: &Call<'_>,
     ) -> Result<State, Error> {
         let source = Source {
@@ -125,7 +139,7 @@ impl Pager {
             plan: self.plan(info, call).await?,
             bounds,
         };
-        Ok(State::Merged(Box::new(Pipeline::new(source, continuation)?)))
+        Ok(State::Merged(Box::new(Pipeline::new(source, start)?)))
     }
 
     /// The gateway's plan; the same query is not planned twice.
@@ -147,10 +161,10 @@ impl Pager {
     }
 
     async fn direct(&mut self) -> Result<Page, Error> {
-        let State::Direct { continuation, region } = &self.state else {
+        let State::Direct { from, region } = &self.state else {
             return Err(Error::protocol("a direct page of a merged query"));
         };
-        let (continuation, region) = (continuation.clone(), region.clone());
+        let (from, region) = (from.clone(), region.clone());
         let options = self.options.call.clone();
         let core = self.container.driver().core.clone();
         let call = Call::start(&core, &options);
@@ -164,30 +178,46 @@ impl Pager {
             }
             Scope::Container => return Err(Error::protocol("a direct page of the whole container")),
         }
-        resume(&mut operation, continuation.as_deref())?;
+        resume(&mut operation, from.as_ref().map(|from| &*from.token))?;
+        let body = operation.body.clone();
         let response = match self.container.run(operation, &call).await {
             Ok(response) => response,
-            Err(error) => return self.rescue(error, continuation.is_none(), &call).await,
+            Err(error) => return self.rescue(error, from, &call).await,
         };
-        let continuation = response.continuation().map(str::to_owned);
+        let Some(token) = response.continuation().map(str::to_owned) else {
+            self.state = State::Done;
+            return Ok(Page::direct(response, None));
+        };
         let region = response.diagnostics().attempts().last().map(|attempt| attempt.region.clone());
-        self.state = match &continuation {
-            Some(_) => State::Direct { continuation: continuation.clone(), region },
-            None => State::Done,
+        let (next, continuation) = match &self.scope {
+            // What it gives for one key, the service takes back whatever becomes of the ranges.
+            Scope::PartitionKey(_) => (Direct { token: token.clone(), rows: None }, token),
+            Scope::Range(_) | Scope::Container => {
+                let given = from.map_or(Some(0), |from| from.rows);
+                let feed: Feed<IgnoredAny> = serde_json::from_slice(response.body())
+                    .map_err(|e| Error::serialization("a page of a query", e))?;
+                let rows = given.map(|given| given + feed.documents.len() as u64);
+                let next = Direct { token, rows };
+                let text = Continuation::of_direct(&body, next.clone()).write()?;
+                (next, text)
+            }
         };
-        Ok(Page::direct(response, continuation))
+        self.state = State::Direct { from: Some(next), region };
+        Ok(Page::direct(response, Some(continuation)))
     }
 
-    /// A range that split before anything was read from it is read by plan instead.
-    async fn rescue(&mut self, error: Error, is_first: bool, call: &Call<'_>) -> Result<Page, Error> {
+    /// A range that has split is read on by plan.
+    async fn rescue(&mut self, error: Error, from: Option<Direct>, call: &Call<'_>) -> Result<Page, Error> {
         let Scope::Range(range) = &self.scope else { return Err(error) };
         let bounds = range.bounds()?;
         let info = self.container.cell().info(&self.container.driver().core, call).await?;
         let has_split = !info.ranges.load().holding(&bounds.min).bounds.contains_range(&bounds);
-        if error.status() != Some(410) || !has_split || !is_first {
+        if error.status() != Some(410) || !has_split {
             return Err(error);
         }
-        self.state = self.merged(&info, bounds, None, call).await?;
+        let body = json(&self.query)?;
+        let start = from.map(|from| Continuation::of_direct(&body, from));
+        self.state = self.merged(&info, bounds, start, call).await?;
         match &mut self.state {
             State::Merged(pipeline) => match pipeline.next().await? {
                 Some(page) => Ok(page),

@@ -4,6 +4,7 @@
 //! time; rows leave in the order the plan asks for. When a range splits under a part, the part becomes several and
 //! goes on where it was. All state lives here, so a dropped `next` loses nothing.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeSet, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
@@ -28,7 +29,7 @@ use super::{Feed, Page, Query, QueryOptions, range_target};
 use crate::container::Container;
 use crate::database::{json, resume};
 use crate::diagnostics::Diagnostics;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::metadata::container::ContainerInfo;
 use crate::operation::Call;
 use crate::operation::request::{Kind, Operation};
@@ -53,6 +54,10 @@ pub(super) struct Pipeline {
     /// Never locked, only reached through `&mut`: the mutex is what makes a pager shareable between threads.
     in_flight: Mutex<FuturesUnordered<Fetch>>,
     place: Option<Place>,
+    /// Rows that were given while one range still held them all; they come again first, and in its order.
+    replay: u64,
+    /// Counts calls of `next`.
+    turn: u64,
     groups: Option<Groups>,
     seen: Seen,
     skip: u64,
@@ -68,10 +73,14 @@ struct Part {
     bounds: EpkRange,
     /// Where this part's rows were left, when it began.
     place: Option<Place>,
+    /// Rows at that very place which were given before and are still to come again.
+    repeats: u64,
     token: Option<String>,
     region: Option<Arc<str>>,
     has_more: bool,
     is_fetching: bool,
+    /// The turn in which the last fetch began.
+    turn: u64,
     pages: VecDeque<Fetched>,
 }
 
@@ -95,12 +104,27 @@ enum Seen {
 }
 
 impl Pipeline {
-    pub(super) fn new(source: Source, continuation: Option<&str>) -> Result<Self, Error> {
+    pub(super) fn new(source: Source, start: Option<Continuation>) -> Result<Self, Error> {
         let body = json(&source.query)?;
         let plan = source.plan.clone();
-        let mut start = Continuation::new(&body, plan.offset, plan.limit);
-        if let Some(text) = continuation {
-            start = Continuation::read(text, &body)?;
+        let anew = || Continuation::new(&body, plan.offset, plan.limit);
+        let mut start = start.unwrap_or_else(anew);
+        let mut replay = 0;
+        if let Some(direct) = start.direct.take() {
+            start = anew();
+            match (&plan.merge, direct.rows) {
+                _ if plan.is_plain() => {
+                    start.parts.push(PartPosition::new(&source.bounds, Some(direct.token)));
+                }
+                (_, Some(0)) => {}
+                (Merge::Sort { .. }, Some(rows)) => replay = rows,
+                (Merge::Sort { .. } | Merge::Concatenate | Merge::Group { .. }, _) => {
+                    return Err(Error::bad_request(
+                        "the range has split since this continuation was given, and this query can only be read \
+                         from its beginning",
+                    ));
+                }
+            }
         }
         let groups = match &plan.merge {
             Merge::Group { columns, has_keys } => Some(Groups::new(columns.clone(), *has_keys)),
@@ -118,6 +142,8 @@ impl Pipeline {
             next_id: 0,
             in_flight: Mutex::new(FuturesUnordered::new()),
             place: start.place.clone(),
+            replay,
+            turn: 0,
             groups,
             seen,
             skip: start.skip,
@@ -138,12 +164,20 @@ impl Pipeline {
         Ok(pipeline)
     }
 
-    /// The pieces of `bounds`, one per physical range as known now.
+    /// The pieces of `bounds`, one per physical range as known now; where ranges merged around the place, it parts them
+    /// once more.
     fn parts_of(&mut self, bounds: &EpkRange, token: Option<&str>) -> Vec<Part> {
         let ranges = self.source.info.ranges.load();
-        let pieces: Vec<EpkRange> =
-            ranges.overlapping(bounds).filter_map(|range| range.bounds.intersection(bounds)).collect();
         let place = self.place.clone();
+        let cut = |piece| match &place {
+            Some(place) => place.cut(piece),
+            None => vec![piece],
+        };
+        let pieces: Vec<EpkRange> = ranges
+            .overlapping(bounds)
+            .filter_map(|range| range.bounds.intersection(bounds))
+            .flat_map(cut)
+            .collect();
         pieces
             .into_iter()
             .map(|bounds| {
@@ -152,10 +186,12 @@ impl Pipeline {
                     id: self.next_id,
                     bounds,
                     place: place.clone(),
+                    repeats: place.as_ref().map_or(0, |place| place.count),
                     token: token.map(str::to_owned),
                     region: None,
                     has_more: true,
                     is_fetching: false,
+                    turn: 0,
                     pages: VecDeque::new(),
                 }
             })
@@ -164,6 +200,7 @@ impl Pipeline {
 
     /// The next page, or `None` after the last.
     pub(super) async fn next(&mut self) -> Result<Option<Page>, Error> {
+        self.turn += 1;
         loop {
             if self.take == Some(0) || self.parts.is_empty() {
                 return Ok(self.finish_groups()?.map(|rows| self.page(rows, None)));
@@ -226,6 +263,7 @@ impl Pipeline {
                     (id, container.run(operation, &call).await)
                 }));
                 self.parts[i].is_fetching = true;
+                self.parts[i].turn = self.turn;
             }
         }
         Ok(())
@@ -272,6 +310,8 @@ impl Pipeline {
                 self.split(at);
                 return Ok(());
             }
+            // Nobody attends to a fetch between two turns, but its clock runs on: it is begun again, not given up.
+            Err(error) if self.parts[at].turn < self.turn && is_of_time(&error) => return Ok(()),
             Err(error) => return Err(error),
         };
         let rows = self.rows(at, response.body())?;
@@ -285,15 +325,22 @@ impl Pipeline {
         Ok(())
     }
 
-    fn rows(&self, at: usize, body: &[u8]) -> Result<VecDeque<Row>, Error> {
+    fn rows(&mut self, at: usize, body: &[u8]) -> Result<VecDeque<Row>, Error> {
         let bad = |e| Error::serialization("a page of a query", e);
         match &self.source.plan.merge {
             Merge::Sort { directions, .. } => {
-                let part = &self.parts[at];
                 let feed: Feed<SortedRow> = serde_json::from_slice(body).map_err(bad)?;
-                let is_new = |row: &SortedRow| match &part.place {
-                    Some(place) => place.is_before(row, &part.bounds, directions),
-                    None => true,
+                let Part { place, repeats, bounds, .. } = &mut self.parts[at];
+                let is_new = |row: &SortedRow| {
+                    let Some(place) = place else { return true };
+                    match place.compare(row, bounds, directions) {
+                        Ordering::Less => false,
+                        Ordering::Equal if *repeats > 0 => {
+                            *repeats -= 1;
+                            false
+                        }
+                        Ordering::Equal | Ordering::Greater => true,
+                    }
                 };
                 Ok(feed.documents.into_iter().filter(is_new).map(|row| Row::Sorted(Box::new(row))).collect())
             }
@@ -360,20 +407,46 @@ impl Pipeline {
             if self.parts.is_empty() || self.parts.iter().any(|part| part.pages.is_empty()) {
                 break;
             }
-            // Parts are in the order of the key space and `min_by` keeps the first of equals.
-            let heads = self.parts.iter().enumerate().filter_map(|(i, part)| Some((i, part.head()?)));
-            let Some((at, _)) = heads.min_by(|(_, a), (_, b)| sort::compare(a, b, directions)) else { break };
-            let popped = self.parts[at].pages.front_mut().and_then(|page| page.rows.pop_front());
+            let Some(at) = self.smallest(directions) else { break };
+            let part = &mut self.parts[at];
+            let popped = part.pages.front_mut().and_then(|page| page.rows.pop_front());
             let Some(Row::Sorted(row)) = popped else { break };
-            self.place = Some(Place::of(&row, &self.parts[at].bounds));
+            let bounds = if self.replay > 0 { &self.source.bounds } else { &part.bounds };
+            self.place = Some(match &self.place {
+                Some(place) => place.next(&row, bounds, directions),
+                None => Place::of(&row, bounds),
+            });
             if let Some(payload) = row.payload
                 && self.seen.is_new(&payload)
                 && self.window()
             {
-                rows.push(payload);
+                if self.replay > 0 {
+                    self.replay -= 1;
+                } else {
+                    rows.push(payload);
+                }
             }
         }
         rows
+    }
+
+    /// The part whose head comes first.
+    fn smallest(&self, directions: &[Direction]) -> Option<usize> {
+        let is_tied = |part: &Part, row: &SortedRow| {
+            self.place.as_ref().is_some_and(|place| place.is_tied(row, &part.bounds, directions))
+        };
+        let heads = self.parts.iter().enumerate().filter_map(|(i, part)| Some((i, part, part.head()?)));
+        // Parts are in the order of the key space and `min_by` keeps the first of equals.
+        let first = heads.min_by(|(_, left, a), (_, right, b)| {
+            sort::compare(a, b, directions).then_with(|| {
+                if self.replay > 0 || (is_tied(left, a) && is_tied(right, b)) {
+                    sort::compare_rids(&a.rid, &b.rid, directions)
+                } else {
+                    Ordering::Equal
+                }
+            })
+        });
+        first.map(|(at, _, _)| at)
     }
 
     fn collect_groups(&mut self) -> Result<(), Error> {
@@ -433,6 +506,11 @@ impl Pipeline {
         }
         continuation.write().map(Some)
     }
+}
+
+/// Whether a request may have failed for nothing but the time it took.
+fn is_of_time(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Deadline | ErrorKind::Connection)
 }
 
 impl Part {

@@ -132,6 +132,12 @@ impl Plan {
         })
     }
 
+    /// Whether the ranges run the query's own text and their rows are the query's, one by one.
+    pub(crate) fn is_plain(&self) -> bool {
+        let is_whole = self.offset == 0 && self.limit.is_none() && self.distinct == Distinct::None;
+        self.merge == Merge::Concatenate && is_whole && self.text.is_empty()
+    }
+
     /// Whether a part of the key space can hold rows. A point is a range whose ends are equal.
     pub(crate) fn touches(&self, bounds: &EpkRange) -> bool {
         self.ranges.is_empty()
@@ -192,16 +198,19 @@ mod tests {
     #[test]
     fn plans_say_how_to_merge() {
         let plain = plan(&json!({ "distinctType": "None", "rewrittenQuery": "" }));
+        assert!(plain.is_plain());
         assert_eq!((plain.merge, plain.limit, plain.offset), (Merge::Concatenate, None, 0));
 
         let window =
             plan(&json!({ "distinctType": "Unordered", "offset": 3, "limit": 4, "rewrittenQuery": "x" }));
+        assert!(!window.is_plain());
         assert_eq!((window.distinct, window.offset, window.limit), (Distinct::Unordered, 3, Some(4)));
 
         let sorted = plan(&json!({
             "orderBy": ["Ascending", "Descending"], "orderByExpressions": ["c.a", "c.b"], "top": 5
         }));
         let directions = vec![Direction::Ascending, Direction::Descending];
+        assert!(!sorted.is_plain());
         assert_eq!(sorted.merge, Merge::Sort { directions, first_expression: Some("c.a".to_owned()) });
         assert_eq!(sorted.limit, Some(5));
 

@@ -101,7 +101,7 @@ pub struct QueryOptions {
     pub page_size: Option<u32>,
     /// Where an earlier page's [`Page::continuation`] left off.
     pub continuation: Option<String>,
-    /// Ranges asked at the same time. Default 16.
+    /// Ranges asked at the same time. Default 32.
     pub parallelism: Option<usize>,
 }
 

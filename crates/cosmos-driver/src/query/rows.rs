@@ -12,7 +12,7 @@ pub(crate) struct SortedRow {
     pub(crate) rid: String,
     pub(crate) order_by_items: Vec<Item>,
     /// Absent when the projection is undefined; such a row sorts but does not show.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "present")]
     pub(crate) payload: Option<Box<RawValue>>,
 }
 
@@ -22,8 +22,9 @@ pub(crate) struct SortedRow {
 pub(crate) struct GroupRow {
     #[serde(default)]
     pub(crate) group_by_items: Vec<Item>,
-    #[serde(default)]
-    pub(crate) payload: Value,
+    /// Absent when the projection is undefined.
+    #[serde(default, deserialize_with = "present")]
+    pub(crate) payload: Option<Value>,
 }
 
 /// One value, possibly undefined, possibly with the second form that minima and maxima have.
@@ -42,8 +43,8 @@ impl Item {
 }
 
 /// A null that is there is a value; only what is missing is undefined.
-fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
-    Value::deserialize(deserializer).map(Some)
+fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
 }
 
 #[cfg(test)]
@@ -58,5 +59,9 @@ mod tests {
         assert_eq!(row.order_by_items[0].value(), Some(&Value::Null));
         assert_eq!(row.order_by_items[1].value(), None);
         assert_eq!(row.payload.expect("a payload").get(), r#"{"a":1}"#);
+        let payload = |text: &str| serde_json::from_str::<SortedRow>(text).expect("a row").payload;
+        let null = payload(r#"{"_rid":"x","orderByItems":[],"payload":null}"#);
+        assert_eq!(null.expect("a payload").get(), "null");
+        assert!(payload(r#"{"_rid":"x","orderByItems":[]}"#).is_none());
     }
 }

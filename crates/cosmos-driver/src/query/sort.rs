@@ -1,14 +1,15 @@
 //! Order across ranges: comparing sort keys, and finding the place again after a pause or a split.
 //!
 //! Rows are ordered by their keys, then by range, then as the range sends them, which is by resource id in the
-//! direction of the first key. So one emitted row tells for every range what has been emitted from it.
+//! direction of the first key. So one emitted row tells for every range what has been emitted from it. Where ranges
+//! change among rows with equal keys, those rows keep to the ranges as they were.
 
 use std::cmp::Ordering;
 
 use cosmos_wire::epk::{Epk, EpkRange};
 use cosmos_wire::rid::Rid;
 use cosmos_wire::value_order;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::Value;
 
 use super::plan::Direction;
@@ -20,8 +21,27 @@ pub(crate) struct Place {
     /// Sort keys; an empty list stands for an undefined one.
     pub(crate) keys: Vec<Vec<Value>>,
     pub(crate) rid: String,
-    pub(crate) min: String,
-    pub(crate) max: String,
+    #[serde(serialize_with = "to_hex", deserialize_with = "from_hex")]
+    min: Epk,
+    #[serde(serialize_with = "to_hex", deserialize_with = "from_hex")]
+    max: Epk,
+    /// Rows of its document that were emitted with these keys: a document that is joined has several.
+    #[serde(default = "one")]
+    pub(crate) count: u64,
+}
+
+fn to_hex<S: Serializer>(epk: &Epk, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&epk.to_hex())
+}
+
+fn from_hex<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Epk, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    text.parse().map_err(|_| de::Error::custom("a bound that is not hexadecimal"))
+}
+
+/// What was written before rows were counted came from documents with one row each.
+fn one() -> u64 {
+    1
 }
 
 impl Place {
@@ -29,43 +49,84 @@ impl Place {
         Self {
             keys: row.order_by_items.iter().map(|item| item.item.iter().cloned().collect()).collect(),
             rid: row.rid.clone(),
-            min: bounds.min.to_hex(),
-            max: bounds.max.to_hex(),
+            min: bounds.min.clone(),
+            max: bounds.max.clone(),
+            count: 1,
         }
+    }
+
+    /// The place of the row that is emitted after the one of this place.
+    pub(crate) fn next(&self, row: &SortedRow, bounds: &EpkRange, directions: &[Direction]) -> Self {
+        let mut next = Self::of(row, bounds);
+        if self.is_tied(row, bounds, directions) {
+            // The other heirs of the range go on behind this row too.
+            next.min.clone_from(&self.min);
+            next.max.clone_from(&self.max);
+            if self.compare_rid(row, directions) == Ordering::Equal {
+                next.count = self.count + 1;
+            }
+        }
+        next
     }
 
     fn key(&self, i: usize) -> Option<&Value> {
         self.keys.get(i).and_then(|key| key.first())
     }
 
-    /// Whether a row from this part of the key space comes after the place.
-    pub(crate) fn is_before(&self, row: &SortedRow, bounds: &EpkRange, directions: &[Direction]) -> bool {
+    /// Cuts a part of the key space where the place's range begins and ends, so that each piece is on one side of it
+    /// or inside.
+    pub(crate) fn cut(&self, bounds: EpkRange) -> Vec<EpkRange> {
+        let mut pieces = Vec::new();
+        let mut rest = bounds;
+        for at in [&self.min, &self.max] {
+            if rest.min < *at && *at < rest.max {
+                pieces.push(EpkRange::new(rest.min, at.clone()));
+                rest.min = at.clone();
+            }
+        }
+        pieces.push(rest);
+        pieces
+    }
+
+    /// Where a row from this part of the key space stands: `Less` before the place, `Greater` after it.
+    pub(crate) fn compare(&self, row: &SortedRow, bounds: &EpkRange, directions: &[Direction]) -> Ordering {
+        self.compare_keys(row, directions).then_with(|| self.compare_ties(row, bounds, directions))
+    }
+
+    fn compare_keys(&self, row: &SortedRow, directions: &[Direction]) -> Ordering {
         let mut order = Ordering::Equal;
         for (i, direction) in directions.iter().enumerate() {
             let key = row.order_by_items.get(i).and_then(Item::value);
             order = order.then_with(|| directed(value_order::compare(key, self.key(i)), *direction));
         }
-        order.then_with(|| self.compare_ties(row, bounds, directions)) == Ordering::Greater
+        order
     }
 
     /// Rows with equal keys: ranges on the left were emitted, ranges on the right were not, the same range by rid.
     fn compare_ties(&self, row: &SortedRow, bounds: &EpkRange, directions: &[Direction]) -> Ordering {
-        let (Ok(min), Ok(max)) = (self.min.parse::<Epk>(), self.max.parse::<Epk>()) else {
-            return Ordering::Greater;
-        };
-        if bounds.max <= min {
+        if bounds.max <= self.min {
             return Ordering::Less;
         }
-        if bounds.min >= max {
+        if bounds.min >= self.max {
             return Ordering::Greater;
         }
-        let number = |rid: &str| rid.parse::<Rid>().ok().and_then(|rid| rid.counter());
-        let first = directions.first().copied().unwrap_or(Direction::Ascending);
-        directed(number(&row.rid).cmp(&number(&self.rid)), first)
+        self.compare_rid(row, directions)
+    }
+
+    fn compare_rid(&self, row: &SortedRow, directions: &[Direction]) -> Ordering {
+        compare_rids(&row.rid, &self.rid, directions)
+    }
+
+    /// Whether a row has the place's keys and is from its range, or from an heir of that. Such rows are emitted by rid
+    /// even if they are in several ranges by now.
+    pub(crate) fn is_tied(&self, row: &SortedRow, bounds: &EpkRange, directions: &[Direction]) -> bool {
+        self.min <= bounds.min
+            && bounds.max <= self.max
+            && self.compare_keys(row, directions) == Ordering::Equal
     }
 
     /// A filter that spares the ranges what was emitted long ago: the first key is not before the place's. What
-    /// remains is skipped by [`Place::is_before`].
+    /// remains is skipped by [`Place::compare`].
     pub(crate) fn filter(&self, expression: &str, direction: Direction) -> String {
         let Some(key) = self.key(0) else {
             return match direction {
@@ -124,6 +185,12 @@ pub(crate) fn compare(left: &SortedRow, right: &SortedRow, directions: &[Directi
         order = order.then_with(|| directed(compared(), *direction));
     }
     order
+}
+
+/// The order in which a range sends documents with equal keys.
+pub(crate) fn compare_rids(left: &str, right: &str, directions: &[Direction]) -> Ordering {
+    let number = |rid: &str| rid.parse::<Rid>().ok().and_then(|rid| rid.counter());
+    directed(number(left).cmp(&number(right)), directions.first().copied().unwrap_or(Direction::Ascending))
 }
 
 fn directed(order: Ordering, direction: Direction) -> Ordering {
@@ -185,8 +252,48 @@ mod tests {
             ("given half of the split range", json!([{ "item": 5 }]), 9, &part("27", "2F"), Ascending, false),
         ];
         for (name, keys, rid, bounds, direction, expected) in cases {
-            assert_eq!(place.is_before(&row(&keys, rid), bounds, &[direction]), expected, "{name}");
+            let is_after = place.compare(&row(&keys, rid), bounds, &[direction]) == Ordering::Greater;
+            assert_eq!(is_after, expected, "{name}");
         }
+    }
+
+    #[test]
+    fn parts_are_cut_at_the_ends_of_the_range_of_the_place() {
+        let place = Place::of(&row(&json!([{ "item": 5 }]), 10), &part("1F", "2F"));
+        let cases: [(_, &[(&str, &str)]); 5] = [
+            (("", "FF"), &[("", "1F"), ("1F", "2F"), ("2F", "FF")]),
+            (("", "2F"), &[("", "1F"), ("1F", "2F")]),
+            (("20", "30"), &[("20", "2F"), ("2F", "30")]),
+            (("20", "21"), &[("20", "21")]),
+            (("2F", "FF"), &[("2F", "FF")]),
+        ];
+        for ((min, max), expected) in cases {
+            let expected: Vec<EpkRange> = expected.iter().map(|(min, max)| part(min, max)).collect();
+            assert_eq!(place.cut(part(min, max)), expected, "{min} to {max}");
+        }
+    }
+
+    #[test]
+    fn places_of_equal_keys_keep_to_the_range_as_it_was() {
+        let directions = [Direction::Ascending];
+        let place = Place::of(&row(&json!([{ "item": 5 }]), 10), &part("1F", "2F"));
+        let half = part("1F", "27");
+        let tied = place.next(&row(&json!([{ "item": 5 }]), 11), &half, &directions);
+        assert_eq!((tied.min.to_hex(), tied.max.to_hex(), tied.count), ("1F".into(), "2F".into(), 1));
+        let again = tied.next(&row(&json!([{ "item": 5 }]), 11), &half, &directions);
+        assert_eq!(again.count, 2, "another row of the same document");
+        let later = again.next(&row(&json!([{ "item": 6 }]), 11), &half, &directions);
+        assert_eq!((later.min.to_hex(), later.max.to_hex(), later.count), ("1F".into(), "27".into(), 1));
+    }
+
+    #[test]
+    fn places_without_a_count_are_read_as_one_row() {
+        let text = json!({ "keys": [[5]], "rid": "x", "min": "1F", "max": "2F" });
+        let place: Place = serde_json::from_value(text).expect("a place");
+        assert_eq!(place.count, 1);
+        assert!(
+            serde_json::from_value::<Place>(json!({ "keys": [], "rid": "", "min": "?", "max": "" })).is_err()
+        );
     }
 
     #[test]

@@ -100,6 +100,17 @@ async fn order_is_kept_across_ranges() {
 }
 
 #[tokio::test]
+async fn a_row_that_is_null_is_a_row_of_an_ordered_query() {
+    let account = filled(8).await;
+    let text = "SELECT VALUE c.m FROM c ORDER BY c.n";
+    let rows = all(&account.container, text, QueryOptions::default()).await;
+    assert_eq!(rows, (0..ITEMS).map(|n| item(n)["m"].clone()).collect::<Vec<_>>());
+    let text = "SELECT VALUE c.s FROM c ORDER BY c.n";
+    let rows = all(&account.container, text, QueryOptions::default()).await;
+    assert_eq!(rows.len(), ITEMS / 3, "what is undefined does not show");
+}
+
+#[tokio::test]
 async fn limits_without_order_count_over_all_ranges() {
     let account = filled(8).await;
     let items = &account.container;
@@ -141,6 +152,17 @@ async fn groups_meet_across_ranges() {
         let k = usize::try_from(row["k"].as_u64().expect("a key")).expect("small");
         assert_eq!((&row["n"], &row["total"]), (&json!(expected[&k].0), &json!(expected[&k].1)), "{row}");
     }
+}
+
+#[tokio::test]
+async fn a_group_whose_value_is_undefined_does_not_show() {
+    let account = filled(8).await;
+    let text = "SELECT VALUE c.s FROM c GROUP BY c.s";
+    let mut rows = all(&account.container, text, QueryOptions::default()).await;
+    rows.sort_by_key(Value::to_string);
+    assert_eq!(rows, (0..5).map(|s| json!(format!("x{s}"))).collect::<Vec<_>>());
+    let null = "SELECT VALUE c.m FROM c WHERE IS_NULL(c.m) GROUP BY c.m";
+    assert_eq!(all(&account.container, null, QueryOptions::default()).await, [Value::Null]);
 }
 
 #[tokio::test]
@@ -192,6 +214,39 @@ async fn any_page_can_be_the_last_one_of_a_process() {
             }
         }
         assert_eq!(pieces, whole, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn rows_of_one_document_are_continued_in_the_middle_of_it() {
+    let account = Account::with(Config::default().with_partitions(4), |builder| builder).await;
+    let items = &account.container;
+    for n in 0..20 {
+        let item = json!({ "id": n.to_string(), "pk": n.to_string(), "n": n / 2, "tags": ["a", "b", "c"] });
+        items.create_item(n.to_string(), &item, ItemOptions::default()).await.expect("created");
+    }
+    for text in [
+        "SELECT c.n, c.id, t FROM c JOIN t IN c.tags ORDER BY c.n",
+        "SELECT c.n, c.id, t FROM c JOIN t IN c.tags ORDER BY c.n DESC",
+    ] {
+        let whole = all(items, text, QueryOptions::default()).await;
+        assert_eq!(whole.len(), 60, "{text}");
+        for size in [1, 2, 4] {
+            let mut pieces = Vec::new();
+            let mut continuation: Option<String> = None;
+            loop {
+                let mut options = QueryOptions::default().with_page_size(size);
+                options.continuation = continuation;
+                let mut pager = items.query(text, Scope::Container, options);
+                let Some(page) = pager.next().await.expect("a page") else { break };
+                pieces.extend(page.items::<Value>().expect("rows"));
+                continuation = page.continuation().map(str::to_owned);
+                if continuation.is_none() {
+                    break;
+                }
+            }
+            assert_eq!(pieces, whole, "{text}, pages of {size}");
+        }
     }
 }
 
@@ -287,6 +342,30 @@ async fn a_dropped_page_is_not_lost() {
             Some(page) => seen.extend(ns(&page.items::<Value>().expect("rows"))),
             None => break,
         }
+    }
+    assert_eq!(seen, (0..ITEMS).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_page_that_was_asked_for_long_ago_is_asked_for_again() {
+    let account = filled(8).await;
+    let patience = Duration::from_secs(2);
+    let options =
+        QueryOptions::default().with_page_size(5).with_call(CallOptions::default().with_timeout(patience));
+    let mut pager = account.container.query(ORDERED, Scope::Container, options);
+    let mut seen = Vec::new();
+    let page = pager.next().await.expect("a page").expect("rows");
+    seen.extend(ns(&page.items::<Value>().expect("rows")));
+    let held = account.emulator.faults().add(FaultRule::new(Verdict::Hang).on(Operation::Query));
+    while let Ok(page) = tokio::time::timeout(Duration::from_millis(200), pager.next()).await {
+        let page = page.expect("a page").expect("rows");
+        seen.extend(ns(&page.items::<Value>().expect("rows")));
+    }
+    assert!(held.struck() > 0, "something is on its way");
+    tokio::time::sleep(patience + Duration::from_millis(200)).await;
+    drop(held);
+    while let Some(page) = pager.next().await.expect("a page") {
+        seen.extend(ns(&page.items::<Value>().expect("rows")));
     }
     assert_eq!(seen, (0..ITEMS).collect::<Vec<_>>());
 }

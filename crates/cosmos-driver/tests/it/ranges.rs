@@ -22,7 +22,8 @@ pub(crate) async fn filled() -> (Globe, Container) {
     let driver = globe.builder().build().await.expect("the driver starts");
     let items = driver.container("db", "items").expect("a valid name");
     let bulk = (0..ITEMS).fold(Bulk::new(), |bulk, n| {
-        bulk.create(format!("p{n}"), &json!({ "id": format!("i{n}"), "pk": format!("p{n}"), "n": n }))
+        let item = json!({ "id": format!("i{n}"), "pk": format!("p{n}"), "n": n, "k": n % 3 });
+        bulk.create(format!("p{n}"), &item)
     });
     let done = items.bulk(bulk, CallOptions::default()).await.expect("done");
     assert!(done.is_success());

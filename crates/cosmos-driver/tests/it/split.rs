@@ -1,7 +1,7 @@
 //! Ranges that split and merge while they are used.
 
 use cosmos_driver::{CallOptions, ChangeFeedStart, ItemOptions, PartitionKey, QueryOptions, Scope};
-use cosmos_emulator::{Config, Consistency, SplitMode};
+use cosmos_emulator::{Config, Consistency, Operation, SplitMode};
 use serde_json::{Value, json};
 
 use crate::globe::Globe;
@@ -69,6 +69,94 @@ async fn a_continuation_survives_splits_and_merges() {
         }
         assert_eq!(seen, all(), "{text}");
     }
+}
+
+#[tokio::test]
+async fn a_continuation_within_equal_keys_survives_splits_and_merges() {
+    for text in ["SELECT c.n FROM c ORDER BY c.k", "SELECT c.n FROM c ORDER BY c.k DESC"] {
+        let (globe, items) = filled().await;
+        for (page_size, changes) in [(7, [split, split, merge, merge]), (4, [merge, split, split, merge])] {
+            let mut seen = Vec::new();
+            let mut continuation = None;
+            for pages in 0.. {
+                if pages > 0 {
+                    changes[pages % changes.len()](&globe);
+                }
+                let mut options = QueryOptions::default().with_page_size(page_size);
+                options.continuation = continuation;
+                let mut pager = items.query(text, Scope::Container, options);
+                let Some(page) = pager.next().await.expect("a page") else { break };
+                seen.extend(ns(&page.items::<Value>().expect("rows")));
+                continuation = page.continuation().map(str::to_owned);
+                if continuation.is_none() {
+                    break;
+                }
+            }
+            let keys: Vec<u64> = seen.iter().map(|n| n % 3).collect();
+            assert!(keys.is_sorted() || keys.iter().rev().is_sorted(), "{text}: {keys:?}");
+            seen.sort_unstable();
+            assert_eq!(seen, all(), "{text}, pages of {page_size}");
+        }
+    }
+}
+
+/// Rows of all ranges, each read by pages of its own, with every range split after each one's first page.
+async fn halved(text: &str, page_size: u32, is_new_pager: bool) -> Vec<u64> {
+    let (globe, items) = filled().await;
+    let mut seen = Vec::new();
+    for range in items.ranges(CallOptions::default()).await.expect("ranges") {
+        let options = QueryOptions::default().with_page_size(page_size);
+        let mut pager = items.query(text, range.clone(), options.clone());
+        let mut pages = 0;
+        while let Some(page) = pager.next().await.unwrap_or_else(|e| panic!("{text}, page {pages}: {e:?}")) {
+            seen.extend(ns(&page.items::<Value>().expect("rows")));
+            pages += 1;
+            if pages == 1 {
+                split(&globe);
+            }
+            let Some(continuation) = page.continuation() else { break };
+            if is_new_pager {
+                pager = items.query(text, range.clone(), options.clone().with_continuation(continuation));
+            }
+        }
+    }
+    seen
+}
+
+#[tokio::test]
+async fn a_range_that_splits_between_two_pages_is_read_on_in_its_halves() {
+    for text in [
+        PLAIN,
+        "SELECT c.n FROM c WHERE c.n >= 0",
+        SORTED,
+        "SELECT c.n FROM c ORDER BY c.k",
+        "SELECT c.n FROM c ORDER BY c.k DESC",
+    ] {
+        for (page_size, is_new_pager) in [(7, false), (7, true), (1, false), (1, true)] {
+            let mut seen = halved(text, page_size, is_new_pager).await;
+            if text == SORTED {
+                // One range after the other, each in order.
+                assert_eq!(seen.windows(2).filter(|pair| pair[0] > pair[1]).count(), 1, "{seen:?}");
+            }
+            seen.sort_unstable();
+            assert_eq!(seen, all(), "{text}, pages of {page_size}, new pagers: {is_new_pager}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_query_over_one_range_is_not_planned_as_long_as_it_is_one() {
+    let (globe, items) = filled().await;
+    let ranges = items.ranges(CallOptions::default()).await.expect("ranges");
+    globe.emulator.ledger().reset();
+    for text in [PLAIN, SORTED] {
+        for range in &ranges {
+            let options = QueryOptions::default().with_page_size(7);
+            let rows: Vec<Value> = items.query(text, range.clone(), options).collect().await.expect("rows");
+            assert!(rows.len() > 7, "{text}");
+        }
+    }
+    assert_eq!(globe.emulator.ledger().snapshot().operation(Operation::QueryPlan).requests, 0);
 }
 
 #[tokio::test]
