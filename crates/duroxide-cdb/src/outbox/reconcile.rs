@@ -108,7 +108,7 @@ pub(crate) async fn sweep(core: &Arc<Core>, number: u64) -> Result<usize, Fault>
                     admin::delete::resume_head(core, call, Tagged { document: head, etag: envelope.etag })
                         .await
                 }
-                kind::DELETION => admin::delete::resume(core, call, &decode::<Deletion>(text)?).await,
+                kind::DELETION => admin::delete::resume(core, &decode::<Deletion>(text)?).await,
                 _ => Ok(()),
             };
             if let Err(fault) = outcome {
