@@ -17,7 +17,7 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 
 use crate::core::{Core, decode, in_parallel};
-use crate::documents::{ChunkRef, Deletion, Head, Status, Tagged, ids, kind};
+use crate::documents::{ChunkRef, Deletion, Forgive, Head, Status, Tagged, ids, kind};
 use crate::error::{Fault, Trouble};
 use crate::history::finish_commits;
 use crate::orchestration::load;
@@ -130,7 +130,8 @@ async fn fence(
         // Listed before the fence: nobody was told yet that the instance is not there.
         head.doomed = queued(core, call, id).await.map_err(surface)?;
         head.sweep_at = Some(core.clock.now_ms() + core.settings.age_threshold_ms.max(FENCE_MS));
-        head.clear_lock();
+        // The attempts count if the deletion is taken back.
+        head.unlock(Forgive::No);
         let op = Op::replace(&head.id, &head, Some(&found.etag))
             .map_err(|error| surface(Fault::refused(error.to_string())))?;
         match core.patiently(call, || core.store.write(call, id, &op)).await {
