@@ -66,7 +66,8 @@ pub(crate) async fn deliver_all(core: &Core, call: Call, intents: &[Intent]) -> 
             Err(fault) => trouble = Some(fault),
         }
     }
-    remove(core, call, &arrived).await?;
+    // One target that cannot be reached may have used up the time; what arrived is not to be sent for ever.
+    remove(core, core.quick_call(call.operation), &arrived).await?;
     trouble.map_or(Ok(()), Err)
 }
 

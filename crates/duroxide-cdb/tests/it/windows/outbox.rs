@@ -313,3 +313,32 @@ async fn an_intent_whose_pieces_are_gone_does_not_keep_its_instance_from_being_d
     provider.delete_instance("parent", false).await.unwrap();
     assert!(place.kinds("parent").await.is_empty());
 }
+
+#[tokio::test]
+async fn a_row_that_cannot_be_read_keeps_no_other_from_being_finished() {
+    let mut place = place_with(|config| CosmosDBProviderConfig {
+        reconciler_interval: Duration::from_secs(600),
+        ..config
+    })
+    .await;
+    let container = raw(&place.name).await;
+    for kind in ["outbox_intent", "manifest", "deletion"] {
+        let bad = serde_json::json!({ "id": "bad", "instanceId": kind, "type": kind, "createdAt": 1 });
+        container.create_item(kind, &bad, cosmos_driver::ItemOptions::default()).await.unwrap();
+    }
+    place.provider.set_outbox_fault_injector(OutboxFaultInjector::fail_next(1));
+    let provider = &place.provider;
+    provider.enqueue_for_orchestrator(start("parent", "Hello", ""), None).await.unwrap();
+    let (_, token, _) = provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+    let (events, child) = (vec![event("parent", 1)], vec![start("child", "Hello", "")]);
+    provider.ack_orchestration_item(&token, 1, events, vec![], child, named(), vec![]).await.unwrap();
+    let other = CosmosDBProvider::new_with_config(CosmosDBProviderConfig {
+        reconciler_interval: Duration::from_millis(50),
+        ..config(&place.name)
+    })
+    .await
+    .unwrap();
+    let wait = Duration::from_secs(60);
+    let (item, ..) = other.fetch_orchestration_item(LOCK, wait, None).await.unwrap().unwrap();
+    assert_eq!(item.instance, "child");
+}
