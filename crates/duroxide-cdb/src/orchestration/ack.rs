@@ -289,7 +289,7 @@ async fn finish(core: &Arc<Core>, instance: &str, committed: Committed) {
         tracing::warn!(instance, %fault, "a large commit is not published yet; it will be");
     }
     let intents = plan.intents.into_iter().filter(|intent| !staged.contains(&intent.id)).collect();
-    crate::outbox::deliver(core, call, intents).await;
+    crate::outbox::deliver(core, OPERATION, intents).await;
     for cancel in plan.foreign_cancels {
         let id = ids::work(cancel.execution_id, cancel.activity_id);
         if let Err(fault) = core.delete(call, &cancel.instance, &id).await {

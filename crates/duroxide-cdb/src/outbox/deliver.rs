@@ -15,8 +15,8 @@ use crate::orchestration::{load, publish};
 use crate::queries::{self, Query};
 use crate::store::{Call, Op};
 
-/// Delivers intents right after their commit. What fails is left to the reconciler.
-pub(crate) async fn deliver(core: &Core, call: Call, intents: Vec<Intent>) {
+/// Delivers intents right after their commit. Somebody waits for that, so what fails soon is left to the reconciler.
+pub(crate) async fn deliver(core: &Core, operation: &'static str, intents: Vec<Intent>) {
     let skip = {
         let faults = core.outbox_faults.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         !intents.is_empty() && faults.as_ref().is_some_and(super::OutboxFaultInjector::takes_round)
@@ -24,7 +24,7 @@ pub(crate) async fn deliver(core: &Core, call: Call, intents: Vec<Intent>) {
     if intents.is_empty() || skip {
         return;
     }
-    if let Err(fault) = deliver_all(core, call, &intents).await {
+    if let Err(fault) = deliver_all(core, core.quick_call(operation), &intents).await {
         tracing::warn!(instance = intents[0].instance_id, %fault, "messages to other instances are delayed");
     }
 }

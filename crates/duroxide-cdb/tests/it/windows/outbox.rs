@@ -342,3 +342,22 @@ async fn a_row_that_cannot_be_read_keeps_no_other_from_being_finished() {
     let (item, ..) = other.fetch_orchestration_item(LOCK, wait, None).await.unwrap().unwrap();
     assert_eq!(item.instance, "child");
 }
+
+#[tokio::test]
+async fn a_target_that_does_not_answer_neither_holds_the_sender_up_nor_has_the_others_sent_again() {
+    let place = place_with(|config| CosmosDBProviderConfig {
+        reconciler_interval: Duration::from_secs(600),
+        operation_timeout: Duration::from_secs(300),
+        ..config
+    })
+    .await;
+    let provider = &place.provider;
+    provider.enqueue_for_orchestrator(start("parent", "Hello", ""), None).await.unwrap();
+    let (_, token, _) = provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+    let _fault = emulator().faults().add(place.rule(Verdict::Hang).on(Operation::CreateItem).for_key("mute"));
+    let children = ["mute", "one", "two"].map(|child| start(child, "Hello", "")).to_vec();
+    let events = vec![event("parent", 1)];
+    let ack = provider.ack_orchestration_item(&token, 1, events, vec![], children, named(), vec![]);
+    tokio::time::timeout(Duration::from_secs(60), ack).await.expect("nobody waits for the target").unwrap();
+    assert_eq!(place.kinds("parent").await, ["history", "instance", "outbox_intent"]);
+}
