@@ -1,5 +1,6 @@
 //! The lock of a turn: take it, keep it, give it back. Each is one conditional write of the head.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,11 +31,21 @@ pub(crate) struct LeaseState {
     pub(crate) messages: Vec<Message>,
     /// Documents of the public crate's layout that the first commit replaces.
     pub(crate) legacy: Vec<String>,
+    /// Held messages that turned out to be gone. The stored head still names them.
+    pub(crate) gone: HashSet<String>,
+}
+
+impl LeaseState {
+    /// Goes on with the head as it is stored, without what is known to be gone.
+    pub(crate) fn refresh(&mut self, head: Tagged<Head>) {
+        self.head = head;
+        self.head.document.batch.retain(|held| !self.gone.contains(&held.id));
+    }
 }
 
 impl TurnLease {
     pub(crate) fn new(head: Tagged<Head>, messages: Vec<Message>, legacy: Vec<String>) -> Self {
-        Self { state: tokio::sync::Mutex::new(LeaseState { head, messages, legacy }) }
+        Self { state: tokio::sync::Mutex::new(LeaseState { head, messages, legacy, gone: HashSet::new() }) }
     }
 }
 
