@@ -259,7 +259,8 @@ pub(crate) async fn abandon(
     Ok(())
 }
 
-/// Unlocks the head and moves the held messages into the future, in one batch.
+/// Unlocks the head and moves the held messages into the future, in one batch. Only their time is sent: together they
+/// may be larger than a batch.
 async fn put_off(
     core: &Core,
     call: Call,
@@ -271,10 +272,11 @@ async fn put_off(
     let surface = |fault: Fault| fault.surface(call.operation, &instance);
     let mut backoff = Backoff::default();
     loop {
-        let ops = std::iter::once(Op::replace(&head.id, &head, Some(&state.head.etag)))
-            .chain(state.messages.iter().map(|message| Op::replace(&message.id, message, None)))
-            .collect::<Result<Vec<_>, _>>()
+        let unlock = Op::replace(&head.id, &head, Some(&state.head.etag))
             .map_err(|error| surface(Fault::refused(error.to_string())))?;
+        let put_off =
+            state.messages.iter().map(|message| Op::set(&message.id, "/visibleAt", message.visible_at));
+        let ops: Vec<Op> = std::iter::once(unlock).chain(put_off).collect();
         let fault = match core.store.batch(call, &instance, &ops).await {
             Ok(mut etags) => {
                 state.head = Tagged { document: head, etag: etags.swap_remove(0) };
@@ -286,6 +288,10 @@ async fn put_off(
             Trouble::Refused | Trouble::Exists => return Err(surface(fault)),
             _ => core.head(call, &instance).await.map_err(surface)?,
         };
+        if let (Trouble::Missing, Some(op)) = (fault.trouble, fault.index.and_then(|index| ops.get(index))) {
+            // What is gone needs no other time.
+            state.messages.retain(|message| message.id != op.id());
+        }
         match now {
             Some(now) if now.document.lock_token.as_deref() == Some(secret) => state.head.etag = now.etag,
             Some(now) if now.document.lock_token.is_none() && now.document.attempts == head.attempts => {

@@ -8,7 +8,7 @@ use duroxide::providers::{Provider as _, ProviderAdmin as _, ScheduledActivityId
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
 
 use super::{LOCK, NOW, commit, mail, place, status};
-use crate::world::{activity, config, emulator, event, named, start};
+use crate::world::{activity, config, documents, emulator, event, named, noise, raw, start};
 
 #[tokio::test]
 async fn an_ack_that_arrives_after_a_takeover_writes_nothing() {
@@ -219,4 +219,28 @@ async fn a_lock_moves_no_time_that_retention_goes_by() {
     place.provider.renew_orchestration_item_lock(&token, LOCK).await.unwrap();
     place.provider.abandon_orchestration_item(&token, None, true).await.unwrap();
     assert_eq!(place.provider.get_instance_info("a").await.unwrap().updated_at, before);
+}
+
+#[tokio::test]
+async fn a_turn_with_large_messages_is_put_off_and_a_message_that_is_gone_does_not_matter() {
+    let place = place().await;
+    place.begin("a").await;
+    for n in 0..9 {
+        let text = noise(300_000 + n);
+        place.provider.enqueue_for_orchestrator(mail("a", &text), None).await.unwrap();
+    }
+    let (item, token, _) = place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+    assert!(item.messages.len() > 7, "together they are larger than a batch");
+    let container = raw(&place.name).await;
+    let queued =
+        documents(&container, "a").await.into_iter().find(|document| document["type"] == "orch_queue");
+    let id = queued.unwrap()["id"].as_str().unwrap().to_owned();
+    container.delete_item("a", &id, cosmos_driver::ItemOptions::default()).await.unwrap();
+    let delay = Duration::from_secs(3);
+    place.provider.abandon_orchestration_item(&token, Some(delay), true).await.unwrap();
+    let other = place.other().await;
+    assert!(other.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().is_none(), "not yet");
+    let wait = Duration::from_secs(60);
+    let (later, ..) = other.fetch_orchestration_item(LOCK, wait, None).await.unwrap().unwrap();
+    assert_eq!(later.messages.len(), item.messages.len() - 1);
 }
