@@ -244,3 +244,18 @@ async fn a_turn_with_large_messages_is_put_off_and_a_message_that_is_gone_does_n
     let (later, ..) = other.fetch_orchestration_item(LOCK, wait, None).await.unwrap().unwrap();
     assert_eq!(later.messages.len(), item.messages.len() - 1);
 }
+
+#[tokio::test]
+async fn a_large_work_item_whose_answer_was_lost_is_fetched() {
+    let place = place().await;
+    let _fault = emulator().faults().add(place.rule(Verdict::ResetAfterCommit).on(Operation::Batch).times(1));
+    let mut item = activity("a", 1);
+    if let WorkItem::ActivityExecute { input, .. } = &mut item {
+        *input = noise(1_000_000);
+    }
+    place.provider.enqueue_for_worker(item.clone()).await.unwrap();
+    let (fetched, token, _) =
+        place.provider.fetch_work_item(LOCK, NOW, None, &TagFilter::Any).await.unwrap().unwrap();
+    assert_eq!(fetched, item);
+    place.provider.ack_work_item(&token, None).await.unwrap();
+}
