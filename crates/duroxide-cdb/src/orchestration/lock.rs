@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use duroxide::providers::ProviderError;
 
-use crate::clock::millis;
 use crate::core::{Backoff, Core, decode};
 use crate::documents::{Forgive, Head, Held, Message, Tagged};
 use crate::error::{Fault, Trouble, invalid_token};
@@ -63,7 +62,7 @@ pub(crate) async fn acquire(
     let mut tried = false;
     loop {
         // The lease begins when the claim is sent, not when the call began.
-        let until = core.clock.now_ms() + millis(timeout);
+        let until = core.clock.after(timeout);
         if tried {
             head.locked_until = Some(until);
         } else {
@@ -155,7 +154,7 @@ pub(crate) async fn renew(core: &Core, text: &str, extend_for: Duration) -> Resu
     let mut state = lease.state.lock().await;
     let until = check(core, OPERATION, &state.head.document, &secret)?;
     let call = core.call_until(OPERATION, until);
-    let extended = until.max(core.clock.now_ms() + millis(extend_for));
+    let extended = until.max(core.clock.after(extend_for));
     let mut head = state.head.document.clone();
     head.locked_until = Some(extended);
     rewrite(core, call, &mut state, head, &secret).await?;
@@ -239,7 +238,7 @@ pub(crate) async fn abandon(
         if state.messages.is_empty() {
             state.messages = read_messages(core, call, &instance, &held).await?;
         }
-        let visible_at = core.clock.now_ms() + millis(delay);
+        let visible_at = core.clock.after(delay);
         for message in &mut state.messages {
             message.visible_at = visible_at;
         }

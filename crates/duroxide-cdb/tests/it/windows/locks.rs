@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use cosmos_emulator::{Operation, Verdict};
 use duroxide::TagFilter;
-use duroxide::providers::{Provider as _, ProviderAdmin as _, ScheduledActivityIdentifier, WorkItem};
+use duroxide::providers::{
+    Provider as _, ProviderAdmin as _, ScheduledActivityIdentifier, SessionFetchConfig, WorkItem,
+};
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
 
-use super::{LOCK, NOW, commit, mail, place, status};
+use super::{LOCK, NOW, commit, mail, of_session, place, status};
 use crate::world::{activity, config, documents, emulator, event, named, noise, raw, start};
 
 #[tokio::test]
@@ -258,4 +260,28 @@ async fn a_large_work_item_whose_answer_was_lost_is_fetched() {
         place.provider.fetch_work_item(LOCK, NOW, None, &TagFilter::Any).await.unwrap().unwrap();
     assert_eq!(fetched, item);
     place.provider.ack_work_item(&token, None).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lock_may_be_taken_and_a_delay_asked_for_ever() {
+    let place = place().await;
+    let (provider, ever) = (&place.provider, Duration::MAX);
+    provider.enqueue_for_orchestrator(start("a", "Hello", ""), None).await.unwrap();
+    let (_, token, _) = provider.fetch_orchestration_item(ever, NOW, None).await.unwrap().unwrap();
+    provider.renew_orchestration_item_lock(&token, ever).await.unwrap();
+    let other = place.other().await;
+    other.renew_orchestration_item_lock(&token, ever).await.unwrap();
+    other.abandon_orchestration_item(&token, Some(ever), true).await.unwrap();
+    assert!(provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().is_none());
+    provider.enqueue_for_orchestrator(mail("b", "m"), Some(ever)).await.unwrap();
+    provider.enqueue_for_worker(activity("a", 1)).await.unwrap();
+    let any = TagFilter::Any;
+    let (_, token, _) = provider.fetch_work_item(ever, NOW, None, &any).await.unwrap().unwrap();
+    provider.renew_work_item_lock(&token, ever).await.unwrap();
+    provider.abandon_work_item(&token, Some(ever), true).await.unwrap();
+    assert!(other.fetch_work_item(LOCK, NOW, None, &any).await.unwrap().is_none());
+    provider.enqueue_for_worker(of_session("b", 1, "s")).await.unwrap();
+    let session = SessionFetchConfig { owner_id: "me".into(), lock_timeout: ever };
+    provider.fetch_work_item(LOCK, NOW, Some(&session), &any).await.unwrap().unwrap();
+    assert_eq!(provider.renew_session_lock(&["me"], ever, ever).await.unwrap(), 1);
 }
