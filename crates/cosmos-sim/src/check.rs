@@ -44,7 +44,7 @@ pub(crate) async fn histories(
 
 /// No message, intent or staged document is left, and nothing is locked.
 pub(crate) async fn leftovers(container: &Container) -> anyhow::Result<Vec<Finding>> {
-    let sql = "SELECT c.id, c.instanceId, c.type, c.lock, c.ttl, c.staged FROM c";
+    let sql = "SELECT c.id, c.instanceId, c.type, c.lockToken, c.ttl, c.staged FROM c";
     let rows: Vec<Value> = container.query(sql, Scope::Container, QueryOptions::default()).collect().await?;
     let mut counts: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for row in &rows {
@@ -56,7 +56,7 @@ pub(crate) async fn leftovers(container: &Container) -> anyhow::Result<Vec<Findi
             counts.entry(kind.to_owned()).or_default().push(id);
         } else if row["staged"].is_number() {
             counts.entry("staged".to_owned()).or_default().push(id);
-        } else if kind == "instance" && row["lock"].is_object() {
+        } else if kind == "instance" && row["lockToken"].is_string() {
             counts.entry("lock".to_owned()).or_default().push(id);
         }
     }

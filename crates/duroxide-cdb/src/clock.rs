@@ -29,6 +29,11 @@ impl Clock {
         u64::try_from(millis.saturating_add(self.offset_ms)).unwrap_or(0)
     }
 
+    /// When a time from now on is over, in milliseconds since the Unix epoch; the end of all times if it is that long.
+    pub(crate) fn after(&self, duration: Duration) -> u64 {
+        self.now_ms().saturating_add(millis(duration)).min(TIME_MAX_MS)
+    }
+
     /// The monotonic clock.
     pub(crate) fn instant(&self) -> Instant {
         Instant::now()
@@ -57,6 +62,9 @@ pub(crate) fn millis(duration: Duration) -> u64 {
 /// until the year 2248.
 const SEQUENCES_PER_MS: u64 = 1024;
 
+/// The largest integer that JSON numbers keep exactly.
+const TIME_MAX_MS: u64 = (1 << 53) - 1;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,5 +81,12 @@ mod tests {
     fn a_slow_clock_does_not_order_its_items_before_what_it_has_seen() {
         let fast = Clock::shifted(60_000).next_sequence_after(0);
         assert!(Clock::default().next_sequence_after(fast) > fast);
+    }
+
+    #[test]
+    fn the_longest_time_ends_where_numbers_do() {
+        let clock = Clock::default();
+        assert_eq!(clock.after(Duration::MAX), TIME_MAX_MS);
+        assert!(clock.after(Duration::from_secs(1)) < clock.now_ms() + 2000);
     }
 }

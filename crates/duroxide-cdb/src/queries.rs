@@ -54,9 +54,15 @@ pub(crate) const EXECUTIONS: &str =
 /// One partition: documents of one execution.
 pub(crate) const EXECUTION_DOCUMENTS: &str = "SELECT c.id, c.type, c.eventCount, c.chunks FROM c WHERE c.type IN ('history', 'execution') AND c.executionId = @exec";
 
-/// One partition: everything but the head and the marks that must outlive it.
-pub(crate) const CONTENTS: &str = "SELECT c.id, c.type, c.eventCount FROM c \
-    WHERE NOT (c.type IN ('instance', 'deleting', 'tombstone', 'outbox_intent', 'manifest'))";
+/// One partition: what an instance leaves, but for its head and the marks that must outlive it. Of commits only those
+/// that are being prepared.
+pub(crate) const CONTENTS: &str = "SELECT c.id, c.type, c.eventCount, c.chunks, c.commit, c._etag, \
+    LEFT(c.workItem, 32) AS item FROM c \
+    WHERE NOT (c.type IN ('instance', 'deleting', 'tombstone', 'outbox_intent', 'manifest')) \
+    OR (c.type = 'manifest' AND c.committed = false)";
+
+/// One partition: which messages wait.
+pub(crate) const QUEUED: &str = "SELECT TOP @rows VALUE c.id FROM c WHERE c.type = 'orch_queue'";
 
 /// One partition: undelivered messages to other partitions.
 pub(crate) const INTENTS: &str = "SELECT * FROM c WHERE c.type = 'outbox_intent'";

@@ -72,7 +72,10 @@ pub(crate) async fn for_worker(core: &Core, item: &WorkItem) -> Result<(), Provi
         }
         outcome => outcome.map_err(surface)?,
     };
-    core.works.put(Arc::new(work), etag);
+    // Without an answer there is no ETag to lock it with: a search will bring both.
+    if !etag.is_empty() {
+        core.works.put(Arc::new(work), etag);
+    }
     Ok(())
 }
 

@@ -70,14 +70,14 @@ impl Sessions {
         let partition = ids::session_partition(session);
         for _ in 0..CLAIMS_MAX {
             let now = core.clock.now_ms();
-            let until = now + millis(config.lock_timeout);
+            let until = core.clock.after(config.lock_timeout);
             let known = self.lock().owned.get(session).cloned();
             let known = known.filter(|known| {
                 known.document.owner_id == config.owner_id && known.document.locked_until > now
             });
             if let Some(known) = &known {
                 self.touch(session, now);
-                if known.document.locked_until >= now + millis(config.lock_timeout) / 2 {
+                if known.document.locked_until >= core.clock.after(config.lock_timeout / 2) {
                     return Ok(true);
                 }
             }
@@ -174,7 +174,7 @@ async fn renew_one(core: &Core, call: Call, session: &str, extend_for: Duration)
         let Some(mut owned) = owned.filter(|owned| owned.document.locked_until > now) else {
             return Ok(false);
         };
-        owned.document.locked_until = owned.document.locked_until.max(now + millis(extend_for));
+        owned.document.locked_until = owned.document.locked_until.max(core.clock.after(extend_for));
         match write(core, call, &owned.document, Some(&owned.etag)).await {
             Ok(etag) => {
                 owned.etag = etag;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use cosmos_driver::{
     Batch, CallOptions, Container, ContainerProperties, Credential, Database, Driver, ErrorKind, FeedRange,
-    ItemOptions, QueryOptions, Response, Scope,
+    ItemOptions, Patch, QueryOptions, Response, Scope,
 };
 use futures::future::BoxFuture;
 use serde_json::value::RawValue;
@@ -191,6 +191,9 @@ impl Store {
             OpKind::Upsert => self.container.upsert_item(partition, body, options).await,
             OpKind::Replace => self.container.replace_item(partition, op.id(), body, options).await,
             OpKind::Delete => self.container.delete_item(partition, op.id(), options).await,
+            OpKind::Set { path, value } => {
+                self.container.patch_item(partition, op.id(), &Patch::new().set(path, value), options).await
+            }
         };
         match outcome {
             Ok(response) => {
@@ -214,6 +217,9 @@ impl Store {
                 OpKind::Upsert => batch.upsert(body()),
                 OpKind::Replace => batch.replace(op.id(), body(), op.if_match()),
                 OpKind::Delete => batch.delete(op.id(), op.if_match()),
+                OpKind::Set { path, value } => {
+                    batch.patch(op.id(), &Patch::new().set(path, value), op.if_match())
+                }
             };
         }
         let begun = Instant::now();

@@ -18,6 +18,11 @@ pub(crate) enum OpKind {
     Upsert,
     Replace,
     Delete,
+    /// Sets one number and leaves the rest as it is.
+    Set {
+        path: &'static str,
+        value: u64,
+    },
 }
 
 impl Op {
@@ -45,6 +50,11 @@ impl Op {
     /// Deletes the document `id`, if it has the ETag given.
     pub(crate) fn delete(id: &str, etag: Option<&str>) -> Self {
         Self { kind: OpKind::Delete, id: id.to_owned(), body: None, if_match: etag.map(ToOwned::to_owned) }
+    }
+
+    /// Sets one number of the document `id`.
+    pub(crate) fn set(id: &str, path: &'static str, value: u64) -> Self {
+        Self { kind: OpKind::Set { path, value }, id: id.to_owned(), body: None, if_match: None }
     }
 
     /// Creates or overwrites the document whose JSON text is given.

@@ -120,6 +120,9 @@ pub(crate) struct Head {
     /// The deletion this instance is part of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) deletion: Option<String>,
+    /// The messages that go with it, if they are few enough to be listed; those that come later are for another life.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) doomed: Option<Vec<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) sweep_at: Option<u64>,
 }
@@ -214,6 +217,7 @@ impl Head {
             execution_started_at: now_ms,
             completed_at: None,
             deletion: None,
+            doomed: None,
             sweep_at: None,
         }
     }

@@ -79,7 +79,12 @@ pub(crate) fn staged(commit: &str, index: u32) -> String {
 
 /// A piece of a text too large for one document.
 pub(crate) fn chunk(commit: &str, index: u32) -> String {
-    format!("chunk:{commit}:{index}")
+    format!("{}{index}", chunks_of(commit))
+}
+
+/// How the ids of a commit's pieces begin.
+pub(crate) fn chunks_of(commit: &str) -> String {
+    format!("chunk:{commit}:")
 }
 
 /// A value that the head only points to.

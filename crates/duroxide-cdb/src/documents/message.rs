@@ -1,5 +1,7 @@
 //! A message waiting for a turn.
 
+use std::time::Duration;
+
 use duroxide::providers::WorkItem;
 use serde::{Deserialize, Serialize};
 
@@ -54,7 +56,8 @@ impl Message {
             kind: kind::MESSAGE.to_owned(),
             work_item,
             chunks,
-            visible_at: delay_ms.map_or_else(|| due_at(item, now), |delay| now.saturating_add(delay)),
+            visible_at: delay_ms
+                .map_or_else(|| due_at(item, now), |delay| clock.after(Duration::from_millis(delay))),
             enqueued_at: now,
             seq: clock.next_sequence_after(floor),
             attempt_count: 0,

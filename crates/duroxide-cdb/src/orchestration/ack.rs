@@ -120,7 +120,7 @@ async fn commit(
                 return Err(invalid_token(OPERATION, "somebody else has taken the turn over"));
             }
             let moved = head.etag != state.head.etag;
-            state.head = head;
+            state.refresh(head);
             if !moved && fault.trouble != Trouble::Transient {
                 repair(state, &draft.layout.commit, &fault).map_err(surface)?;
                 // Under a new id: what was prepared under the old one no longer fits and will be swept.
@@ -201,6 +201,7 @@ fn repair(state: &mut LeaseState, ops: &[Op], fault: &Fault) -> Result<(), Fault
         (Trouble::Missing, Some(op)) => {
             let before = (state.head.document.batch.len(), state.legacy.len());
             state.head.document.batch.retain(|held| held.id != op.id());
+            state.gone.insert(op.id().to_owned());
             state.legacy.retain(|id| id != op.id());
             if before == (state.head.document.batch.len(), state.legacy.len()) {
                 return Err(fault.clone());
@@ -292,7 +293,7 @@ async fn finish(core: &Arc<Core>, instance: &str, committed: Committed) {
         tracing::warn!(instance, %fault, "a large commit is not published yet; it will be");
     }
     let intents = plan.intents.into_iter().filter(|intent| !staged.contains(&intent.id)).collect();
-    crate::outbox::deliver(core, call, intents).await;
+    crate::outbox::deliver(core, OPERATION, intents).await;
     for cancel in plan.foreign_cancels {
         let id = ids::work(cancel.execution_id, cancel.activity_id);
         if let Err(fault) = core.delete(call, &cancel.instance, &id).await {

@@ -1,11 +1,11 @@
 //! The lock of a turn: take it, keep it, give it back. Each is one conditional write of the head.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use duroxide::providers::ProviderError;
 
-use crate::clock::millis;
 use crate::core::{Backoff, Core, decode};
 use crate::documents::{Forgive, Head, Held, Message, Tagged};
 use crate::error::{Fault, Trouble, invalid_token};
@@ -30,11 +30,21 @@ pub(crate) struct LeaseState {
     pub(crate) messages: Vec<Message>,
     /// Documents of the public crate's layout that the first commit replaces.
     pub(crate) legacy: Vec<String>,
+    /// Held messages that turned out to be gone. The stored head still names them.
+    pub(crate) gone: HashSet<String>,
+}
+
+impl LeaseState {
+    /// Goes on with the head as it is stored, without what is known to be gone.
+    pub(crate) fn refresh(&mut self, head: Tagged<Head>) {
+        self.head = head;
+        self.head.document.batch.retain(|held| !self.gone.contains(&held.id));
+    }
 }
 
 impl TurnLease {
     pub(crate) fn new(head: Tagged<Head>, messages: Vec<Message>, legacy: Vec<String>) -> Self {
-        Self { state: tokio::sync::Mutex::new(LeaseState { head, messages, legacy }) }
+        Self { state: tokio::sync::Mutex::new(LeaseState { head, messages, legacy, gone: HashSet::new() }) }
     }
 }
 
@@ -52,7 +62,7 @@ pub(crate) async fn acquire(
     let mut tried = false;
     loop {
         // The lease begins when the claim is sent, not when the call began.
-        let until = core.clock.now_ms() + millis(timeout);
+        let until = core.clock.after(timeout);
         if tried {
             head.locked_until = Some(until);
         } else {
@@ -144,7 +154,7 @@ pub(crate) async fn renew(core: &Core, text: &str, extend_for: Duration) -> Resu
     let mut state = lease.state.lock().await;
     let until = check(core, OPERATION, &state.head.document, &secret)?;
     let call = core.call_until(OPERATION, until);
-    let extended = until.max(core.clock.now_ms() + millis(extend_for));
+    let extended = until.max(core.clock.after(extend_for));
     let mut head = state.head.document.clone();
     head.locked_until = Some(extended);
     rewrite(core, call, &mut state, head, &secret).await?;
@@ -228,7 +238,7 @@ pub(crate) async fn abandon(
         if state.messages.is_empty() {
             state.messages = read_messages(core, call, &instance, &held).await?;
         }
-        let visible_at = core.clock.now_ms() + millis(delay);
+        let visible_at = core.clock.after(delay);
         for message in &mut state.messages {
             message.visible_at = visible_at;
         }
@@ -248,7 +258,8 @@ pub(crate) async fn abandon(
     Ok(())
 }
 
-/// Unlocks the head and moves the held messages into the future, in one batch.
+/// Unlocks the head and moves the held messages into the future, in one batch. Only their time is sent: together they
+/// may be larger than a batch.
 async fn put_off(
     core: &Core,
     call: Call,
@@ -260,10 +271,11 @@ async fn put_off(
     let surface = |fault: Fault| fault.surface(call.operation, &instance);
     let mut backoff = Backoff::default();
     loop {
-        let ops = std::iter::once(Op::replace(&head.id, &head, Some(&state.head.etag)))
-            .chain(state.messages.iter().map(|message| Op::replace(&message.id, message, None)))
-            .collect::<Result<Vec<_>, _>>()
+        let unlock = Op::replace(&head.id, &head, Some(&state.head.etag))
             .map_err(|error| surface(Fault::refused(error.to_string())))?;
+        let put_off =
+            state.messages.iter().map(|message| Op::set(&message.id, "/visibleAt", message.visible_at));
+        let ops: Vec<Op> = std::iter::once(unlock).chain(put_off).collect();
         let fault = match core.store.batch(call, &instance, &ops).await {
             Ok(mut etags) => {
                 state.head = Tagged { document: head, etag: etags.swap_remove(0) };
@@ -275,6 +287,10 @@ async fn put_off(
             Trouble::Refused | Trouble::Exists => return Err(surface(fault)),
             _ => core.head(call, &instance).await.map_err(surface)?,
         };
+        if let (Trouble::Missing, Some(op)) = (fault.trouble, fault.index.and_then(|index| ops.get(index))) {
+            // What is gone needs no other time.
+            state.messages.retain(|message| message.id != op.id());
+        }
         match now {
             Some(now) if now.document.lock_token.as_deref() == Some(secret) => state.head.etag = now.etag,
             Some(now) if now.document.lock_token.is_none() && now.document.attempts == head.attempts => {

@@ -114,7 +114,7 @@ async fn publish_group(core: &Core, call: Call, instance: &str, group: &Staged) 
             _ => {}
         }
     }
-    crate::outbox::deliver(core, call, intents).await;
+    crate::outbox::deliver(core, call.operation, intents).await;
     Ok(())
 }
 

@@ -62,7 +62,7 @@ pub(crate) async fn requeue(core: &Core, source: &str, id: &str) -> Result<(), P
         Err(fault) if matches!(fault.trouble, Trouble::Exists | Trouble::Missing | Trouble::Changed) => {}
         Err(fault) => return Err(surface(fault)),
     }
-    super::deliver(core, call, vec![intent]).await;
+    super::deliver(core, call.operation, vec![intent]).await;
     Ok(())
 }
 

@@ -15,8 +15,8 @@ use crate::orchestration::{load, publish};
 use crate::queries::{self, Query};
 use crate::store::{Call, Op};
 
-/// Delivers intents right after their commit. What fails is left to the reconciler.
-pub(crate) async fn deliver(core: &Core, call: Call, intents: Vec<Intent>) {
+/// Delivers intents right after their commit. Somebody waits for that, so what fails soon is left to the reconciler.
+pub(crate) async fn deliver(core: &Core, operation: &'static str, intents: Vec<Intent>) {
     let skip = {
         let faults = core.outbox_faults.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         !intents.is_empty() && faults.as_ref().is_some_and(super::OutboxFaultInjector::takes_round)
@@ -24,7 +24,7 @@ pub(crate) async fn deliver(core: &Core, call: Call, intents: Vec<Intent>) {
     if intents.is_empty() || skip {
         return;
     }
-    if let Err(fault) = deliver_all(core, call, &intents).await {
+    if let Err(fault) = deliver_all(core, core.quick_call(operation), &intents).await {
         tracing::warn!(instance = intents[0].instance_id, %fault, "messages to other instances are delayed");
     }
 }
@@ -66,7 +66,8 @@ pub(crate) async fn deliver_all(core: &Core, call: Call, intents: &[Intent]) -> 
             Err(fault) => trouble = Some(fault),
         }
     }
-    remove(core, call, &arrived).await?;
+    // One target that cannot be reached may have used up the time; what arrived is not to be sent for ever.
+    remove(core, core.quick_call(call.operation), &arrived).await?;
     trouble.map_or(Ok(()), Err)
 }
 
@@ -90,7 +91,13 @@ async fn deliver_one(core: &Core, call: Call, intent: &Intent) -> Result<Fate, F
     }
     let mut chunks = Chunks::new(&uuid::Uuid::new_v4().simple().to_string());
     if let Some(pieces) = &intent.chunks {
-        let text = load::join(core, call, &intent.instance_id, pieces).await?;
+        let text = match load::join(core, call, &intent.instance_id, pieces).await {
+            Ok(text) => text,
+            Err(fault) if fault.trouble == Trouble::Refused => {
+                return unreadable(core, call, intent, &fault).await;
+            }
+            Err(fault) => return Err(fault),
+        };
         let (inline, moved) = chunks.hold(text);
         document["workItem"] = inline.into();
         document["chunks"] = serde_json::to_value(moved).unwrap_or_default();
@@ -106,6 +113,14 @@ async fn deliver_one(core: &Core, call: Call, intent: &Intent) -> Result<Fate, F
         Err(fault) => return Err(fault),
     }
     Ok(Fate::Delivered)
+}
+
+/// The text of an intent is not there any more. Either somebody else has just sent and removed it, or it never can be.
+async fn unreadable(core: &Core, call: Call, intent: &Intent, fault: &Fault) -> Result<Fate, Fault> {
+    match core.read_as::<Intent>(call, &intent.instance_id, &intent.id).await? {
+        Some(_) => bury(core, call, intent, fault.to_string()).await,
+        None => Ok(Fate::Delivered),
+    }
 }
 
 fn announce(core: &Core, document: &Value, etag: String) {
@@ -160,7 +175,11 @@ async fn bury(core: &Core, call: Call, intent: &Intent, reason: String) -> Resul
 /// The message that tells the sender that the child it waits for will not start.
 async fn failure(core: &Core, call: Call, intent: &Intent, reason: &str) -> Result<Option<Message>, Fault> {
     let text = match (&intent.chunks, intent.target_document()) {
-        (Some(pieces), _) => load::join(core, call, &intent.instance_id, pieces).await?,
+        (Some(pieces), _) => match load::join(core, call, &intent.instance_id, pieces).await {
+            Ok(text) => text,
+            Err(fault) if fault.trouble == Trouble::Refused => return Ok(None),
+            Err(fault) => return Err(fault),
+        },
         (None, Ok(document)) => document["workItem"].as_str().unwrap_or_default().to_owned(),
         (None, Err(_)) => return Ok(None),
     };
@@ -195,38 +214,58 @@ async fn failure(core: &Core, call: Call, intent: &Intent, reason: &str) -> Resu
 
 /// Removes delivered intents, and the pieces of their texts with them.
 async fn remove(core: &Core, call: Call, intents: &[Intent]) -> Result<(), Fault> {
-    let Some(first) = intents.first() else { return Ok(()) };
-    let source = first.instance_id.as_str();
-    let refused = |error: serde_json::Error| Fault::refused(error.to_string());
-    let drops: Vec<ChunkRef> = intents.iter().filter_map(|intent| intent.chunks.clone()).collect();
-    let mut manifest = None;
-    if !drops.is_empty() {
-        let now = core.clock.now_ms();
-        let commit = uuid::Uuid::new_v4().simple().to_string();
-        let mark = Manifest::prepared(source, &commit, 0, 0, now + core.settings.age_threshold_ms);
-        manifest = Some(Manifest { committed: true, drops, ..mark });
-    }
-    if let Some(manifest) = &manifest {
-        core.create_own(call, source, &Op::create(manifest).map_err(refused)?).await?;
-    }
     for group in intents.chunks(REMOVALS_PER_BATCH) {
-        let ops: Vec<Op> = group.iter().map(|intent| Op::delete(&intent.id, None)).collect();
-        match core.patiently(call, || core.store.batch(call, source, &ops)).await {
-            Ok(_) => {}
+        if remove_together(core, call, group).await? == Removal::SomeGone {
             // Somebody else removed some of them: one by one then.
-            Err(fault) if fault.trouble == Trouble::Missing => {
-                for intent in group {
-                    core.delete(call, source, &intent.id).await?;
-                }
+            for intent in group {
+                remove_together(core, call, std::slice::from_ref(intent)).await?;
             }
-            Err(fault) => return Err(fault),
         }
     }
-    match &manifest {
-        Some(manifest) => Box::pin(publish::publish(core, call, manifest, None)).await,
-        None => Ok(()),
+    Ok(())
+}
+
+/// What came of removing intents together.
+#[derive(Debug, PartialEq, Eq)]
+enum Removal {
+    Done,
+    /// At least one was not there any more, so nothing was removed.
+    SomeGone,
+}
+
+/// Removes intents in one batch with the list of their pieces: an intent without its pieces could not be sent again,
+/// and pieces without their intent would be kept for ever.
+async fn remove_together(core: &Core, call: Call, intents: &[Intent]) -> Result<Removal, Fault> {
+    let Some(first) = intents.first() else { return Ok(Removal::Done) };
+    let source = first.instance_id.as_str();
+    let manifest = pieces_of(intents, core.clock.now_ms() + core.settings.age_threshold_ms);
+    let mut ops = Vec::with_capacity(intents.len() + 1);
+    if let Some(manifest) = &manifest {
+        ops.push(Op::create(manifest).map_err(|error| Fault::refused(error.to_string()))?);
     }
+    ops.extend(intents.iter().map(|intent| Op::delete(&intent.id, None)));
+    match core.patiently(call, || core.store.batch(call, source, &ops)).await {
+        Ok(_) => {}
+        // The list is this call's own: an earlier try arrived.
+        Err(fault) if fault.trouble == Trouble::Exists => {}
+        Err(fault) if fault.trouble == Trouble::Missing => return Ok(Removal::SomeGone),
+        Err(fault) => return Err(fault),
+    }
+    if let Some(manifest) = &manifest {
+        Box::pin(publish::publish(core, call, manifest, None)).await?;
+    }
+    Ok(Removal::Done)
+}
+
+/// The list of the pieces of intents of one source, if they have any.
+fn pieces_of(intents: &[Intent], sweep_at: u64) -> Option<Manifest> {
+    let drops: Vec<ChunkRef> = intents.iter().filter_map(|intent| intent.chunks.clone()).collect();
+    let source = intents.first().filter(|_| !drops.is_empty())?;
+    let commit = uuid::Uuid::new_v4().simple().to_string();
+    let mark = Manifest::prepared(&source.instance_id, &commit, 0, 0, sweep_at);
+    Some(Manifest { committed: true, drops, ..mark })
 }
 
 const DELIVERIES_AT_ONCE: usize = 16;
-const REMOVALS_PER_BATCH: usize = 100;
+/// One place of a batch is the list's of their pieces.
+const REMOVALS_PER_BATCH: usize = 99;

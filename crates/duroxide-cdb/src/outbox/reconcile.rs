@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use serde::Deserialize;
 
 use crate::admin;
-use crate::core::{Core, decode};
+use crate::core::{Core, decode, in_parallel};
 use crate::documents::{Deletion, Head, Intent, Manifest, Tagged, kind};
 use crate::error::Fault;
 use crate::orchestration::publish;
@@ -64,20 +65,15 @@ async fn run(core: Weak<Core>, interval: Duration) {
 }
 
 /// The `number`th sweep, over the ranges this process looks after. Returns how many things it found to do.
+///
+/// Each thing has time of its own and several are done at once: one that cannot be done holds no other up.
 pub(crate) async fn sweep(core: &Arc<Core>, number: u64) -> Result<usize, Fault> {
-    #[derive(Deserialize)]
-    struct Envelope {
-        #[serde(rename = "type")]
-        kind: String,
-        #[serde(rename = "_etag")]
-        etag: String,
-    }
-    let call = core.call(OPERATION);
     let query = Query::new(queries::UNFINISHED).with("@now", core.clock.now_ms());
     let mut found = 0;
     let mut trouble = None;
     let mut intents: BTreeMap<String, Vec<Intent>> = BTreeMap::new();
-    for page in core.store.query_ranges(call, &query, &core.watch(number)).await {
+    let mut work = Vec::new();
+    for page in core.store.query_ranges(core.call(OPERATION), &query, &core.watch(number)).await {
         let page = match page {
             Ok(page) => page,
             Err(fault) => {
@@ -85,44 +81,84 @@ pub(crate) async fn sweep(core: &Arc<Core>, number: u64) -> Result<usize, Fault>
                 continue;
             }
         };
-        found += page.rows.len();
         for row in page.rows {
-            let text = row.get().as_bytes();
-            let envelope: Envelope = decode(text)?;
-            let outcome = match envelope.kind.as_str() {
-                kind::INTENT => {
-                    let intent: Intent = decode(text)?;
-                    intents.entry(intent.instance_id.clone()).or_default().push(intent);
-                    Ok(())
+            match Unfinished::read(row.get().as_bytes()) {
+                Ok(Unfinished::Intents(source, mut some)) => {
+                    intents.entry(source).or_default().append(&mut some);
                 }
-                kind::MANIFEST => {
-                    let manifest: Manifest = decode(text)?;
-                    if manifest.committed {
-                        publish::publish(core, call, &manifest, None).await
-                    } else {
-                        publish::sweep(core, call, &manifest, &envelope.etag).await
-                    }
+                Ok(other) => work.push(other),
+                // It is not counted: a row that stays as it is gives no reason to sweep more often.
+                Err(fault) => {
+                    tracing::error!(%fault, "unfinished work that cannot be read is passed over");
+                    continue;
                 }
-                kind::DELETING => {
-                    let head: Head = decode(text)?;
-                    admin::delete::resume_head(core, call, Tagged { document: head, etag: envelope.etag })
-                        .await
-                }
-                kind::DELETION => admin::delete::resume(core, call, &decode::<Deletion>(text)?).await,
-                _ => Ok(()),
-            };
-            if let Err(fault) = outcome {
-                trouble = Some(fault);
             }
+            found += 1;
         }
     }
-    for group in intents.values() {
-        if let Err(fault) = super::deliver::deliver_all(core, call, group).await {
+    work.extend(intents.into_iter().map(|(source, some)| Unfinished::Intents(source, some)));
+    let finished = work
+        .into_iter()
+        .map(|work| -> BoxFuture<'_, Result<(), Fault>> { Box::pin(async move { work.finish(core).await }) });
+    for outcome in in_parallel(FINISHED_AT_ONCE, finished).await {
+        if let Err(fault) = outcome {
             trouble = Some(fault);
         }
     }
     trouble.map_or(Ok(found), Err)
 }
 
+/// What a process left unfinished.
+enum Unfinished {
+    /// Messages of one source.
+    Intents(String, Vec<Intent>),
+    Manifest(Tagged<Manifest>),
+    Fence(Box<Tagged<Head>>),
+    Deletion(Deletion),
+}
+
+impl Unfinished {
+    fn read(text: &[u8]) -> Result<Self, Fault> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Envelope {
+            id: String,
+            instance_id: String,
+            #[serde(rename = "type")]
+            kind: String,
+            #[serde(rename = "_etag")]
+            etag: String,
+        }
+        let Envelope { id, instance_id, kind, etag } = decode(text)?;
+        let named = |fault: Fault| Fault::refused(format!("{kind} {id:?} of {instance_id:?}: {fault}"));
+        match kind.as_str() {
+            kind::INTENT => {
+                let intent: Intent = decode(text).map_err(named)?;
+                Ok(Self::Intents(intent.instance_id.clone(), vec![intent]))
+            }
+            kind::MANIFEST => Ok(Self::Manifest(Tagged { document: decode(text).map_err(named)?, etag })),
+            kind::DELETING => {
+                Ok(Self::Fence(Box::new(Tagged { document: decode(text).map_err(named)?, etag })))
+            }
+            kind::DELETION => Ok(Self::Deletion(decode(text).map_err(named)?)),
+            _ => Err(named(Fault::refused("nobody knows how to finish it"))),
+        }
+    }
+
+    async fn finish(self, core: &Arc<Core>) -> Result<(), Fault> {
+        let call = core.call(OPERATION);
+        match self {
+            Self::Intents(_, intents) => super::deliver::deliver_all(core, call, &intents).await,
+            Self::Manifest(manifest) if manifest.document.committed => {
+                publish::publish(core, call, &manifest.document, None).await
+            }
+            Self::Manifest(mark) => publish::sweep(core, call, &mark.document, &mark.etag).await,
+            Self::Fence(head) => admin::delete::resume_head(core, call, *head).await,
+            Self::Deletion(deletion) => admin::delete::resume(core, &deletion).await,
+        }
+    }
+}
+
 const INTERVAL_MIN: Duration = Duration::from_millis(10);
 const IDLE_FACTOR: u32 = 4;
+const FINISHED_AT_ONCE: usize = 8;

@@ -89,7 +89,7 @@ pub(crate) async fn ack(
     {
         tracing::warn!(instance = partition, %fault, "the pieces of a completed item are not removed yet; they will be");
     }
-    crate::outbox::deliver(core, call, parting.intent.into_iter().collect()).await;
+    crate::outbox::deliver(core, OPERATION, parting.intent.into_iter().collect()).await;
     Ok(())
 }
 

@@ -7,7 +7,6 @@ use duroxide::TagFilter;
 use duroxide::providers::{ProviderError, SessionFetchConfig, WorkItem};
 use serde::Deserialize;
 
-use crate::clock::millis;
 use crate::core::{Backoff, Core, WorkLease, decode};
 use crate::documents::{Tagged, WorkDocument};
 use crate::error::{Fault, Trouble};
@@ -166,7 +165,7 @@ async fn claim(
     locked.lock_token = Some(token.secret().to_owned());
     let mut backoff = Backoff::default();
     loop {
-        let until = core.clock.now_ms() + millis(timeout);
+        let until = core.clock.after(timeout);
         // A locked item is not visible, so searches do not have to look at it.
         (locked.locked_until, locked.visible_at) = (Some(until), until);
         let op = Op::replace(&locked.id, &locked, Some(&candidate.item.etag))

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use duroxide::providers::ProviderError;
 
-use crate::clock::millis;
 use crate::core::{Backoff, Core, WorkLease};
 use crate::documents::{Forgive, Tagged, WorkDocument, kind};
 use crate::error::{Fault, Trouble, invalid_token};
@@ -65,7 +64,7 @@ pub(crate) async fn renew(core: &Core, text: &str, extend_for: Duration) -> Resu
     let mut item = lease.item.lock().await;
     let until = check(core, OPERATION, &item.document, &secret)?;
     let call = core.call_until(OPERATION, until);
-    let extended = until.max(core.clock.now_ms() + millis(extend_for));
+    let extended = until.max(core.clock.after(extend_for));
     let mut document = WorkDocument::clone(&item.document);
     (document.locked_until, document.visible_at) = (Some(extended), extended);
     rewrite(core, call, &mut item, document, &secret).await?;
@@ -93,7 +92,7 @@ pub(crate) async fn abandon(
     let mut document = WorkDocument::clone(&item.document);
     document.lock_token = None;
     document.locked_until = None;
-    document.visible_at = core.clock.now_ms() + delay.map_or(0, millis);
+    document.visible_at = core.clock.after(delay.unwrap_or_default());
     if forgive == Forgive::ThisAttempt {
         document.attempt_count = document.attempt_count.saturating_sub(1);
     }

@@ -2,12 +2,17 @@
 
 use std::time::Duration;
 
-use cosmos_emulator::{Operation, Verdict};
-use duroxide::providers::{InstanceFilter, Provider as _, ProviderAdmin as _, PruneOptions};
+use cosmos_emulator::{FaultGuard, Operation, Verdict};
+use duroxide::TagFilter;
+use duroxide::providers::{
+    DeleteInstanceResult, InstanceFilter, Provider as _, ProviderAdmin as _, ProviderError, PruneOptions,
+    WorkItem,
+};
 use duroxide_cdb::{BulkMode, CosmosDBProvider, CosmosDBProviderConfig};
+use tokio::task::JoinHandle;
 
-use super::{LOCK, NOW, commit, ended, mail, place, place_with, status};
-use crate::world::{activity, config, emulator, event, named, start, until};
+use super::{LOCK, NOW, Place, commit, ended, mail, place, place_with, status};
+use crate::world::{activity, config, emulator, event, named, noise, start, until};
 
 #[tokio::test]
 async fn pruning_obeys_all_its_conditions() {
@@ -208,4 +213,102 @@ async fn a_rehearsed_pruning_says_what_the_real_one_does() {
     assert_eq!(would, done);
     assert_eq!((done.executions, done.events), (3, 1));
     assert_eq!(place.provider.list_executions("a").await.unwrap(), [4]);
+}
+
+/// Deletes `x` in the background and holds its first removal up.
+async fn held_up(place: &Place) -> (FaultGuard, JoinHandle<Result<DeleteInstanceResult, ProviderError>>) {
+    let rule = place.rule(Verdict::Hang).on(Operation::Batch).for_key("x").times(1);
+    let fault = emulator().faults().add(rule);
+    let provider = place.provider.clone();
+    let deleting =
+        tokio::spawn(async move { provider.delete_instances_atomic(&["x".to_owned()], true).await });
+    until("the deletion is held up", async || fault.struck() > 0).await;
+    (fault, deleting)
+}
+
+#[tokio::test]
+async fn a_deletion_that_others_finished_does_not_touch_the_next_life() {
+    let place = place_with(|config| CosmosDBProviderConfig {
+        reconciler_interval: Duration::from_secs(600),
+        reconciler_age_threshold: NOW,
+        ..config
+    })
+    .await;
+    place.begin("x").await;
+    let (fault, deleting) = held_up(&place).await;
+    let other = CosmosDBProvider::new_with_config(CosmosDBProviderConfig {
+        reconciler_interval: Duration::from_millis(50),
+        ..config(&place.name)
+    })
+    .await
+    .unwrap();
+    until("another process has finished it", async || place.kinds("x").await.is_empty()).await;
+    let next = Place { name: place.name.clone(), provider: other };
+    next.begin("x").await;
+    next.provider.enqueue_for_orchestrator(mail("x", "m"), None).await.unwrap();
+    drop(fault);
+    deleting.await.unwrap().unwrap();
+    assert_eq!(place.kinds("x").await, ["history", "instance", "orch_queue"]);
+    assert_eq!(place.other().await.read("x").await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn an_instance_started_again_while_it_is_being_deleted_starts() {
+    let place = place().await;
+    place.begin("x").await;
+    let provider = &place.provider;
+    provider.enqueue_for_orchestrator(mail("x", "old"), None).await.unwrap();
+    provider.enqueue_for_worker(activity("x", 2)).await.unwrap();
+    let (_, working, _) = provider.fetch_work_item(LOCK, NOW, None, &TagFilter::Any).await.unwrap().unwrap();
+    let (fault, deleting) = held_up(&place).await;
+    let other = place.other().await;
+    assert!(other.get_instance_info("x").await.is_err(), "it is not there any more");
+    let input = noise(1_000_000);
+    other.enqueue_for_orchestrator(start("x", "Hello", &input), None).await.unwrap();
+    other.enqueue_for_orchestrator(mail("x", "new"), None).await.unwrap();
+    // What the old life still waited for is none of the new one's business.
+    let done =
+        WorkItem::ActivityCompleted { instance: "x".into(), execution_id: 1, id: 2, result: "r".into() };
+    other.ack_work_item(&working, Some(done)).await.unwrap();
+    drop(fault);
+    deleting.await.unwrap().unwrap();
+    let wait = Duration::from_secs(30);
+    let (item, ..) = other.fetch_orchestration_item(LOCK, wait, None).await.unwrap().unwrap();
+    assert_eq!(item.messages, [start("x", "Hello", &input), mail("x", "new")]);
+    assert!(item.history.is_empty());
+}
+
+/// A deletion of `a` and `b` that has fenced `a` and finds no time to fence `b`.
+async fn in_vain(place: &Place) {
+    let _fault = emulator().faults().add(place.rule(Verdict::Hang).on(Operation::ReplaceItem).for_key("b"));
+    let both = ["a".to_owned(), "b".to_owned()];
+    assert!(place.provider.delete_instances_atomic(&both, true).await.unwrap_err().retryable);
+}
+
+#[tokio::test]
+async fn a_deletion_that_ran_out_of_time_takes_its_fences_down() {
+    let place =
+        place_with(|config| CosmosDBProviderConfig { operation_timeout: Duration::from_secs(2), ..config })
+            .await;
+    place.begin("a").await;
+    place.begin("b").await;
+    in_vain(&place).await;
+    let mut listed = place.provider.list_instances().await.unwrap();
+    listed.sort();
+    assert_eq!(listed, ["a", "b"]);
+}
+
+#[tokio::test]
+async fn a_deletion_that_is_taken_back_forgets_no_attempt() {
+    let place =
+        place_with(|config| CosmosDBProviderConfig { operation_timeout: Duration::from_secs(2), ..config })
+            .await;
+    place.begin("a").await;
+    place.begin("b").await;
+    place.provider.enqueue_for_orchestrator(mail("a", "m"), None).await.unwrap();
+    place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+    in_vain(&place).await;
+    let (item, _, attempt) =
+        place.other().await.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+    assert_eq!((item.instance.as_str(), attempt), ("a", 2));
 }

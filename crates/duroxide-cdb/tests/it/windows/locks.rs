@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use cosmos_emulator::{Operation, Verdict};
 use duroxide::TagFilter;
-use duroxide::providers::{Provider as _, ProviderAdmin as _, ScheduledActivityIdentifier, WorkItem};
+use duroxide::providers::{
+    Provider as _, ProviderAdmin as _, ScheduledActivityIdentifier, SessionFetchConfig, WorkItem,
+};
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
 
-use super::{LOCK, NOW, commit, mail, place, status};
-use crate::world::{activity, config, emulator, event, named, start};
+use super::{LOCK, NOW, commit, mail, of_session, place, status};
+use crate::world::{activity, config, documents, emulator, event, named, noise, raw, start};
 
 #[tokio::test]
 async fn an_ack_that_arrives_after_a_takeover_writes_nothing() {
@@ -219,4 +221,67 @@ async fn a_lock_moves_no_time_that_retention_goes_by() {
     place.provider.renew_orchestration_item_lock(&token, LOCK).await.unwrap();
     place.provider.abandon_orchestration_item(&token, None, true).await.unwrap();
     assert_eq!(place.provider.get_instance_info("a").await.unwrap().updated_at, before);
+}
+
+#[tokio::test]
+async fn a_turn_with_large_messages_is_put_off_and_a_message_that_is_gone_does_not_matter() {
+    let place = place().await;
+    place.begin("a").await;
+    for n in 0..9 {
+        let text = noise(300_000 + n);
+        place.provider.enqueue_for_orchestrator(mail("a", &text), None).await.unwrap();
+    }
+    let (item, token, _) = place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+    assert!(item.messages.len() > 7, "together they are larger than a batch");
+    let container = raw(&place.name).await;
+    let queued =
+        documents(&container, "a").await.into_iter().find(|document| document["type"] == "orch_queue");
+    let id = queued.unwrap()["id"].as_str().unwrap().to_owned();
+    container.delete_item("a", &id, cosmos_driver::ItemOptions::default()).await.unwrap();
+    let delay = Duration::from_secs(3);
+    place.provider.abandon_orchestration_item(&token, Some(delay), true).await.unwrap();
+    let other = place.other().await;
+    assert!(other.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().is_none(), "not yet");
+    let wait = Duration::from_secs(60);
+    let (later, ..) = other.fetch_orchestration_item(LOCK, wait, None).await.unwrap().unwrap();
+    assert_eq!(later.messages.len(), item.messages.len() - 1);
+}
+
+#[tokio::test]
+async fn a_large_work_item_whose_answer_was_lost_is_fetched() {
+    let place = place().await;
+    let _fault = emulator().faults().add(place.rule(Verdict::ResetAfterCommit).on(Operation::Batch).times(1));
+    let mut item = activity("a", 1);
+    if let WorkItem::ActivityExecute { input, .. } = &mut item {
+        *input = noise(1_000_000);
+    }
+    place.provider.enqueue_for_worker(item.clone()).await.unwrap();
+    let (fetched, token, _) =
+        place.provider.fetch_work_item(LOCK, NOW, None, &TagFilter::Any).await.unwrap().unwrap();
+    assert_eq!(fetched, item);
+    place.provider.ack_work_item(&token, None).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lock_may_be_taken_and_a_delay_asked_for_ever() {
+    let place = place().await;
+    let (provider, ever) = (&place.provider, Duration::MAX);
+    provider.enqueue_for_orchestrator(start("a", "Hello", ""), None).await.unwrap();
+    let (_, token, _) = provider.fetch_orchestration_item(ever, NOW, None).await.unwrap().unwrap();
+    provider.renew_orchestration_item_lock(&token, ever).await.unwrap();
+    let other = place.other().await;
+    other.renew_orchestration_item_lock(&token, ever).await.unwrap();
+    other.abandon_orchestration_item(&token, Some(ever), true).await.unwrap();
+    assert!(provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().is_none());
+    provider.enqueue_for_orchestrator(mail("b", "m"), Some(ever)).await.unwrap();
+    provider.enqueue_for_worker(activity("a", 1)).await.unwrap();
+    let any = TagFilter::Any;
+    let (_, token, _) = provider.fetch_work_item(ever, NOW, None, &any).await.unwrap().unwrap();
+    provider.renew_work_item_lock(&token, ever).await.unwrap();
+    provider.abandon_work_item(&token, Some(ever), true).await.unwrap();
+    assert!(other.fetch_work_item(LOCK, NOW, None, &any).await.unwrap().is_none());
+    provider.enqueue_for_worker(of_session("b", 1, "s")).await.unwrap();
+    let session = SessionFetchConfig { owner_id: "me".into(), lock_timeout: ever };
+    provider.fetch_work_item(LOCK, NOW, Some(&session), &any).await.unwrap().unwrap();
+    assert_eq!(provider.renew_session_lock(&["me"], ever, ever).await.unwrap(), 1);
 }

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use cosmos_emulator::Operation;
+use cosmos_emulator::{Operation, Verdict};
 use duroxide::OrchestrationStatus;
 use duroxide::providers::{Provider as _, ProviderAdmin as _, WorkItem};
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig, OutboxFaultInjector};
 
 use super::{LOCK, NOW, ended, mail, place, place_with, status};
 use crate::flows::{Machine, options};
-use crate::world::{config, documents, emulator, event, named, raw, start, until};
+use crate::world::{config, documents, emulator, event, named, noise, raw, start, until};
 
 #[tokio::test]
 async fn a_message_delivered_twice_is_received_once_even_after_it_was_consumed() {
@@ -237,4 +237,127 @@ async fn two_reconcilers_at_once_deliver_once() {
         assert_eq!(place.kinds(&format!("child{n}")).await, ["orch_queue"]);
     }
     assert_eq!(provider.get_queue_depths().await.unwrap().orchestrator_queue, 20);
+}
+
+#[tokio::test]
+async fn an_intent_with_pieces_is_removed_by_another_process_and_does_not_keep_its_instance() {
+    let place = place_with(|config| CosmosDBProviderConfig {
+        reconciler_interval: Duration::from_secs(600),
+        reconciler_age_threshold: NOW,
+        operation_timeout: Duration::from_secs(2),
+        ..config
+    })
+    .await;
+    place.begin("parent").await;
+    let provider = &place.provider;
+    provider.enqueue_for_orchestrator(mail("parent", "m"), None).await.unwrap();
+    let (_, token, _) = provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+    // The turn is committed; from there on no batch of its process gets through, and then it dies.
+    let mut rule = place.rule(Verdict::ResetBefore).on(Operation::Batch).for_key("parent");
+    rule.skip = 1;
+    let fault = emulator().faults().add(rule);
+    let child = vec![start("child", "Hello", &noise(1_000_000))];
+    let events = vec![event("parent", 2)];
+    provider
+        .ack_orchestration_item(&token, 1, events, vec![], child, ended("Completed"), vec![])
+        .await
+        .unwrap();
+    assert!(fault.struck() > 0);
+    assert!(place.kinds("parent").await.contains(&"outbox_intent".to_owned()));
+    let name = place.name.clone();
+    drop((place, fault));
+    let other = CosmosDBProvider::new_with_config(CosmosDBProviderConfig {
+        reconciler_interval: Duration::from_millis(50),
+        ..config(&name)
+    })
+    .await
+    .unwrap();
+    let container = raw(&name).await;
+    until("nothing is left to send", async || {
+        let unsent = ["outbox_intent", "manifest", "chunk"];
+        !documents(&container, "parent")
+            .await
+            .iter()
+            .any(|document| unsent.contains(&document["type"].as_str().unwrap_or_default()))
+    })
+    .await;
+    let (item, ..) = other.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+    assert_eq!(item.instance, "child");
+    other.delete_instance("parent", false).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_intent_whose_pieces_are_gone_does_not_keep_its_instance_from_being_deleted() {
+    let mut place = place_with(|config| CosmosDBProviderConfig {
+        reconciler_interval: Duration::from_secs(600),
+        ..config
+    })
+    .await;
+    place.provider.set_outbox_fault_injector(OutboxFaultInjector::fail_next(1));
+    let provider = &place.provider;
+    provider.enqueue_for_orchestrator(start("parent", "Hello", ""), None).await.unwrap();
+    let (_, token, _) = provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+    let child = vec![start("child", "Hello", &noise(1_000_000))];
+    let events = vec![event("parent", 1)];
+    provider
+        .ack_orchestration_item(&token, 1, events, vec![], child, ended("Completed"), vec![])
+        .await
+        .unwrap();
+    let container = raw(&place.name).await;
+    for document in documents(&container, "parent").await {
+        if document["type"] == "chunk" {
+            let options = cosmos_driver::ItemOptions::default();
+            container.delete_item("parent", document["id"].as_str().unwrap(), options).await.unwrap();
+        }
+    }
+    provider.delete_instance("parent", false).await.unwrap();
+    assert!(place.kinds("parent").await.is_empty());
+}
+
+#[tokio::test]
+async fn a_row_that_cannot_be_read_keeps_no_other_from_being_finished() {
+    let mut place = place_with(|config| CosmosDBProviderConfig {
+        reconciler_interval: Duration::from_secs(600),
+        ..config
+    })
+    .await;
+    let container = raw(&place.name).await;
+    for kind in ["outbox_intent", "manifest", "deletion"] {
+        let bad = serde_json::json!({ "id": "bad", "instanceId": kind, "type": kind, "createdAt": 1 });
+        container.create_item(kind, &bad, cosmos_driver::ItemOptions::default()).await.unwrap();
+    }
+    place.provider.set_outbox_fault_injector(OutboxFaultInjector::fail_next(1));
+    let provider = &place.provider;
+    provider.enqueue_for_orchestrator(start("parent", "Hello", ""), None).await.unwrap();
+    let (_, token, _) = provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+    let (events, child) = (vec![event("parent", 1)], vec![start("child", "Hello", "")]);
+    provider.ack_orchestration_item(&token, 1, events, vec![], child, named(), vec![]).await.unwrap();
+    let other = CosmosDBProvider::new_with_config(CosmosDBProviderConfig {
+        reconciler_interval: Duration::from_millis(50),
+        ..config(&place.name)
+    })
+    .await
+    .unwrap();
+    let wait = Duration::from_secs(60);
+    let (item, ..) = other.fetch_orchestration_item(LOCK, wait, None).await.unwrap().unwrap();
+    assert_eq!(item.instance, "child");
+}
+
+#[tokio::test]
+async fn a_target_that_does_not_answer_neither_holds_the_sender_up_nor_has_the_others_sent_again() {
+    let place = place_with(|config| CosmosDBProviderConfig {
+        reconciler_interval: Duration::from_secs(600),
+        operation_timeout: Duration::from_secs(300),
+        ..config
+    })
+    .await;
+    let provider = &place.provider;
+    provider.enqueue_for_orchestrator(start("parent", "Hello", ""), None).await.unwrap();
+    let (_, token, _) = provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+    let _fault = emulator().faults().add(place.rule(Verdict::Hang).on(Operation::CreateItem).for_key("mute"));
+    let children = ["mute", "one", "two"].map(|child| start(child, "Hello", "")).to_vec();
+    let events = vec![event("parent", 1)];
+    let ack = provider.ack_orchestration_item(&token, 1, events, vec![], children, named(), vec![]);
+    tokio::time::timeout(Duration::from_secs(60), ack).await.expect("nobody waits for the target").unwrap();
+    assert_eq!(place.kinds("parent").await, ["history", "instance", "outbox_intent"]);
 }
