@@ -10,7 +10,7 @@ use duroxide::providers::{
 use duroxide::runtime::RuntimeOptions;
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig, InMemoryLeaseProvider};
 
-use super::{LOCK, NOW, commit, mail, place, place_with, status};
+use super::{LOCK, NOW, commit, ended, mail, place, place_with, status, successor};
 use crate::flows::{Machine, options};
 use crate::world::{DATABASE, activity, config, emulator, event, named, start, until};
 
@@ -125,6 +125,60 @@ async fn what_precedes_a_start_waits_for_it_and_makes_no_instance() {
     let (item, ..) = place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
     assert_eq!(item.messages.len(), 2);
     assert!(place.provider.list_instances().await.unwrap().is_empty(), "a lock makes no instance");
+}
+
+#[tokio::test]
+async fn a_successor_comes_first_however_much_mail_waits() {
+    for mails in [200, 700] {
+        let place = place().await;
+        place.begin("a").await;
+        for n in 0..mails {
+            place.provider.enqueue_for_orchestrator(mail("a", &n.to_string()), None).await.unwrap();
+        }
+        let (item, token, _) =
+            place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+        let read = item.messages.len();
+        let items = vec![successor("a")];
+        place
+            .provider
+            .ack_orchestration_item(&token, 1, vec![], vec![], items, ended("ContinuedAsNew"), vec![])
+            .await
+            .unwrap();
+        for provider in [&place.provider, &place.other().await] {
+            let (item, token, attempt) =
+                provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+            assert!(matches!(item.messages[0], WorkItem::ContinueAsNew { .. }), "{:?}", item.messages[0]);
+            assert_eq!((item.messages[1].clone(), attempt), (mail("a", &read.to_string()), 1));
+            provider.abandon_orchestration_item(&token, None, true).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_start_comes_first_however_much_was_sent_before_it() {
+    let place = place().await;
+    for n in 0..70 {
+        let raised = WorkItem::ExternalRaised { instance: "a".into(), name: "e".into(), data: n.to_string() };
+        place.provider.enqueue_for_orchestrator(raised, None).await.unwrap();
+    }
+    assert!(place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().is_none());
+    place.provider.enqueue_for_orchestrator(start("a", "Hello", ""), None).await.unwrap();
+    let (item, ..) =
+        place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().expect("it starts");
+    assert_eq!(
+        (item.messages[0].clone(), item.orchestration_name.as_str()),
+        (start("a", "Hello", ""), "Hello")
+    );
+}
+
+#[tokio::test]
+async fn mail_for_nobody_is_dropped_however_much_it_is() {
+    let place = place().await;
+    for n in 0..150 {
+        place.provider.enqueue_for_orchestrator(mail("a", &n.to_string()), None).await.unwrap();
+    }
+    assert!(place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().is_none());
+    assert!(!place.kinds("a").await.contains(&"orch_queue".to_owned()));
 }
 
 #[tokio::test]
