@@ -34,8 +34,10 @@ struct State {
 #[derive(Debug)]
 struct Entry {
     item: Tagged<Arc<WorkDocument>>,
-    /// Not before this time, whatever the document says.
+    /// Not before this time, whatever the document says; zero if it was never put off.
     rest_until: u64,
+    /// How often in a row nothing could be done.
+    rests: u32,
     in_hand: bool,
 }
 
@@ -43,6 +45,8 @@ struct Entry {
 #[derive(Debug)]
 pub(crate) struct WorkCandidate {
     pub(crate) item: Tagged<Arc<WorkDocument>>,
+    /// How often in a row nothing could be done with it.
+    pub(crate) rests: u32,
     state: Arc<Mutex<State>>,
     changed: Arc<Notify>,
     decided: bool,
@@ -89,25 +93,30 @@ impl WorkFinder {
         }
     }
 
-    /// The first item by order of enqueueing that the caller may take at `now`.
+    /// The first item by order of enqueueing that the caller may take at `now`. Those that gave trouble come after all
+    /// others, the one that has rested longest first: trouble takes time, which the others do not have to pay.
     pub(crate) fn take(&self, now: u64, question: WorkQuestion<'_>) -> Option<WorkCandidate> {
         let mut state = lock(&self.state);
-        let key = state
-            .order
-            .keys()
-            .find(|(_, key)| {
-                state.items.get(key).is_some_and(|entry| {
-                    !entry.in_hand
-                        && entry.rest_until <= now
-                        && entry.item.document.available_at() <= now
-                        && question.allows(&entry.item.document)
-                })
-            })
-            .map(|(_, key)| key.clone())?;
+        let mut rested: Option<(u64, &Key)> = None;
+        for (_, key) in state.order.keys() {
+            let Some(entry) = state.items.get(key) else { continue };
+            let free = !entry.in_hand
+                && entry.rest_until <= now
+                && entry.item.document.available_at() <= now
+                && question.allows(&entry.item.document);
+            if free && rested.is_none_or(|(since, _)| entry.rest_until < since) {
+                rested = Some((entry.rest_until, key));
+            }
+            if rested.is_some_and(|(since, _)| since == 0) {
+                break;
+            }
+        }
+        let key = rested.map(|(_, key)| key.clone())?;
         let entry = state.items.get_mut(&key)?;
         entry.in_hand = true;
         Some(WorkCandidate {
             item: entry.item.clone(),
+            rests: entry.rests,
             state: Arc::clone(&self.state),
             changed: Arc::clone(&self.changed),
             decided: false,
@@ -146,12 +155,19 @@ impl WorkCandidate {
         lock(&self.state).remove(&key_of(&self.item.document));
     }
 
+    /// The item is as it was, but not to be tried for a while that grows each time.
+    pub(crate) fn rest(self, now: u64) {
+        let pause = REST_MS_MIN.saturating_mul(1 << self.rests.min(16)).min(REST_MS_MAX);
+        self.rest_until(now + pause);
+    }
+
     /// The item is as it was, but not to be tried before the time given.
     pub(crate) fn rest_until(mut self, until: u64) {
         self.decided = true;
         if let Some(entry) = lock(&self.state).items.get_mut(&key_of(&self.item.document)) {
             entry.in_hand = false;
             entry.rest_until = until;
+            entry.rests += 1;
         }
     }
 }
@@ -183,7 +199,7 @@ impl State {
     fn put(&mut self, key: Key, item: Tagged<Arc<WorkDocument>>) {
         self.remove(&key);
         self.order.insert((item.document.order(), key.clone()), ());
-        self.items.insert(key, Entry { item, rest_until: 0, in_hand: false });
+        self.items.insert(key, Entry { item, rest_until: 0, rests: 0, in_hand: false });
     }
 
     fn remove(&mut self, key: &Key) {
@@ -203,6 +219,8 @@ fn lock(state: &Mutex<State>) -> std::sync::MutexGuard<'_, State> {
 
 /// Above this the finder stops taking hints; searches find what it does not keep.
 const ITEMS_MAX: usize = 20_000;
+const REST_MS_MIN: u64 = 250;
+const REST_MS_MAX: u64 = 30_000;
 
 #[cfg(test)]
 mod tests {
@@ -258,6 +276,27 @@ mod tests {
         let not_theirs = |session: &str| session != "theirs";
         let question = WorkQuestion { tags: &TagFilter::DefaultOnly, sessions: Some(&not_theirs) };
         assert_eq!(finder.take(now, question).unwrap().item.document.activity_id, Some(12));
+    }
+
+    #[test]
+    fn an_item_that_gave_trouble_comes_after_all_others_and_rests_longer_each_time() {
+        let clock = Clock::default();
+        let finder = WorkFinder::default();
+        let tags = TagFilter::DefaultOnly;
+        for id in 1..=2 {
+            finder.put(item(&clock, id, None, None), "e".into());
+        }
+        let now = clock.now_ms();
+        finder.take(now, question(&tags)).unwrap().rest(now);
+        assert_eq!(finder.next_at(now, question(&tags)), Some(now + REST_MS_MIN));
+        let later = now + REST_MS_MIN;
+        let other = finder.take(later, question(&tags)).unwrap();
+        assert_eq!((other.item.document.activity_id, other.rests), (Some(2), 0));
+        let again = finder.take(later, question(&tags)).unwrap();
+        assert_eq!((again.item.document.activity_id, again.rests), (Some(1), 1));
+        again.rest(later);
+        assert!(finder.take(later + REST_MS_MIN, question(&tags)).is_none());
+        assert!(finder.take(later + 2 * REST_MS_MIN, question(&tags)).is_some());
     }
 
     #[test]

@@ -37,6 +37,9 @@ pub(crate) async fn fetch(
     }
     let begun = core.clock.instant();
     let deadline = begun + poll_timeout;
+    // Who does not wait still gets everything looked at, unless there is no end of trouble.
+    let patience = if poll_timeout.is_zero() { core.settings.operation_timeout } else { poll_timeout };
+    let late = || core.clock.instant() >= begun + patience;
     // Instances this caller cannot run stay in its hand until it returns, so that it meets each of them once.
     let mut turned_away: Vec<Candidate> = Vec::new();
     let mut searches = 0;
@@ -58,11 +61,14 @@ pub(crate) async fn fetch(
                 Attempt::TurnedAway(candidate) => turned_away.push(candidate),
                 Attempt::Passed => {}
             }
+            if late() {
+                break;
+            }
         }
         // Without waiting, everything there is must have been looked at before the answer is no.
         let unseen =
             searches == 0 || (core.turn_pace.has_more() && searches < SEARCHES_MAX && trouble.is_none());
-        if unseen && poll_timeout.is_zero() {
+        if unseen && poll_timeout.is_zero() && !late() {
             let since = if searches == 0 { begun } else { core.clock.instant() };
             searches += 1;
             trouble = search(core, since).await.err();

@@ -55,6 +55,22 @@ async fn a_throttled_partition_stops_no_other() {
 }
 
 #[tokio::test]
+async fn a_silent_partition_stops_no_other_activity_and_no_clock() {
+    let place = place().await;
+    for instance in ["bad", "good"] {
+        place.provider.enqueue_for_worker(activity(instance, 1)).await.unwrap();
+    }
+    let _fault = emulator().faults().add(place.rule(Verdict::Hang).for_key("bad"));
+    let fetch = async |wait| {
+        let fetch = place.provider.fetch_work_item(LOCK, wait, None, &TagFilter::Any);
+        let fetched = tokio::time::timeout(Duration::from_secs(60), fetch).await.expect("it ends");
+        fetched.unwrap().map(|(item, ..)| item)
+    };
+    assert_eq!(fetch(Duration::from_secs(30)).await, Some(activity("good", 1)));
+    assert_eq!(fetch(Duration::from_secs(1)).await, None);
+}
+
+#[tokio::test]
 async fn one_dispatcher_finds_everything_whatever_concurrency_is_configured() {
     let place =
         place_with(|config| CosmosDBProviderConfig { orch_concurrency: 4, worker_concurrency: 4, ..config })
