@@ -81,7 +81,7 @@ impl TurnFinder {
     /// Adds a message and says whether it was new. A new one ends an instance's rest.
     pub(crate) fn hint(&self, hint: MessageHint) -> bool {
         let mut state = lock(&self.state);
-        if state.instances.len() >= INSTANCES_MAX && !state.instances.contains_key(&hint.instance) {
+        if !state.has_room_for(&hint) {
             return false;
         }
         state.hints += 1;
@@ -243,6 +243,20 @@ impl Drop for Candidate {
 }
 
 impl State {
+    /// Whether a message can be kept. An instance whose time comes later makes room.
+    fn has_room_for(&mut self, hint: &MessageHint) -> bool {
+        if self.instances.len() < INSTANCES_MAX || self.instances.contains_key(&hint.instance) {
+            return true;
+        }
+        let Some((at, seq, last)) = self.agenda.last() else { return false };
+        if (*at, *seq) <= (hint.visible_at, hint.seq) {
+            return false;
+        }
+        self.instances.remove(last);
+        self.agenda.pop_last();
+        true
+    }
+
     /// Puts an instance where it belongs in the agenda.
     fn schedule(&mut self, instance: &str) {
         let Some(entry) = self.instances.get_mut(instance) else { return };
@@ -271,7 +285,7 @@ fn lock(state: &Mutex<State>) -> std::sync::MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Above this the finder stops taking hints; searches find what it does not keep.
+/// Above this the finder keeps those that may be tried first; searches find the others when their time comes.
 const INSTANCES_MAX: usize = 50_000;
 const PARK_MS_MIN: u64 = 200;
 const PARK_MS_MAX: u64 = 30_000;
@@ -355,6 +369,19 @@ mod tests {
         candidate.decide(locked(100, &["1"]));
         finder.released("a", &["1".to_owned()]);
         assert_eq!(finder.take(10).unwrap().instance, "a");
+    }
+
+    #[test]
+    fn a_full_finder_keeps_what_may_be_tried_first() {
+        let finder = TurnFinder::default();
+        for n in 0..INSTANCES_MAX {
+            finder.hint(hint(&n.to_string(), "timer", 1, 1_000_000));
+        }
+        assert!(finder.hint(hint("due", "start", 2, 5)));
+        assert!(!finder.hint(hint("late", "timer", 2, 2_000_000)));
+        assert_eq!(finder.take(10).unwrap().instance, "due");
+        let state = lock(&finder.state);
+        assert_eq!((state.instances.len(), state.agenda.len()), (INSTANCES_MAX, INSTANCES_MAX));
     }
 
     #[test]
