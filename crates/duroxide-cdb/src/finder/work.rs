@@ -1,6 +1,6 @@
 //! Work items: documents with their ETags, so that taking one is a single conditional write.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use duroxide::TagFilter;
@@ -29,6 +29,18 @@ type Key = (String, String);
 struct State {
     items: HashMap<Key, Entry>,
     order: BTreeMap<(u64, Key), ()>,
+    /// The size of all items.
+    bytes: usize,
+    asked: Asked,
+}
+
+/// What the fetches of this process have asked for. What nobody here takes is not kept: nothing would remove it.
+#[derive(Debug, Default)]
+struct Asked {
+    any_tag: bool,
+    untagged: bool,
+    tags: HashSet<String>,
+    sessions: bool,
 }
 
 #[derive(Debug)]
@@ -53,14 +65,18 @@ pub(crate) struct WorkCandidate {
 }
 
 impl WorkFinder {
-    /// Adds a work item, or its newer state.
+    /// Notes that somebody looks for such items. Its search finds those that were there before.
+    pub(crate) fn ask(&self, question: WorkQuestion<'_>) {
+        lock(&self.state).asked.add(question);
+    }
+
+    /// Adds a work item, or its newer state, if somebody here may take it.
     pub(crate) fn put(&self, document: Arc<WorkDocument>, etag: String) {
         let mut state = lock(&self.state);
-        let key = key_of(&document);
-        if state.items.len() >= ITEMS_MAX && !state.items.contains_key(&key) {
+        if !state.asked.allows(&document) {
             return;
         }
-        state.put(key, Tagged { document, etag });
+        state.put(key_of(&document), Tagged { document, etag });
         drop(state);
         self.changed.notify_waiters();
     }
@@ -195,18 +211,59 @@ impl WorkQuestion<'_> {
     }
 }
 
+impl Asked {
+    fn add(&mut self, question: WorkQuestion<'_>) {
+        self.sessions |= question.sessions.is_some();
+        match question.tags {
+            TagFilter::None => {}
+            TagFilter::Any => self.any_tag = true,
+            TagFilter::DefaultOnly => self.untagged = true,
+            TagFilter::Tags(tags) => self.tags.extend(tags.iter().cloned()),
+            TagFilter::DefaultAnd(tags) => {
+                self.untagged = true;
+                self.tags.extend(tags.iter().cloned());
+            }
+        }
+    }
+
+    fn allows(&self, document: &WorkDocument) -> bool {
+        let tag = document.tag.as_ref();
+        let tagged = self.any_tag || tag.map_or(self.untagged, |tag| self.tags.contains(tag));
+        tagged && (self.sessions || document.session_id.is_none())
+    }
+}
+
 impl State {
     fn put(&mut self, key: Key, item: Tagged<Arc<WorkDocument>>) {
         self.remove(&key);
+        self.bytes += bytes_of(&item.document);
+        while self.items.len() >= ITEMS_MAX || self.bytes > BYTES_MAX {
+            if !self.evict() {
+                break;
+            }
+        }
         self.order.insert((item.document.order(), key.clone()), ());
         self.items.insert(key, Entry { item, rest_until: 0, rests: 0, in_hand: false });
     }
 
+    /// Forgets the last item that nobody has in hand. Searches find it again. The newest is always let in: those before
+    /// it may wait for somebody else, such as the owner of their session.
+    fn evict(&mut self) -> bool {
+        let free = |key: &Key| self.items.get(key).is_some_and(|entry| !entry.in_hand);
+        let last = self.order.keys().rev().map(|(_, key)| key).find(|key| free(key)).cloned();
+        last.inspect(|key| self.remove(key)).is_some()
+    }
+
     fn remove(&mut self, key: &Key) {
         if let Some(entry) = self.items.remove(key) {
+            self.bytes -= bytes_of(&entry.item.document);
             self.order.remove(&(entry.item.document.order(), key.clone()));
         }
     }
+}
+
+fn bytes_of(document: &WorkDocument) -> usize {
+    document.work_item.len() + ITEM_BYTES
 }
 
 fn key_of(document: &WorkDocument) -> Key {
@@ -217,8 +274,11 @@ fn lock(state: &Mutex<State>) -> std::sync::MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Above this the finder stops taking hints; searches find what it does not keep.
+/// Above this the finder forgets items; searches find what it does not keep.
 const ITEMS_MAX: usize = 20_000;
+const BYTES_MAX: usize = 64 << 20;
+/// What an item takes besides its text.
+const ITEM_BYTES: usize = 512;
 const REST_MS_MIN: u64 = 250;
 const REST_MS_MAX: u64 = 30_000;
 
@@ -242,6 +302,13 @@ mod tests {
         Arc::new(WorkDocument::new(&item, clock, 0, &mut Chunks::new("c")).unwrap())
     }
 
+    /// A finder that somebody asks for everything.
+    fn finder() -> WorkFinder {
+        let finder = WorkFinder::default();
+        finder.ask(WorkQuestion { tags: &TagFilter::Any, sessions: Some(&|_: &str| true) });
+        finder
+    }
+
     fn question(tags: &TagFilter) -> WorkQuestion<'_> {
         WorkQuestion { tags, sessions: None }
     }
@@ -249,7 +316,7 @@ mod tests {
     #[test]
     fn items_come_in_the_order_of_enqueueing_over_all_instances() {
         let clock = Clock::default();
-        let finder = WorkFinder::default();
+        let finder = finder();
         let items: Vec<_> = (1..=3).map(|id| item(&clock, id, None, None)).collect();
         for item in items.iter().rev() {
             finder.put(Arc::clone(item), "e".into());
@@ -266,7 +333,7 @@ mod tests {
     #[test]
     fn other_tags_and_foreign_sessions_hide_nothing() {
         let clock = Clock::default();
-        let finder = WorkFinder::default();
+        let finder = finder();
         for id in 1..=10 {
             finder.put(item(&clock, id, Some("theirs"), None), "e".into());
         }
@@ -279,9 +346,49 @@ mod tests {
     }
 
     #[test]
-    fn an_item_that_gave_trouble_comes_after_all_others_and_rests_longer_each_time() {
+    fn what_nobody_here_takes_is_not_kept() {
         let clock = Clock::default();
         let finder = WorkFinder::default();
+        finder.put(item(&clock, 1, None, None), "e".into());
+        assert!(lock(&finder.state).items.is_empty(), "nobody has asked yet");
+        finder.ask(question(&TagFilter::DefaultOnly));
+        finder.put(item(&clock, 2, None, Some("gpu")), "e".into());
+        finder.put(item(&clock, 3, Some("session"), None), "e".into());
+        assert!(lock(&finder.state).items.is_empty());
+        finder.ask(question(&TagFilter::tags(["gpu"])));
+        finder.put(item(&clock, 2, None, Some("gpu")), "e".into());
+        finder.put(item(&clock, 4, None, None), "e".into());
+        assert_eq!(lock(&finder.state).items.len(), 2);
+    }
+
+    #[test]
+    fn a_full_finder_lets_new_items_in_and_keeps_within_its_bounds() {
+        let clock = Clock::default();
+        let finder = finder();
+        for id in 0..=ITEMS_MAX as u64 {
+            finder.put(item(&clock, id, None, Some("gpu")), "e".into());
+        }
+        finder.put(item(&clock, 1 << 40, None, None), "e".into());
+        let now = clock.now_ms();
+        let taken = finder.take(now, question(&TagFilter::DefaultOnly)).expect("it was let in");
+        assert_eq!(taken.item.document.activity_id, Some(1 << 40));
+        let mut large = WorkDocument::clone(&item(&clock, 0, None, None));
+        large.work_item = "x".repeat(1 << 20);
+        for id in 0..100 {
+            large.id = format!("large {id}");
+            finder.put(Arc::new(large.clone()), "e".into());
+        }
+        let state = lock(&finder.state);
+        assert!(state.items.len() <= ITEMS_MAX && state.bytes <= BYTES_MAX);
+        let bytes: usize = state.items.values().map(|entry| bytes_of(&entry.item.document)).sum();
+        assert_eq!(state.bytes, bytes);
+        assert_eq!(state.order.len(), state.items.len());
+    }
+
+    #[test]
+    fn an_item_that_gave_trouble_comes_after_all_others_and_rests_longer_each_time() {
+        let clock = Clock::default();
+        let finder = finder();
         let tags = TagFilter::DefaultOnly;
         for id in 1..=2 {
             finder.put(item(&clock, id, None, None), "e".into());
@@ -302,7 +409,7 @@ mod tests {
     #[test]
     fn a_locked_item_comes_back_when_its_lock_ends() {
         let clock = Clock::default();
-        let finder = WorkFinder::default();
+        let finder = finder();
         let tags = TagFilter::DefaultOnly;
         finder.put(item(&clock, 1, None, None), "e1".into());
         let now = clock.now_ms();

@@ -40,6 +40,7 @@ pub(crate) async fn fetch(
         session.is_some_and(|session| core.sessions.may_have(id, &session.owner_id, core.clock.now_ms()))
     };
     let question = WorkQuestion { tags, sessions: session.map(|_| &may_have as _) };
+    core.works.ask(question);
     let mut searches = 0;
     let mut trouble = None;
     loop {
