@@ -28,6 +28,8 @@ struct State {
     agenda: BTreeSet<(u64, u64, String)>,
     /// Counts hints, to tell those a load could have seen from later ones.
     hints: u64,
+    /// Nobody has asked yet: hints are not kept.
+    asleep: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -78,24 +80,36 @@ pub(crate) struct Candidate {
 }
 
 impl TurnFinder {
+    /// A finder that keeps nothing until somebody asks: a process may send and work without ever running a turn, and
+    /// nothing would remove what it keeps.
+    pub(crate) fn asleep() -> Self {
+        let state = State { asleep: true, ..State::default() };
+        Self { state: Arc::new(Mutex::new(state)), changed: Arc::default() }
+    }
+
+    /// Somebody looks for turns. Its search finds those that were there before.
+    pub(crate) fn wake(&self) {
+        lock(&self.state).asleep = false;
+    }
+
     /// Adds a message and says whether it was new. A new one ends an instance's rest.
     pub(crate) fn hint(&self, hint: MessageHint) -> bool {
         let mut state = lock(&self.state);
-        if !state.has_room_for(&hint) {
+        if state.asleep || !state.has_room_for(&hint) {
             return false;
         }
         state.hints += 1;
         let number = state.hints;
         let entry = state.instances.entry(hint.instance.clone()).or_default();
         let pending = Pending { seq: hint.seq, visible_at: hint.visible_at, hint: number };
-        let known = entry.pending.insert(hint.id, pending);
-        if known.is_none() && !entry.locked {
+        let new = entry.keep(hint.id, pending);
+        if new && !entry.locked {
             (entry.rest_until, entry.rest_step) = (0, 0);
         }
         state.schedule(&hint.instance);
         drop(state);
         self.changed.notify_waiters();
-        known.is_none()
+        new
     }
 
     /// The next instance that may be tried at `now`.
@@ -198,9 +212,9 @@ impl Candidate {
                 for id in taken {
                     entry.pending.entry(id).or_insert(Pending { seq: 0, visible_at: 0, hint: 0 });
                 }
-                for left in left {
+                for left in left.into_iter().take(PENDING_MAX) {
                     let pending = Pending { seq: left.seq, visible_at: left.visible_at, hint: 0 };
-                    entry.pending.insert(left.id, pending);
+                    entry.keep(left.id, pending);
                 }
             }
             Verdict::RestUntil(until) => entry.rest_until = until,
@@ -239,6 +253,20 @@ impl Drop for Candidate {
         state.schedule(&self.instance);
         drop(state);
         self.changed.notify_waiters();
+    }
+}
+
+impl Entry {
+    /// Adds a message and says whether it was new. With very many the one that comes last makes room: as long as one is
+    /// known a load shows all that are due, and searches find those whose time comes later.
+    fn keep(&mut self, id: String, pending: Pending) -> bool {
+        if self.pending.len() >= PENDING_MAX && !self.pending.contains_key(&id) {
+            let last = self.pending.iter().max_by_key(|(_, pending)| (pending.visible_at, pending.seq));
+            if let Some(last) = last.map(|(id, _)| id.clone()) {
+                self.pending.remove(&last);
+            }
+        }
+        self.pending.insert(id, pending).is_none()
     }
 }
 
@@ -287,6 +315,8 @@ fn lock(state: &Mutex<State>) -> std::sync::MutexGuard<'_, State> {
 
 /// Above this the finder keeps those that may be tried first; searches find the others when their time comes.
 const INSTANCES_MAX: usize = 50_000;
+/// So many messages of an instance are kept.
+const PENDING_MAX: usize = 1024;
 const PARK_MS_MIN: u64 = 200;
 const PARK_MS_MAX: u64 = 30_000;
 
@@ -368,6 +398,28 @@ mod tests {
         candidate.saw(10, &HashSet::from(["1"]));
         candidate.decide(locked(100, &["1"]));
         finder.released("a", &["1".to_owned()]);
+        assert_eq!(finder.take(10).unwrap().instance, "a");
+    }
+
+    #[test]
+    fn nothing_is_kept_where_nobody_asks() {
+        let finder = TurnFinder::asleep();
+        assert!(!finder.hint(hint("a", "1", 1, 5)));
+        assert!(!finder.knows("a"));
+        finder.wake();
+        assert!(finder.hint(hint("a", "1", 1, 5)));
+        assert!(finder.knows("a"));
+    }
+
+    #[test]
+    fn however_many_messages_an_instance_has_the_first_ones_are_kept() {
+        let finder = TurnFinder::default();
+        for n in 0..5000 {
+            finder.hint(hint("a", &format!("timer {n}"), n, 1000 + n));
+            assert!(lock(&finder.state).instances["a"].pending.len() <= PENDING_MAX);
+        }
+        assert_eq!(finder.next_at(), Some(1000));
+        finder.hint(hint("a", "due", 5000, 5));
         assert_eq!(finder.take(10).unwrap().instance, "a");
     }
 

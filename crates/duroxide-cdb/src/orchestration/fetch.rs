@@ -35,6 +35,7 @@ pub(crate) async fn fetch(
     if filter.is_some_and(|filter| filter.supported_duroxide_versions.is_empty()) {
         return Ok(None);
     }
+    core.turns.wake();
     let begun = core.clock.instant();
     let deadline = begun + poll_timeout;
     // Who does not wait still gets everything looked at, unless there is no end of trouble.
