@@ -113,9 +113,15 @@ impl TurnFinder {
     }
 
     /// The next instance that may be tried at `now`.
+    #[cfg(test)]
     pub(crate) fn take(&self, now: u64) -> Option<Candidate> {
+        self.take_except(now, &HashSet::new())
+    }
+
+    /// The next instance that may be tried at `now`, without those that are not for the caller.
+    pub(crate) fn take_except(&self, now: u64, except: &HashSet<String>) -> Option<Candidate> {
         let mut state = lock(&self.state);
-        let (at, seq, instance) = state.agenda.first().cloned()?;
+        let (at, seq, instance) = state.first_except(except).cloned()?;
         if at > now {
             return None;
         }
@@ -137,7 +143,12 @@ impl TurnFinder {
 
     /// When the next instance may be tried.
     pub(crate) fn next_at(&self) -> Option<u64> {
-        lock(&self.state).agenda.first().map(|(at, ..)| *at)
+        self.next_at_except(&HashSet::new())
+    }
+
+    /// When the next instance may be tried, without those that are not for the caller.
+    pub(crate) fn next_at_except(&self, except: &HashSet<String>) -> Option<u64> {
+        lock(&self.state).first_except(except).map(|(at, ..)| *at)
     }
 
     /// A future that ends when something changes after this call.
@@ -271,6 +282,10 @@ impl Entry {
 }
 
 impl State {
+    fn first_except(&self, except: &HashSet<String>) -> Option<&(u64, u64, String)> {
+        self.agenda.iter().find(|(.., instance)| !except.contains(instance))
+    }
+
     /// Whether a message can be kept. An instance whose time comes later makes room.
     fn has_room_for(&mut self, hint: &MessageHint) -> bool {
         if self.instances.len() < INSTANCES_MAX || self.instances.contains_key(&hint.instance) {
@@ -343,6 +358,20 @@ mod tests {
         assert!(finder.knows("b"), "a dropped candidate is put back");
         assert_eq!(finder.take(10).unwrap().instance, "b");
         drop(first);
+    }
+
+    #[test]
+    fn what_is_not_for_one_caller_is_there_for_another() {
+        let finder = TurnFinder::default();
+        finder.hint(hint("new", "1", 1, 5));
+        finder.hint(hint("old", "2", 2, 7));
+        let except = HashSet::from(["new".to_owned()]);
+        assert_eq!(finder.next_at_except(&except), Some(7));
+        let other = finder.take_except(10, &except).unwrap();
+        assert_eq!(other.instance, "old");
+        assert!(finder.take_except(10, &except).is_none());
+        assert_eq!(finder.next_at_except(&except), None);
+        assert_eq!(finder.take(10).unwrap().instance, "new");
     }
 
     #[test]

@@ -41,8 +41,8 @@ pub(crate) async fn fetch(
     // Who does not wait still gets everything looked at, unless there is no end of trouble.
     let patience = if poll_timeout.is_zero() { core.settings.operation_timeout } else { poll_timeout };
     let late = || core.clock.instant() >= begun + patience;
-    // Instances this caller cannot run stay in its hand until it returns, so that it meets each of them once.
-    let mut turned_away: Vec<Candidate> = Vec::new();
+    // Instances this caller cannot run: it meets each of them once, and leaves them to others.
+    let mut turned_away: HashSet<String> = HashSet::new();
     let mut searches = 0;
     let mut trouble = None;
     loop {
@@ -56,10 +56,12 @@ pub(crate) async fn fetch(
             let since = if poll_timeout.is_zero() { now } else { due };
             trouble = search(core, since).await.err();
         }
-        while let Some(candidate) = core.turns.take(core.clock.now_ms()) {
+        while let Some(candidate) = core.turns.take_except(core.clock.now_ms(), &turned_away) {
             match attempt(core, candidate, lock_timeout, filter).await {
                 Attempt::Locked(fetched) => return Ok(Some(*fetched)),
-                Attempt::TurnedAway(candidate) => turned_away.push(candidate),
+                Attempt::TurnedAway(instance) => {
+                    turned_away.insert(instance);
+                }
                 Attempt::Passed => {}
             }
             if late() {
@@ -80,7 +82,7 @@ pub(crate) async fn fetch(
             return trouble.map_or(Ok(None), |fault| Err(fault.surface(OPERATION, "")));
         }
         let mut wake = deadline.min(core.turn_pace.due().unwrap_or(now));
-        if let Some(at) = core.turns.next_at() {
+        if let Some(at) = core.turns.next_at_except(&turned_away) {
             wake = wake.min(now + Duration::from_millis(at.saturating_sub(core.clock.now_ms()).max(1)));
         }
         tokio::select! {
@@ -92,7 +94,7 @@ pub(crate) async fn fetch(
 
 enum Attempt {
     Locked(Box<Fetched>),
-    TurnedAway(Candidate),
+    TurnedAway(String),
     Passed,
 }
 
@@ -108,7 +110,7 @@ async fn attempt(
         let mut stand_in = Head::unstarted(&candidate.instance, 0);
         stand_in.pinned_version = version;
         if !stand_in.is_compatible(filter) {
-            return Attempt::TurnedAway(candidate);
+            return Attempt::TurnedAway(candidate.instance.clone());
         }
     }
     match examine(core, call, &candidate, lock_timeout, filter).await {
@@ -116,7 +118,7 @@ async fn attempt(
             candidate.decide(ready.verdict);
             Attempt::Locked(ready.fetched)
         }
-        Ok(Examined::TurnedAway) => Attempt::TurnedAway(candidate),
+        Ok(Examined::TurnedAway) => Attempt::TurnedAway(candidate.instance.clone()),
         Ok(Examined::Pass(verdict)) => {
             candidate.decide(verdict);
             Attempt::Passed

@@ -286,6 +286,25 @@ async fn instances_of_an_incompatible_version_hide_no_other_and_are_not_locked()
 }
 
 #[tokio::test]
+async fn an_old_runtime_that_waits_keeps_nothing_from_a_new_one_beside_it() {
+    let place = place().await;
+    pinned(&place.provider, "new", "9.0.0").await;
+    let (old, all) = (supports(&[("0.0.0", "0.1.32")]), supports(&[("0.0.0", "9.9.9")]));
+    let wait = Duration::from_secs(30);
+    let waiting = place.provider.fetch_orchestration_item(LOCK, wait, Some(&old));
+    let beside = async {
+        place.provider.enqueue_for_orchestrator(mail("new", "m"), None).await.unwrap();
+        // The old one has met it before the new one asks.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        place.provider.fetch_orchestration_item(LOCK, NOW, Some(&all)).await.unwrap()
+    };
+    tokio::select! {
+        fetched = waiting => panic!("{fetched:?}"),
+        fetched = beside => assert_eq!(fetched.expect("it is for the new one").0.instance, "new"),
+    }
+}
+
+#[tokio::test]
 async fn versions_are_compared_as_numbers_and_gaps_between_ranges_are_gaps() {
     let place = place().await;
     for (instance, to) in [("big", "0.1000.2"), ("gap", "0.2.0")] {
