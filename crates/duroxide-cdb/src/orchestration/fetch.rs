@@ -279,8 +279,9 @@ async fn take(
         Err(id) => {
             // The look straddled a commit, or the cache is behind: forget what is known and come back.
             core.cache.forget(instance);
+            // Not at once: it may be lost.
             tracing::debug!(instance, value = id, "a value is missing; looking again");
-            return Ok(Examined::Pass(Verdict::RestUntil(now)));
+            return Ok(Examined::Pass(Verdict::Park { now }));
         }
     };
     let held: Vec<Held> = view

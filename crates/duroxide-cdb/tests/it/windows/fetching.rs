@@ -2,17 +2,18 @@
 
 use std::time::Duration;
 
+use cosmos_driver::ItemOptions;
 use cosmos_emulator::{Operation, Verdict};
-use duroxide::TagFilter;
 use duroxide::providers::{
     DispatcherCapabilityFilter, ExecutionMetadata, Provider as _, ProviderAdmin as _, SemverRange, WorkItem,
 };
 use duroxide::runtime::RuntimeOptions;
+use duroxide::{Event, EventKind, TagFilter};
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig, InMemoryLeaseProvider};
 
 use super::{LOCK, NOW, commit, ended, mail, place, place_with, status, successor};
 use crate::flows::{Machine, options};
-use crate::world::{DATABASE, activity, config, emulator, event, named, start, until};
+use crate::world::{DATABASE, activity, config, documents, emulator, event, named, raw, start, until};
 
 #[tokio::test]
 async fn a_failed_fetch_burns_no_attempt_and_holds_no_lock() {
@@ -128,6 +129,32 @@ async fn messages_of_one_sender_keep_their_order() {
         assert!(order.is_sorted(), "{order:?}");
         assert_eq!(order.len(), 50);
     }
+}
+
+#[tokio::test]
+async fn an_instance_that_lost_a_value_is_not_looked_at_without_end() {
+    let place = place().await;
+    place.provider.enqueue_for_orchestrator(start("a", "Hello", ""), None).await.unwrap();
+    let (_, token, _) = place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+    let set = EventKind::KeyValueSet { key: "k".into(), value: "v".repeat(10_000), last_updated_at_ms: 1 };
+    let events = vec![event("a", 1), Event::with_event_id(2, "a", 1, None, set)];
+    commit(&place.provider, &token, events, ended("ContinuedAsNew")).await.unwrap();
+    let container = raw(&place.name).await;
+    let mut values = documents(&container, "a").await;
+    values.retain(|document| document["type"] == "value");
+    assert_eq!(values.len(), 1);
+    let id = values[0]["id"].as_str().unwrap();
+    container.delete_item("a", id, ItemOptions::default()).await.unwrap();
+    let fresh = place.other().await;
+    fresh.enqueue_for_orchestrator(mail("a", "m"), None).await.unwrap();
+    let fetch = fresh.fetch_orchestration_item(LOCK, Duration::from_secs(1), None);
+    let fetched = tokio::time::timeout(Duration::from_secs(60), fetch).await.expect("it ends");
+    assert!(fetched.unwrap().is_none());
+    let link = format!("dbs/{DATABASE}/colls/{}", place.name);
+    let lines = emulator().ledger().snapshot().lines;
+    let queries = lines.iter().filter(|line| *line.container == *link && line.operation == Operation::Query);
+    let queries: u64 = queries.map(|line| line.totals.requests).sum();
+    assert!(queries < 60, "{queries} queries in a second");
 }
 
 #[tokio::test]
