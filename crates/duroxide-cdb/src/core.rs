@@ -86,7 +86,7 @@ impl Core {
                 poll_max: config.poll_interval_max,
                 steal_after_ms: millis(config.steal_after),
             },
-            turns: TurnFinder::default(),
+            turns: TurnFinder::asleep(),
             turn_pace: Pace::new(config.poll_interval_min, config.poll_interval_max),
             works: WorkFinder::default(),
             work_paces: Mutex::default(),

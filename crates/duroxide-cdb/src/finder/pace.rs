@@ -101,16 +101,18 @@ impl Pace {
     /// otherwise.
     pub(crate) fn end(&self, now: Instant, outcome: Outcome, cursor: u64) {
         let mut state = self.lock();
-        let quickly = match outcome {
-            Outcome::Found => true,
-            Outcome::NothingNew => false,
-            Outcome::NothingToDo => cursor > 0,
+        // The pages of one round follow each other quickly, so that known work hides no other. Only news makes the rounds
+        // themselves quick: what nothing can be done about may fill pages for ever.
+        let turns_page = outcome == Outcome::NothingToDo && cursor > 0;
+        state.pause = match outcome {
+            Outcome::Found => self.min,
+            _ if turns_page => state.pause,
+            Outcome::NothingNew | Outcome::NothingToDo => (state.pause * 2).clamp(self.min, self.max),
         };
-        state.pause = if quickly { self.min } else { (state.pause * 2).clamp(self.min, self.max) };
         state.cursor = cursor;
         // One turn needs one row. Whoever has a backlog before them takes more at a time.
         state.rows = if cursor > 0 { (state.rows * 2).min(ROWS_MAX) } else { ROWS_MIN };
-        state.next = Some(now + state.pause);
+        state.next = Some(now + if turns_page { self.min } else { state.pause });
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
@@ -137,8 +139,10 @@ mod tests {
             (nothing, 0, 100),
             (nothing, 0, 100),
             (nothing, 7, 20),
-            (busy, 7, 40),
+            (nothing, 0, 100),
+            (busy, 7, 100),
             (found, 0, 20),
+            (busy, 7, 40),
         ];
         for (outcome, cursor, expected) in cases {
             pace.begin(now);

@@ -28,6 +28,8 @@ struct State {
     agenda: BTreeSet<(u64, u64, String)>,
     /// Counts hints, to tell those a load could have seen from later ones.
     hints: u64,
+    /// Nobody has asked yet: hints are not kept.
+    asleep: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -86,30 +88,48 @@ pub(crate) struct Candidate {
 }
 
 impl TurnFinder {
+    /// A finder that keeps nothing until somebody asks: a process may send and work without ever running a turn, and
+    /// nothing would remove what it keeps.
+    pub(crate) fn asleep() -> Self {
+        let state = State { asleep: true, ..State::default() };
+        Self { state: Arc::new(Mutex::new(state)), changed: Arc::default() }
+    }
+
+    /// Somebody looks for turns. Its search finds those that were there before.
+    pub(crate) fn wake(&self) {
+        lock(&self.state).asleep = false;
+    }
+
     /// Adds a message and says whether it was new. A new one ends an instance's rest.
     pub(crate) fn hint(&self, hint: MessageHint) -> bool {
         let mut state = lock(&self.state);
-        if state.instances.len() >= INSTANCES_MAX && !state.instances.contains_key(&hint.instance) {
+        if state.asleep || !state.has_room_for(&hint) {
             return false;
         }
         state.hints += 1;
         let number = state.hints;
         let entry = state.instances.entry(hint.instance.clone()).or_default();
         let pending = Pending { seq: hint.seq, visible_at: hint.visible_at, hint: number };
-        let known = entry.pending.insert(hint.id, pending);
-        if known.is_none() && !entry.locked {
+        let new = entry.keep(hint.id, pending);
+        if new && !entry.locked {
             (entry.rest_until, entry.rest_step) = (0, 0);
         }
         state.schedule(&hint.instance);
         drop(state);
         self.changed.notify_waiters();
-        known.is_none()
+        new
     }
 
     /// The next instance that may be tried at `now`.
+    #[cfg(test)]
     pub(crate) fn take(&self, now: u64) -> Option<Candidate> {
+        self.take_except(now, &HashSet::new())
+    }
+
+    /// The next instance that may be tried at `now`, without those that are not for the caller.
+    pub(crate) fn take_except(&self, now: u64, except: &HashSet<String>) -> Option<Candidate> {
         let mut state = lock(&self.state);
-        let (at, seq, instance) = state.agenda.first().cloned()?;
+        let (at, seq, instance) = state.first_except(except).cloned()?;
         if at > now {
             return None;
         }
@@ -131,7 +151,12 @@ impl TurnFinder {
 
     /// When the next instance may be tried.
     pub(crate) fn next_at(&self) -> Option<u64> {
-        lock(&self.state).agenda.first().map(|(at, ..)| *at)
+        self.next_at_except(&HashSet::new())
+    }
+
+    /// When the next instance may be tried, without those that are not for the caller.
+    pub(crate) fn next_at_except(&self, except: &HashSet<String>) -> Option<u64> {
+        lock(&self.state).first_except(except).map(|(at, ..)| *at)
     }
 
     /// A future that ends when something changes after this call.
@@ -207,9 +232,9 @@ impl Candidate {
                 for id in taken {
                     entry.pending.entry(id).or_insert(Pending { seq: 0, visible_at: 0, hint: 0 });
                 }
-                for left in left {
+                for left in left.into_iter().take(PENDING_MAX) {
                     let pending = Pending { seq: left.seq, visible_at: left.visible_at, hint: 0 };
-                    entry.pending.insert(left.id, pending);
+                    entry.keep(left.id, pending);
                 }
             }
             Verdict::RestUntil(until) => entry.rest_until = until,
@@ -251,7 +276,39 @@ impl Drop for Candidate {
     }
 }
 
+impl Entry {
+    /// Adds a message and says whether it was new. With very many the one that comes last makes room: as long as one is
+    /// known a load shows all that are due, and searches find those whose time comes later.
+    fn keep(&mut self, id: String, pending: Pending) -> bool {
+        if self.pending.len() >= PENDING_MAX && !self.pending.contains_key(&id) {
+            let last = self.pending.iter().max_by_key(|(_, pending)| (pending.visible_at, pending.seq));
+            if let Some(last) = last.map(|(id, _)| id.clone()) {
+                self.pending.remove(&last);
+            }
+        }
+        self.pending.insert(id, pending).is_none()
+    }
+}
+
 impl State {
+    fn first_except(&self, except: &HashSet<String>) -> Option<&(u64, u64, String)> {
+        self.agenda.iter().find(|(.., instance)| !except.contains(instance))
+    }
+
+    /// Whether a message can be kept. An instance whose time comes later makes room.
+    fn has_room_for(&mut self, hint: &MessageHint) -> bool {
+        if self.instances.len() < INSTANCES_MAX || self.instances.contains_key(&hint.instance) {
+            return true;
+        }
+        let Some((at, seq, last)) = self.agenda.last() else { return false };
+        if (*at, *seq) <= (hint.visible_at, hint.seq) {
+            return false;
+        }
+        self.instances.remove(last);
+        self.agenda.pop_last();
+        true
+    }
+
     /// Puts an instance where it belongs in the agenda.
     fn schedule(&mut self, instance: &str) {
         let Some(entry) = self.instances.get_mut(instance) else { return };
@@ -280,8 +337,10 @@ fn lock(state: &Mutex<State>) -> std::sync::MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Above this the finder stops taking hints; searches find what it does not keep.
+/// Above this the finder keeps those that may be tried first; searches find the others when their time comes.
 const INSTANCES_MAX: usize = 50_000;
+/// So many messages of an instance are kept.
+const PENDING_MAX: usize = 1024;
 const PARK_MS_MIN: u64 = 200;
 const PARK_MS_MAX: u64 = 30_000;
 
@@ -308,6 +367,20 @@ mod tests {
         assert!(finder.knows("b"), "a dropped candidate is put back");
         assert_eq!(finder.take(10).unwrap().instance, "b");
         drop(first);
+    }
+
+    #[test]
+    fn what_is_not_for_one_caller_is_there_for_another() {
+        let finder = TurnFinder::default();
+        finder.hint(hint("new", "1", 1, 5));
+        finder.hint(hint("old", "2", 2, 7));
+        let except = HashSet::from(["new".to_owned()]);
+        assert_eq!(finder.next_at_except(&except), Some(7));
+        let other = finder.take_except(10, &except).unwrap();
+        assert_eq!(other.instance, "old");
+        assert!(finder.take_except(10, &except).is_none());
+        assert_eq!(finder.next_at_except(&except), None);
+        assert_eq!(finder.take(10).unwrap().instance, "new");
     }
 
     #[test]
@@ -381,6 +454,41 @@ mod tests {
         candidate.decide(locked(100, &["1"]));
         finder.released("a", &["1".to_owned()]);
         assert_eq!(finder.take(10).unwrap().instance, "a");
+    }
+
+    #[test]
+    fn nothing_is_kept_where_nobody_asks() {
+        let finder = TurnFinder::asleep();
+        assert!(!finder.hint(hint("a", "1", 1, 5)));
+        assert!(!finder.knows("a"));
+        finder.wake();
+        assert!(finder.hint(hint("a", "1", 1, 5)));
+        assert!(finder.knows("a"));
+    }
+
+    #[test]
+    fn however_many_messages_an_instance_has_the_first_ones_are_kept() {
+        let finder = TurnFinder::default();
+        for n in 0..5000 {
+            finder.hint(hint("a", &format!("timer {n}"), n, 1000 + n));
+            assert!(lock(&finder.state).instances["a"].pending.len() <= PENDING_MAX);
+        }
+        assert_eq!(finder.next_at(), Some(1000));
+        finder.hint(hint("a", "due", 5000, 5));
+        assert_eq!(finder.take(10).unwrap().instance, "a");
+    }
+
+    #[test]
+    fn a_full_finder_keeps_what_may_be_tried_first() {
+        let finder = TurnFinder::default();
+        for n in 0..INSTANCES_MAX {
+            finder.hint(hint(&n.to_string(), "timer", 1, 1_000_000));
+        }
+        assert!(finder.hint(hint("due", "start", 2, 5)));
+        assert!(!finder.hint(hint("late", "timer", 2, 2_000_000)));
+        assert_eq!(finder.take(10).unwrap().instance, "due");
+        let state = lock(&finder.state);
+        assert_eq!((state.instances.len(), state.agenda.len()), (INSTANCES_MAX, INSTANCES_MAX));
     }
 
     #[test]

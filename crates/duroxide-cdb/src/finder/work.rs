@@ -1,6 +1,6 @@
 //! Work items: documents with their ETags, so that taking one is a single conditional write.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use duroxide::TagFilter;
@@ -29,13 +29,27 @@ type Key = (String, String);
 struct State {
     items: HashMap<Key, Entry>,
     order: BTreeMap<(u64, Key), ()>,
+    /// The size of all items.
+    bytes: usize,
+    asked: Asked,
+}
+
+/// What the fetches of this process have asked for. What nobody here takes is not kept: nothing would remove it.
+#[derive(Debug, Default)]
+struct Asked {
+    any_tag: bool,
+    untagged: bool,
+    tags: HashSet<String>,
+    sessions: bool,
 }
 
 #[derive(Debug)]
 struct Entry {
     item: Tagged<Arc<WorkDocument>>,
-    /// Not before this time, whatever the document says.
+    /// Not before this time, whatever the document says; zero if it was never put off.
     rest_until: u64,
+    /// How often in a row nothing could be done.
+    rests: u32,
     in_hand: bool,
 }
 
@@ -43,20 +57,26 @@ struct Entry {
 #[derive(Debug)]
 pub(crate) struct WorkCandidate {
     pub(crate) item: Tagged<Arc<WorkDocument>>,
+    /// How often in a row nothing could be done with it.
+    pub(crate) rests: u32,
     state: Arc<Mutex<State>>,
     changed: Arc<Notify>,
     decided: bool,
 }
 
 impl WorkFinder {
-    /// Adds a work item, or its newer state.
+    /// Notes that somebody looks for such items. Its search finds those that were there before.
+    pub(crate) fn ask(&self, question: WorkQuestion<'_>) {
+        lock(&self.state).asked.add(question);
+    }
+
+    /// Adds a work item, or its newer state, if somebody here may take it.
     pub(crate) fn put(&self, document: Arc<WorkDocument>, etag: String) {
         let mut state = lock(&self.state);
-        let key = key_of(&document);
-        if state.items.len() >= ITEMS_MAX && !state.items.contains_key(&key) {
+        if !state.asked.allows(&document) {
             return;
         }
-        state.put(key, Tagged { document, etag });
+        state.put(key_of(&document), Tagged { document, etag });
         drop(state);
         self.changed.notify_waiters();
     }
@@ -89,25 +109,30 @@ impl WorkFinder {
         }
     }
 
-    /// The first item by order of enqueueing that the caller may take at `now`.
+    /// The first item by order of enqueueing that the caller may take at `now`. Those that gave trouble come after all
+    /// others, the one that has rested longest first: trouble takes time, which the others do not have to pay.
     pub(crate) fn take(&self, now: u64, question: WorkQuestion<'_>) -> Option<WorkCandidate> {
         let mut state = lock(&self.state);
-        let key = state
-            .order
-            .keys()
-            .find(|(_, key)| {
-                state.items.get(key).is_some_and(|entry| {
-                    !entry.in_hand
-                        && entry.rest_until <= now
-                        && entry.item.document.available_at() <= now
-                        && question.allows(&entry.item.document)
-                })
-            })
-            .map(|(_, key)| key.clone())?;
+        let mut rested: Option<(u64, &Key)> = None;
+        for (_, key) in state.order.keys() {
+            let Some(entry) = state.items.get(key) else { continue };
+            let free = !entry.in_hand
+                && entry.rest_until <= now
+                && entry.item.document.available_at() <= now
+                && question.allows(&entry.item.document);
+            if free && rested.is_none_or(|(since, _)| entry.rest_until < since) {
+                rested = Some((entry.rest_until, key));
+            }
+            if rested.is_some_and(|(since, _)| since == 0) {
+                break;
+            }
+        }
+        let key = rested.map(|(_, key)| key.clone())?;
         let entry = state.items.get_mut(&key)?;
         entry.in_hand = true;
         Some(WorkCandidate {
             item: entry.item.clone(),
+            rests: entry.rests,
             state: Arc::clone(&self.state),
             changed: Arc::clone(&self.changed),
             decided: false,
@@ -146,12 +171,19 @@ impl WorkCandidate {
         lock(&self.state).remove(&key_of(&self.item.document));
     }
 
+    /// The item is as it was, but not to be tried for a while that grows each time.
+    pub(crate) fn rest(self, now: u64) {
+        let pause = REST_MS_MIN.saturating_mul(1 << self.rests.min(16)).min(REST_MS_MAX);
+        self.rest_until(now + pause);
+    }
+
     /// The item is as it was, but not to be tried before the time given.
     pub(crate) fn rest_until(mut self, until: u64) {
         self.decided = true;
         if let Some(entry) = lock(&self.state).items.get_mut(&key_of(&self.item.document)) {
             entry.in_hand = false;
             entry.rest_until = until;
+            entry.rests += 1;
         }
     }
 }
@@ -179,18 +211,59 @@ impl WorkQuestion<'_> {
     }
 }
 
+impl Asked {
+    fn add(&mut self, question: WorkQuestion<'_>) {
+        self.sessions |= question.sessions.is_some();
+        match question.tags {
+            TagFilter::None => {}
+            TagFilter::Any => self.any_tag = true,
+            TagFilter::DefaultOnly => self.untagged = true,
+            TagFilter::Tags(tags) => self.tags.extend(tags.iter().cloned()),
+            TagFilter::DefaultAnd(tags) => {
+                self.untagged = true;
+                self.tags.extend(tags.iter().cloned());
+            }
+        }
+    }
+
+    fn allows(&self, document: &WorkDocument) -> bool {
+        let tag = document.tag.as_ref();
+        let tagged = self.any_tag || tag.map_or(self.untagged, |tag| self.tags.contains(tag));
+        tagged && (self.sessions || document.session_id.is_none())
+    }
+}
+
 impl State {
     fn put(&mut self, key: Key, item: Tagged<Arc<WorkDocument>>) {
         self.remove(&key);
+        self.bytes += bytes_of(&item.document);
+        while self.items.len() >= ITEMS_MAX || self.bytes > BYTES_MAX {
+            if !self.evict() {
+                break;
+            }
+        }
         self.order.insert((item.document.order(), key.clone()), ());
-        self.items.insert(key, Entry { item, rest_until: 0, in_hand: false });
+        self.items.insert(key, Entry { item, rest_until: 0, rests: 0, in_hand: false });
+    }
+
+    /// Forgets the last item that nobody has in hand. Searches find it again. The newest is always let in: those before
+    /// it may wait for somebody else, such as the owner of their session.
+    fn evict(&mut self) -> bool {
+        let free = |key: &Key| self.items.get(key).is_some_and(|entry| !entry.in_hand);
+        let last = self.order.keys().rev().map(|(_, key)| key).find(|key| free(key)).cloned();
+        last.inspect(|key| self.remove(key)).is_some()
     }
 
     fn remove(&mut self, key: &Key) {
         if let Some(entry) = self.items.remove(key) {
+            self.bytes -= bytes_of(&entry.item.document);
             self.order.remove(&(entry.item.document.order(), key.clone()));
         }
     }
+}
+
+fn bytes_of(document: &WorkDocument) -> usize {
+    document.work_item.len() + ITEM_BYTES
 }
 
 fn key_of(document: &WorkDocument) -> Key {
@@ -201,8 +274,13 @@ fn lock(state: &Mutex<State>) -> std::sync::MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Above this the finder stops taking hints; searches find what it does not keep.
+/// Above this the finder forgets items; searches find what it does not keep.
 const ITEMS_MAX: usize = 20_000;
+const BYTES_MAX: usize = 64 << 20;
+/// What an item takes besides its text.
+const ITEM_BYTES: usize = 512;
+const REST_MS_MIN: u64 = 250;
+const REST_MS_MAX: u64 = 30_000;
 
 #[cfg(test)]
 mod tests {
@@ -224,6 +302,13 @@ mod tests {
         Arc::new(WorkDocument::new(&item, clock, 0, &mut Chunks::new("c")).unwrap())
     }
 
+    /// A finder that somebody asks for everything.
+    fn finder() -> WorkFinder {
+        let finder = WorkFinder::default();
+        finder.ask(WorkQuestion { tags: &TagFilter::Any, sessions: Some(&|_: &str| true) });
+        finder
+    }
+
     fn question(tags: &TagFilter) -> WorkQuestion<'_> {
         WorkQuestion { tags, sessions: None }
     }
@@ -231,7 +316,7 @@ mod tests {
     #[test]
     fn items_come_in_the_order_of_enqueueing_over_all_instances() {
         let clock = Clock::default();
-        let finder = WorkFinder::default();
+        let finder = finder();
         let items: Vec<_> = (1..=3).map(|id| item(&clock, id, None, None)).collect();
         for item in items.iter().rev() {
             finder.put(Arc::clone(item), "e".into());
@@ -248,7 +333,7 @@ mod tests {
     #[test]
     fn other_tags_and_foreign_sessions_hide_nothing() {
         let clock = Clock::default();
-        let finder = WorkFinder::default();
+        let finder = finder();
         for id in 1..=10 {
             finder.put(item(&clock, id, Some("theirs"), None), "e".into());
         }
@@ -261,9 +346,70 @@ mod tests {
     }
 
     #[test]
-    fn a_locked_item_comes_back_when_its_lock_ends() {
+    fn what_nobody_here_takes_is_not_kept() {
         let clock = Clock::default();
         let finder = WorkFinder::default();
+        finder.put(item(&clock, 1, None, None), "e".into());
+        assert!(lock(&finder.state).items.is_empty(), "nobody has asked yet");
+        finder.ask(question(&TagFilter::DefaultOnly));
+        finder.put(item(&clock, 2, None, Some("gpu")), "e".into());
+        finder.put(item(&clock, 3, Some("session"), None), "e".into());
+        assert!(lock(&finder.state).items.is_empty());
+        finder.ask(question(&TagFilter::tags(["gpu"])));
+        finder.put(item(&clock, 2, None, Some("gpu")), "e".into());
+        finder.put(item(&clock, 4, None, None), "e".into());
+        assert_eq!(lock(&finder.state).items.len(), 2);
+    }
+
+    #[test]
+    fn a_full_finder_lets_new_items_in_and_keeps_within_its_bounds() {
+        let clock = Clock::default();
+        let finder = finder();
+        for id in 0..=ITEMS_MAX as u64 {
+            finder.put(item(&clock, id, None, Some("gpu")), "e".into());
+        }
+        finder.put(item(&clock, 1 << 40, None, None), "e".into());
+        let now = clock.now_ms();
+        let taken = finder.take(now, question(&TagFilter::DefaultOnly)).expect("it was let in");
+        assert_eq!(taken.item.document.activity_id, Some(1 << 40));
+        let mut large = WorkDocument::clone(&item(&clock, 0, None, None));
+        large.work_item = "x".repeat(1 << 20);
+        for id in 0..100 {
+            large.id = format!("large {id}");
+            finder.put(Arc::new(large.clone()), "e".into());
+        }
+        let state = lock(&finder.state);
+        assert!(state.items.len() <= ITEMS_MAX && state.bytes <= BYTES_MAX);
+        let bytes: usize = state.items.values().map(|entry| bytes_of(&entry.item.document)).sum();
+        assert_eq!(state.bytes, bytes);
+        assert_eq!(state.order.len(), state.items.len());
+    }
+
+    #[test]
+    fn an_item_that_gave_trouble_comes_after_all_others_and_rests_longer_each_time() {
+        let clock = Clock::default();
+        let finder = finder();
+        let tags = TagFilter::DefaultOnly;
+        for id in 1..=2 {
+            finder.put(item(&clock, id, None, None), "e".into());
+        }
+        let now = clock.now_ms();
+        finder.take(now, question(&tags)).unwrap().rest(now);
+        assert_eq!(finder.next_at(now, question(&tags)), Some(now + REST_MS_MIN));
+        let later = now + REST_MS_MIN;
+        let other = finder.take(later, question(&tags)).unwrap();
+        assert_eq!((other.item.document.activity_id, other.rests), (Some(2), 0));
+        let again = finder.take(later, question(&tags)).unwrap();
+        assert_eq!((again.item.document.activity_id, again.rests), (Some(1), 1));
+        again.rest(later);
+        assert!(finder.take(later + REST_MS_MIN, question(&tags)).is_none());
+        assert!(finder.take(later + 2 * REST_MS_MIN, question(&tags)).is_some());
+    }
+
+    #[test]
+    fn a_locked_item_comes_back_when_its_lock_ends() {
+        let clock = Clock::default();
+        let finder = finder();
         let tags = TagFilter::DefaultOnly;
         finder.put(item(&clock, 1, None, None), "e1".into());
         let now = clock.now_ms();

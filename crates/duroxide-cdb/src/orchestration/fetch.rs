@@ -35,10 +35,14 @@ pub(crate) async fn fetch(
     if filter.is_some_and(|filter| filter.supported_duroxide_versions.is_empty()) {
         return Ok(None);
     }
+    core.turns.wake();
     let begun = core.clock.instant();
     let deadline = begun + poll_timeout;
-    // Instances this caller cannot run stay in its hand until it returns, so that it meets each of them once.
-    let mut turned_away: Vec<Candidate> = Vec::new();
+    // Who does not wait still gets everything looked at, unless there is no end of trouble.
+    let patience = if poll_timeout.is_zero() { core.settings.operation_timeout } else { poll_timeout };
+    let late = || core.clock.instant() >= begun + patience;
+    // Instances this caller cannot run: it meets each of them once, and leaves them to others.
+    let mut turned_away: HashSet<String> = HashSet::new();
     let mut searches = 0;
     let mut trouble = None;
     loop {
@@ -52,17 +56,22 @@ pub(crate) async fn fetch(
             let since = if poll_timeout.is_zero() { now } else { due };
             trouble = search(core, since).await.err();
         }
-        while let Some(candidate) = core.turns.take(core.clock.now_ms()) {
+        while let Some(candidate) = core.turns.take_except(core.clock.now_ms(), &turned_away) {
             match attempt(core, candidate, lock_timeout, filter).await {
                 Attempt::Locked(fetched) => return Ok(Some(*fetched)),
-                Attempt::TurnedAway(candidate) => turned_away.push(candidate),
+                Attempt::TurnedAway(instance) => {
+                    turned_away.insert(instance);
+                }
                 Attempt::Passed => {}
+            }
+            if late() {
+                break;
             }
         }
         // Without waiting, everything there is must have been looked at before the answer is no.
         let unseen =
             searches == 0 || (core.turn_pace.has_more() && searches < SEARCHES_MAX && trouble.is_none());
-        if unseen && poll_timeout.is_zero() {
+        if unseen && poll_timeout.is_zero() && !late() {
             let since = if searches == 0 { begun } else { core.clock.instant() };
             searches += 1;
             trouble = search(core, since).await.err();
@@ -73,7 +82,7 @@ pub(crate) async fn fetch(
             return trouble.map_or(Ok(None), |fault| Err(fault.surface(OPERATION, "")));
         }
         let mut wake = deadline.min(core.turn_pace.due().unwrap_or(now));
-        if let Some(at) = core.turns.next_at() {
+        if let Some(at) = core.turns.next_at_except(&turned_away) {
             wake = wake.min(now + Duration::from_millis(at.saturating_sub(core.clock.now_ms()).max(1)));
         }
         tokio::select! {
@@ -85,7 +94,7 @@ pub(crate) async fn fetch(
 
 enum Attempt {
     Locked(Box<Fetched>),
-    TurnedAway(Candidate),
+    TurnedAway(String),
     Passed,
 }
 
@@ -101,7 +110,7 @@ async fn attempt(
         let mut stand_in = Head::unstarted(&candidate.instance, 0);
         stand_in.pinned_version = version;
         if !stand_in.is_compatible(filter) {
-            return Attempt::TurnedAway(candidate);
+            return Attempt::TurnedAway(candidate.instance.clone());
         }
     }
     match examine(core, call, &candidate, lock_timeout, filter).await {
@@ -109,7 +118,7 @@ async fn attempt(
             candidate.decide(ready.verdict);
             Attempt::Locked(ready.fetched)
         }
-        Ok(Examined::TurnedAway) => Attempt::TurnedAway(candidate),
+        Ok(Examined::TurnedAway) => Attempt::TurnedAway(candidate.instance.clone()),
         Ok(Examined::Pass(verdict)) => {
             candidate.decide(verdict);
             Attempt::Passed
@@ -225,15 +234,24 @@ async fn orphans(
     items: &[WorkItem],
 ) -> Result<Verdict, Fault> {
     let now = core.clock.now_ms();
-    let all = items.len() == messages.len()
-        && items.iter().all(|item| matches!(item, WorkItem::QueueMessage { .. }));
-    if !all {
+    let (batch, rest) = messages.split_at(items.len());
+    if !are_mail(items, rest) {
         return Ok(Verdict::Park { now });
     }
-    for message in messages {
+    for message in batch {
         core.delete(call, instance, &message.id).await?;
     }
     Ok(Verdict::RestUntil(now))
+}
+
+/// Whether a queue holds nothing but queue messages. The pieces of large ones behind the batch are not read: they show
+/// when it is their turn.
+fn are_mail(items: &[WorkItem], rest: &[Message]) -> bool {
+    let is_mail = |item: &WorkItem| matches!(item, WorkItem::QueueMessage { .. });
+    items.iter().all(is_mail)
+        && rest.iter().filter(|message| message.chunks.is_none()).all(|message| {
+            serde_json::from_str(&message.work_item).is_ok_and(|item: WorkItem| is_mail(&item))
+        })
 }
 
 struct View<'a> {
@@ -261,8 +279,9 @@ async fn take(
         Err(id) => {
             // The look straddled a commit, or the cache is behind: forget what is known and come back.
             core.cache.forget(instance);
+            // Not at once: it may be lost.
             tracing::debug!(instance, value = id, "a value is missing; looking again");
-            return Ok(Examined::Pass(Verdict::RestUntil(now)));
+            return Ok(Examined::Pass(Verdict::Park { now }));
         }
     };
     let held: Vec<Held> = view

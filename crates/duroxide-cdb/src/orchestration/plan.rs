@@ -296,7 +296,8 @@ fn send_items(plan: &mut Plan, turn: &Turn, around: Surroundings<'_>) -> Result<
     for item in &turn.orchestrator_items {
         let message = Message::new(item, None, around.clock, plan.head.last_sequence, &mut plan.chunks)
             .map_err(unserializable)?;
-        plan.head.last_sequence = message.seq;
+        // What begins an execution has a key far below those of its time.
+        plan.head.last_sequence = plan.head.last_sequence.max(message.seq);
         if message.instance_id == plan.head.instance_id {
             ops.push(Op::create(&message).map_err(unserializable)?);
             plan.messages.push(message);

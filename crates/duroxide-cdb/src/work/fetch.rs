@@ -32,10 +32,14 @@ pub(crate) async fn fetch(
     let pace = core.work_pace(&lane);
     let begun = core.clock.instant();
     let deadline = begun + poll_timeout;
+    // Who does not wait still gets everything looked at, unless there is no end of trouble.
+    let patience = if poll_timeout.is_zero() { core.settings.operation_timeout } else { poll_timeout };
+    let late = || core.clock.instant() >= begun + patience;
     let may_have = |id: &str| {
         session.is_some_and(|session| core.sessions.may_have(id, &session.owner_id, core.clock.now_ms()))
     };
     let question = WorkQuestion { tags, sessions: session.map(|_| &may_have as _) };
+    core.works.ask(question);
     let mut searches = 0;
     let mut trouble = None;
     loop {
@@ -49,14 +53,19 @@ pub(crate) async fn fetch(
             trouble = search(core, &pace, since, session.is_some(), tags).await.err();
         }
         while let Some(candidate) = core.works.take(core.clock.now_ms(), question) {
-            let call = core.quick_call(OPERATION);
+            // What is in pieces may be large and not bad.
+            let failures = candidate.item.document.chunks.as_ref().map_or(0, |_| candidate.rests);
+            let call = core.quick_call_after(OPERATION, failures);
             if let Some(fetched) = attempt(core, call, candidate, lock_timeout, session).await {
                 return Ok(Some(fetched));
+            }
+            if late() {
+                break;
             }
         }
         // Without waiting, everything there is must have been looked at before the answer is no.
         let unseen = searches == 0 || (pace.has_more() && searches < SEARCHES_MAX && trouble.is_none());
-        if unseen && poll_timeout.is_zero() {
+        if unseen && poll_timeout.is_zero() && !late() {
             let since = if searches == 0 { begun } else { core.clock.instant() };
             searches += 1;
             trouble = search(core, &pace, since, session.is_some(), tags).await.err();
@@ -105,13 +114,16 @@ async fn attempt(
     session: Option<&SessionFetchConfig>,
 ) -> Option<Fetched> {
     let document = Arc::clone(&candidate.item.document);
-    let now = core.clock.now_ms();
     let item = match work_item(core, call, &document).await {
         Ok(item) => item,
         Err(fault) => {
             tracing::warn!(instance = document.instance_id, id = document.id, %fault, "a work item cannot be read");
-            let rest = if fault.is_transient() { TROUBLE_REST_MS } else { UNREADABLE_REST_MS };
-            candidate.rest_until(now + rest);
+            let now = core.clock.now_ms();
+            if fault.is_transient() {
+                candidate.rest(now);
+            } else {
+                candidate.rest_until(now + UNREADABLE_REST_MS);
+            }
             return None;
         }
     };
@@ -122,15 +134,23 @@ async fn attempt(
             Ok(false) => return None,
             Err(fault) => {
                 tracing::warn!(session = id, %fault, "cannot claim this session now");
-                candidate.rest_until(now + TROUBLE_REST_MS);
+                candidate.rest(core.clock.now_ms());
                 return None;
             }
         }
     }
     let token = Token::work(&document.instance_id, &document.id);
-    match claim(core, call, candidate, &token, lock_timeout).await {
-        Ok(locked) => {
-            let locked = locked?;
+    match claim(core, call, &candidate.item, &token, lock_timeout).await {
+        Ok(Claim::Gone) => {
+            candidate.remove();
+            None
+        }
+        Ok(Claim::Lost(newer)) => {
+            candidate.update(newer.document, newer.etag);
+            None
+        }
+        Ok(Claim::Locked(locked)) => {
+            candidate.update(Arc::clone(&locked.document), locked.etag.clone());
             let attempts = locked.document.attempt_count;
             let ends = core.call_until(OPERATION, locked.document.locked_until.unwrap_or(0)).deadline;
             let lease = WorkLease { item: tokio::sync::Mutex::new(locked) };
@@ -139,6 +159,7 @@ async fn attempt(
         }
         Err(fault) => {
             tracing::warn!(instance = document.instance_id, %fault, "cannot lock a work item of this instance now");
+            candidate.rest(core.clock.now_ms());
             None
         }
     }
@@ -152,15 +173,24 @@ pub(crate) async fn work_item(core: &Core, call: Call, document: &WorkDocument) 
     }
 }
 
-/// Locks the candidate's document. `None`: it was taken, completed or cancelled meanwhile.
+/// What became of a try to lock an item.
+enum Claim {
+    Locked(Tagged<Arc<WorkDocument>>),
+    /// It has another state now: somebody took it, or the lock has ended before it was known.
+    Lost(Tagged<Arc<WorkDocument>>),
+    /// It was completed or cancelled meanwhile.
+    Gone,
+}
+
+/// Locks an item.
 async fn claim(
     core: &Core,
     call: Call,
-    candidate: WorkCandidate,
+    item: &Tagged<Arc<WorkDocument>>,
     token: &Token,
     timeout: Duration,
-) -> Result<Option<Tagged<Arc<WorkDocument>>>, Fault> {
-    let mut locked = WorkDocument::clone(&candidate.item.document);
+) -> Result<Claim, Fault> {
+    let mut locked = WorkDocument::clone(&item.document);
     locked.attempt_count += 1;
     locked.lock_token = Some(token.secret().to_owned());
     let mut backoff = Backoff::default();
@@ -168,13 +198,13 @@ async fn claim(
         let until = core.clock.after(timeout);
         // A locked item is not visible, so searches do not have to look at it.
         (locked.locked_until, locked.visible_at) = (Some(until), until);
-        let op = Op::replace(&locked.id, &locked, Some(&candidate.item.etag))
+        let op = Op::replace(&locked.id, &locked, Some(&item.etag))
             .map_err(|error| Fault::refused(error.to_string()))?;
         let fault = match core.store.write(call, &locked.instance_id, &op).await {
             Ok(etag) => {
-                let document = Arc::new(locked);
-                candidate.update(Arc::clone(&document), etag.clone());
-                return Ok((until > core.clock.now_ms()).then_some(Tagged { document, etag }));
+                let locked = Tagged { document: Arc::new(locked), etag };
+                let lasts = until > core.clock.now_ms();
+                return Ok(if lasts { Claim::Locked(locked) } else { Claim::Lost(locked) });
             }
             Err(fault) => fault,
         };
@@ -182,27 +212,18 @@ async fn claim(
             let found = core.read_as::<WorkDocument>(call, &locked.instance_id, &locked.id).await?;
             let Some(found) = found.filter(|found| found.document.kind == crate::documents::kind::WORK)
             else {
-                candidate.remove();
-                return Ok(None);
+                return Ok(Claim::Gone);
             };
             let ours = found.document.lock_token.as_deref() == Some(token.secret());
-            let unchanged = found.etag == candidate.item.etag;
-            if !unchanged {
-                let document = Arc::new(found.document);
-                candidate.update(Arc::clone(&document), found.etag.clone());
-                return Ok(ours.then_some(Tagged { document, etag: found.etag }));
+            if found.etag != item.etag {
+                let found = Tagged { document: Arc::new(found.document), etag: found.etag };
+                return Ok(if ours { Claim::Locked(found) } else { Claim::Lost(found) });
             }
         }
         match fault.trouble {
-            Trouble::Missing => {
-                candidate.remove();
-                return Ok(None);
-            }
+            Trouble::Missing => return Ok(Claim::Gone),
             Trouble::Transient | Trouble::Changed if backoff.wait(call, &fault).await => {}
-            _ => {
-                candidate.rest_until(core.clock.now_ms() + TROUBLE_REST_MS);
-                return Err(fault);
-            }
+            _ => return Err(fault),
         }
     }
 }
@@ -273,7 +294,6 @@ async fn search(
 /// So many pages are turned before a fetch that does not wait gives up.
 const SEARCHES_MAX: u32 = 100;
 const FOREIGN_MAX: usize = 256;
-const TROUBLE_REST_MS: u64 = 250;
 const UNREADABLE_REST_MS: u64 = 30_000;
 
 #[cfg(test)]

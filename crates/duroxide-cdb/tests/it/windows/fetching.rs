@@ -2,17 +2,18 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use cosmos_driver::ItemOptions;
 use cosmos_emulator::{Operation, Verdict};
-use duroxide::TagFilter;
 use duroxide::providers::{
     DispatcherCapabilityFilter, ExecutionMetadata, Provider as _, ProviderAdmin as _, SemverRange, WorkItem,
 };
 use duroxide::runtime::RuntimeOptions;
+use duroxide::{Event, EventKind, TagFilter};
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig, InMemoryLeaseProvider};
 
-use super::{LOCK, NOW, commit, mail, place, place_with, status};
+use super::{LOCK, NOW, commit, ended, mail, place, place_with, status, successor};
 use crate::flows::{Machine, options};
-use crate::world::{DATABASE, activity, config, emulator, event, named, start, until};
+use crate::world::{DATABASE, activity, config, documents, emulator, event, named, raw, start, until};
 
 #[tokio::test]
 async fn a_failed_fetch_burns_no_attempt_and_holds_no_lock() {
@@ -52,6 +53,22 @@ async fn a_throttled_partition_stops_no_other() {
     let _fault = emulator().faults().add(place.rule(status(429, 3200)).for_key("bad"));
     let fetched = place.provider.fetch_orchestration_item(LOCK, Duration::from_secs(15), None).await.unwrap();
     assert_eq!(fetched.expect("the other one runs").0.instance, "good");
+}
+
+#[tokio::test]
+async fn a_silent_partition_stops_no_other_activity_and_no_clock() {
+    let place = place().await;
+    for instance in ["bad", "good"] {
+        place.provider.enqueue_for_worker(activity(instance, 1)).await.unwrap();
+    }
+    let _fault = emulator().faults().add(place.rule(Verdict::Hang).for_key("bad"));
+    let fetch = async |wait| {
+        let fetch = place.provider.fetch_work_item(LOCK, wait, None, &TagFilter::Any);
+        let fetched = tokio::time::timeout(Duration::from_secs(60), fetch).await.expect("it ends");
+        fetched.unwrap().map(|(item, ..)| item)
+    };
+    assert_eq!(fetch(Duration::from_secs(30)).await, Some(activity("good", 1)));
+    assert_eq!(fetch(Duration::from_secs(1)).await, None);
 }
 
 #[tokio::test]
@@ -115,6 +132,32 @@ async fn messages_of_one_sender_keep_their_order() {
 }
 
 #[tokio::test]
+async fn an_instance_that_lost_a_value_is_not_looked_at_without_end() {
+    let place = place().await;
+    place.provider.enqueue_for_orchestrator(start("a", "Hello", ""), None).await.unwrap();
+    let (_, token, _) = place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+    let set = EventKind::KeyValueSet { key: "k".into(), value: "v".repeat(10_000), last_updated_at_ms: 1 };
+    let events = vec![event("a", 1), Event::with_event_id(2, "a", 1, None, set)];
+    commit(&place.provider, &token, events, ended("ContinuedAsNew")).await.unwrap();
+    let container = raw(&place.name).await;
+    let mut values = documents(&container, "a").await;
+    values.retain(|document| document["type"] == "value");
+    assert_eq!(values.len(), 1);
+    let id = values[0]["id"].as_str().unwrap();
+    container.delete_item("a", id, ItemOptions::default()).await.unwrap();
+    let fresh = place.other().await;
+    fresh.enqueue_for_orchestrator(mail("a", "m"), None).await.unwrap();
+    let fetch = fresh.fetch_orchestration_item(LOCK, Duration::from_secs(1), None);
+    let fetched = tokio::time::timeout(Duration::from_secs(60), fetch).await.expect("it ends");
+    assert!(fetched.unwrap().is_none());
+    let link = format!("dbs/{DATABASE}/colls/{}", place.name);
+    let lines = emulator().ledger().snapshot().lines;
+    let queries = lines.iter().filter(|line| *line.container == *link && line.operation == Operation::Query);
+    let queries: u64 = queries.map(|line| line.totals.requests).sum();
+    assert!(queries < 60, "{queries} queries in a second");
+}
+
+#[tokio::test]
 async fn what_precedes_a_start_waits_for_it_and_makes_no_instance() {
     let place = place().await;
     let cancel = WorkItem::CancelInstance { instance: "a".into(), reason: "r".into() };
@@ -125,6 +168,60 @@ async fn what_precedes_a_start_waits_for_it_and_makes_no_instance() {
     let (item, ..) = place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
     assert_eq!(item.messages.len(), 2);
     assert!(place.provider.list_instances().await.unwrap().is_empty(), "a lock makes no instance");
+}
+
+#[tokio::test]
+async fn a_successor_comes_first_however_much_mail_waits() {
+    for mails in [200, 700] {
+        let place = place().await;
+        place.begin("a").await;
+        for n in 0..mails {
+            place.provider.enqueue_for_orchestrator(mail("a", &n.to_string()), None).await.unwrap();
+        }
+        let (item, token, _) =
+            place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+        let read = item.messages.len();
+        let items = vec![successor("a")];
+        place
+            .provider
+            .ack_orchestration_item(&token, 1, vec![], vec![], items, ended("ContinuedAsNew"), vec![])
+            .await
+            .unwrap();
+        for provider in [&place.provider, &place.other().await] {
+            let (item, token, attempt) =
+                provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+            assert!(matches!(item.messages[0], WorkItem::ContinueAsNew { .. }), "{:?}", item.messages[0]);
+            assert_eq!((item.messages[1].clone(), attempt), (mail("a", &read.to_string()), 1));
+            provider.abandon_orchestration_item(&token, None, true).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_start_comes_first_however_much_was_sent_before_it() {
+    let place = place().await;
+    for n in 0..70 {
+        let raised = WorkItem::ExternalRaised { instance: "a".into(), name: "e".into(), data: n.to_string() };
+        place.provider.enqueue_for_orchestrator(raised, None).await.unwrap();
+    }
+    assert!(place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().is_none());
+    place.provider.enqueue_for_orchestrator(start("a", "Hello", ""), None).await.unwrap();
+    let (item, ..) =
+        place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().expect("it starts");
+    assert_eq!(
+        (item.messages[0].clone(), item.orchestration_name.as_str()),
+        (start("a", "Hello", ""), "Hello")
+    );
+}
+
+#[tokio::test]
+async fn mail_for_nobody_is_dropped_however_much_it_is() {
+    let place = place().await;
+    for n in 0..150 {
+        place.provider.enqueue_for_orchestrator(mail("a", &n.to_string()), None).await.unwrap();
+    }
+    assert!(place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().is_none());
+    assert!(!place.kinds("a").await.contains(&"orch_queue".to_owned()));
 }
 
 #[tokio::test]
@@ -233,6 +330,25 @@ async fn instances_of_an_incompatible_version_hide_no_other_and_are_not_locked()
         taken += 1;
     }
     assert_eq!(taken, 25, "none of them was locked in passing");
+}
+
+#[tokio::test]
+async fn an_old_runtime_that_waits_keeps_nothing_from_a_new_one_beside_it() {
+    let place = place().await;
+    pinned(&place.provider, "new", "9.0.0").await;
+    let (old, all) = (supports(&[("0.0.0", "0.1.32")]), supports(&[("0.0.0", "9.9.9")]));
+    let wait = Duration::from_secs(30);
+    let waiting = place.provider.fetch_orchestration_item(LOCK, wait, Some(&old));
+    let beside = async {
+        place.provider.enqueue_for_orchestrator(mail("new", "m"), None).await.unwrap();
+        // The old one has met it before the new one asks.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        place.provider.fetch_orchestration_item(LOCK, NOW, Some(&all)).await.unwrap()
+    };
+    tokio::select! {
+        fetched = waiting => panic!("{fetched:?}"),
+        fetched = beside => assert_eq!(fetched.expect("it is for the new one").0.instance, "new"),
+    }
 }
 
 #[tokio::test]

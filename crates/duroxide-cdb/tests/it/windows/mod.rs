@@ -79,6 +79,21 @@ pub(super) fn mail(instance: &str, data: &str) -> WorkItem {
     WorkItem::QueueMessage { instance: instance.into(), name: "mail".into(), data: data.into() }
 }
 
+/// A message that starts an instance's next execution.
+pub(super) fn successor(instance: &str) -> WorkItem {
+    WorkItem::ContinueAsNew {
+        instance: instance.into(),
+        orchestration: "Hello".into(),
+        input: String::new(),
+        version: Some("1.0.0".into()),
+        carry_forward_events: vec![],
+        initial_custom_status: None,
+        parent_instance: None,
+        parent_id: None,
+        parent_execution_id: None,
+    }
+}
+
 pub(super) fn ended(as_what: &str) -> ExecutionMetadata {
     ExecutionMetadata { status: Some(as_what.to_owned()), output: Some("out".to_owned()), ..named() }
 }
