@@ -46,7 +46,8 @@ pub(crate) async fn instances(
         return Ok(DeleteInstanceResult::default());
     }
     let deletion = format!("deletion:{}", uuid::Uuid::new_v4().simple());
-    let fenced = match fence_all(core, &set, force, &deletion).await {
+    let call = fencing_call(core);
+    let fenced = match fence_all(core, call, &set, force, &deletion).await {
         Ok(fenced) => fenced,
         Err(error) => {
             take_back(core, &set, &deletion).await;
@@ -56,7 +57,7 @@ pub(crate) async fn instances(
     let surface = |fault: Fault| fault.surface(OPERATION, &set[0]);
     let record = Deletion::new(&deletion, &set, core.clock.now_ms() + core.settings.age_threshold_ms);
     let op = Op::create(&record).map_err(|error| surface(Fault::refused(error.to_string())))?;
-    core.create_own(core.call(OPERATION), ids::DELETIONS, &op).await.map_err(surface)?;
+    core.create_own(call, ids::DELETIONS, &op).await.map_err(surface)?;
     let mut result = DeleteInstanceResult::default();
     for head in &fenced {
         let counts = remove(core, &head.document.instance_id, &record).await.map_err(surface)?;
@@ -69,23 +70,31 @@ pub(crate) async fn instances(
     Ok(result)
 }
 
+/// The call under which all fences are put up and the set is recorded: it ends long before others may take the first
+/// fence down.
+fn fencing_call(core: &Core) -> Call {
+    let call = core.call(OPERATION);
+    let fence = core.call_until(OPERATION, core.clock.now_ms() + FENCE_MS / 2);
+    Call { deadline: call.deadline.min(fence.deadline), ..call }
+}
+
 /// Fences every head, then makes sure that no child is left out.
 async fn fence_all(
     core: &Core,
+    call: Call,
     set: &[String],
     force: bool,
     deletion: &str,
 ) -> Result<Vec<Tagged<Head>>, ProviderError> {
     let mut fenced = Vec::with_capacity(set.len());
     for id in set {
-        fenced.extend(fence(core, core.call(OPERATION), id, force, deletion).await?);
+        fenced.extend(fence(core, call, id, force, deletion).await?);
     }
     if fenced.is_empty() {
         return Err(not_found(OPERATION, &set[0]));
     }
-    let children = list::children(core, core.call(OPERATION), set)
-        .await
-        .map_err(|fault| fault.surface(OPERATION, &set[0]))?;
+    let children =
+        list::children(core, call, set).await.map_err(|fault| fault.surface(OPERATION, &set[0]))?;
     let members: HashSet<&String> = set.iter().collect();
     match children.iter().find(|child| !members.contains(child)) {
         Some(orphan) => Err(ProviderError::permanent(
