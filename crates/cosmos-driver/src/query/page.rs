@@ -69,7 +69,8 @@ impl Page {
         }
     }
 
-    /// Where to go on, if there is more. Survives splits and restarts.
+    /// Where to go on, if there is more. Survives splits and restarts. One exception: a query over one range that groups,
+    /// or that has DISTINCT, TOP or LIMIT without an order, is refused once that range has split.
     #[must_use]
     pub fn continuation(&self) -> Option<&str> {
         self.continuation.as_deref()
