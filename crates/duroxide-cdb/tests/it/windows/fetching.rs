@@ -13,7 +13,7 @@ use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig, InMemoryLeaseProvid
 
 use super::{LOCK, NOW, commit, ended, mail, place, place_with, status, successor};
 use crate::flows::{Machine, options};
-use crate::world::{DATABASE, activity, config, documents, emulator, event, named, raw, start, until};
+use crate::world::{DATABASE, activity, config, documents, emulator, event, named, noise, raw, start, until};
 
 #[tokio::test]
 async fn a_failed_fetch_burns_no_attempt_and_holds_no_lock() {
@@ -69,6 +69,25 @@ async fn a_silent_partition_stops_no_other_activity_and_no_clock() {
     };
     assert_eq!(fetch(Duration::from_secs(30)).await, Some(activity("good", 1)));
     assert_eq!(fetch(Duration::from_secs(1)).await, None);
+}
+
+#[tokio::test]
+async fn a_large_activity_is_fetched_however_slowly_it_can_be_read() {
+    let place = place().await;
+    let WorkItem::ActivityExecute { instance, execution_id, id, name, session_id, tag, .. } =
+        activity("a", 1)
+    else {
+        panic!("an activity")
+    };
+    let input = noise(5_000_000);
+    let large = WorkItem::ActivityExecute { instance, execution_id, id, name, input, session_id, tag };
+    place.provider.enqueue_for_worker(large.clone()).await.unwrap();
+    // Longer than a first try lasts.
+    let slow = Verdict::Delay { duration: Duration::from_secs(4) };
+    let _fault = emulator().faults().add(place.rule(slow).on(Operation::ReadItem));
+    let wait = Duration::from_secs(60);
+    let fetched = place.provider.fetch_work_item(LOCK, wait, None, &TagFilter::Any).await.unwrap();
+    assert!(fetched.expect("it is given more time").0 == large);
 }
 
 #[tokio::test]
