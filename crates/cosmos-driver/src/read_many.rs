@@ -185,7 +185,7 @@ impl Reading<'_> {
             operation.container = Some(self.info.clone());
             operation.target = range_target(bounds.clone())?;
             operation.consistency = self.options.call.consistency;
-            operation.pinned = found.log.attempts().last().map(|attempt| attempt.region.clone());
+            operation.pinned = found.log.winner().map(|attempt| attempt.region.clone());
             resume(&mut operation, continuation.as_deref())?;
             let response = match self.container.run(operation, call).await {
                 Ok(response) => response,

@@ -343,10 +343,9 @@ impl<'a> Run<'a> {
         };
         self.learn(turn, &answer);
         if self.operation.kind.is_data()
-            && let Some(last) =
-                self.log.attempts().iter().rev().find(|attempt| attempt.status == Some(answer.status))
+            && let Some(winner) = self.log.winner()
         {
-            self.core.latencies.record(last.elapsed, self.core.clock.tick_ms());
+            self.core.latencies.record(winner.elapsed, self.core.clock.tick_ms());
         }
         self.log.finish(self.call.begun.elapsed(), !turn.account.gateway2.is_empty());
         Response::new(answer.status, answer.headers, answer.body, self.log)

@@ -170,7 +170,7 @@ impl Pager {
             Err(error) => return self.rescue(error, continuation.is_none(), &call).await,
         };
         let continuation = response.continuation().map(str::to_owned);
-        let region = response.diagnostics().attempts().last().map(|attempt| attempt.region.clone());
+        let region = response.diagnostics().winner().map(|attempt| attempt.region.clone());
         self.state = match &continuation {
             Some(_) => State::Direct { continuation: continuation.clone(), region },
             None => State::Done,

@@ -71,6 +71,29 @@ async fn reads_go_elsewhere_while_a_region_refuses_connections_and_return_after_
 }
 
 #[tokio::test]
+async fn the_pages_of_a_query_go_on_elsewhere_when_their_region_is_gone() {
+    for scope in [Scope::PartitionKey("p".into()), Scope::Container] {
+        let world = Globe::start(&["East", "West"]).await;
+        let items = open(quick(without_hedging(world.builder()))).await;
+        for n in 0..5 {
+            let item = json!({ "id": n.to_string(), "pk": "p" });
+            items.create_item("p", &item, ItemOptions::default()).await.expect("created");
+        }
+        let options = QueryOptions::default().with_page_size(1);
+        let mut pager = items.query("SELECT VALUE c.id FROM c", scope.clone(), options);
+        let first = pager.next().await.expect("a page").expect("of five");
+        assert_eq!(&*first.diagnostics().attempts()[0].region, "East");
+        let mut seen: Vec<String> = first.items().expect("ids");
+        world.down(0);
+        while let Some(page) = pager.next().await.unwrap_or_else(|e| panic!("{scope:?}: {e:?}")) {
+            seen.append(&mut page.items().expect("ids"));
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, ["0", "1", "2", "3", "4"], "{scope:?}");
+    }
+}
+
+#[tokio::test]
 async fn refusals_of_a_region_are_answered_by_the_next() {
     for (code, sub) in [(503, 0), (410, 0), (429, 3092), (408, 0), (500, 0), (403, 1008), (403, 3)] {
         let world = Globe::start(&["East", "West"]).await;
