@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cosmos_driver::{
-    Builder, CallOptions, ChangeFeedStart, Container, ErrorKind, ItemOptions, Page, PartitionKey, Query,
-    QueryOptions, Scope, Timeouts,
+    Builder, CallOptions, ChangeFeedStart, Container, Credential, Driver, ErrorKind, ItemOptions, Page,
+    PartitionKey, Query, QueryOptions, Scope, Timeouts,
 };
 use cosmos_emulator::{Config, FaultRule, Operation, Verdict};
 use serde_json::{Value, json};
@@ -450,6 +450,27 @@ async fn many_items_are_read_in_one_request_per_range() {
     let requests = found.diagnostics().attempts().len();
     assert!(requests <= 8, "{requests} requests for eight ranges");
     assert!(found.charge() > 0.0);
+}
+
+#[tokio::test]
+async fn one_item_of_many_has_the_time_and_the_errors_of_the_whole() {
+    let account = Account::start().await;
+    let faults = account.emulator.faults();
+    let wanted = [("p".into(), "1".to_owned())];
+    let gone = faults.add(FaultRule::status(404, 1003).on(Operation::ReadItem));
+    let error =
+        account.container.read_many(&wanted, &ItemOptions::default()).await.expect_err("no container");
+    assert_eq!((error.kind(), error.sub_status()), (ErrorKind::NotFound, Some(1003)));
+    drop(gone);
+    // Neither takes too long for itself.
+    let slow = || FaultRule::new(Verdict::Delay { duration: Duration::from_millis(600) });
+    let _ranges = faults.add(slow().on(Operation::ReadRanges));
+    let _item = faults.add(slow().on(Operation::ReadItem));
+    let driver = Driver::builder(account.emulator.endpoint(), Credential::emulator());
+    let fresh = driver.build().await.expect("the driver starts").container("db", "items").expect("a name");
+    let options = ItemOptions::default().with_timeout(Duration::from_secs(1));
+    let error = fresh.read_many(&wanted, &options).await.expect_err("too late");
+    assert_eq!(error.kind(), ErrorKind::Deadline, "{error}");
 }
 
 #[tokio::test]
