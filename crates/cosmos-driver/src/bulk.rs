@@ -24,7 +24,7 @@ use crate::limits::{self, BODY_BYTES_MAX};
 use crate::metadata::container::ContainerInfo;
 use crate::operation::Call;
 use crate::operation::request::{Kind, Operation};
-use crate::options::{CallOptions, ContentResponse};
+use crate::options::{CallOptions, ContentResponse, OnUnknown};
 use crate::patch::Patch;
 use crate::query::range_target;
 
@@ -320,8 +320,11 @@ impl Rounds<'_> {
                 }
             }
             Err(error) => {
-                // The range has split: the next round groups anew. Nothing of the request was done.
-                if error.status() == Some(410) && !error.may_have_been_applied() {
+                // The range has split: the next round groups anew. Nothing of the request was done, or it may be
+                // done twice.
+                let is_repeatable =
+                    !error.may_have_been_applied() || self.call.options.on_unknown == OnUnknown::Repeat;
+                if error.status() == Some(410) && is_repeatable {
                     pending.extend_from_slice(chunk);
                 }
                 self.log.merge(error.diagnostics().clone());
