@@ -205,8 +205,10 @@ pub struct BatchResult(pub(crate) OperationResult);
 
 impl BatchResponse {
     pub(crate) fn new(response: Response) -> Result<Self, Error> {
-        let results: Vec<OperationResult> = response.json()?;
-        Ok(Self { response, results: results.into_iter().map(BatchResult).collect() })
+        match response.json::<Vec<OperationResult>>() {
+            Ok(results) => Ok(Self { response, results: results.into_iter().map(BatchResult).collect() }),
+            Err(error) => Err(unread(error, response)),
+        }
     }
 
     /// True if everything was done; otherwise nothing was.
@@ -267,6 +269,15 @@ impl BatchResponse {
     pub fn diagnostics(&self) -> &Diagnostics {
         self.response.diagnostics()
     }
+}
+
+/// A success that cannot be read is one all the same: what was asked for may have been done.
+pub(crate) fn unread(error: Error, response: Response) -> Error {
+    error
+        .with_activity_id(response.activity_id().map(str::to_owned))
+        .with_charge(response.charge())
+        .with_applied(true)
+        .with_diagnostics(response.into_diagnostics())
 }
 
 impl BatchResult {

@@ -121,8 +121,9 @@ impl Builder {
     ///
     /// # Errors
     /// When the configuration is invalid, or no endpoint of the account answers.
-    pub async fn build(self) -> Result<Driver, Error> {
+    pub async fn build(mut self) -> Result<Driver, Error> {
         self.config.validate()?;
+        self.config.bound();
         let address = Address::parse(&self.endpoint)?;
         let clock = Clock::new(self.config.seed);
         let transport = Transport::new(

@@ -16,7 +16,7 @@ use futures::stream;
 use tokio::time::sleep;
 
 use crate::attempt::throttle::backoff;
-use crate::batch::{BatchResult, Step, append_item, append_patch, no_body};
+use crate::batch::{BatchResult, Step, append_item, append_patch, no_body, unread};
 use crate::container::{Container, ToBody};
 use crate::diagnostics::Diagnostics;
 use crate::error::Error;
@@ -24,7 +24,7 @@ use crate::limits::{self, BODY_BYTES_MAX};
 use crate::metadata::container::ContainerInfo;
 use crate::operation::Call;
 use crate::operation::request::{Kind, Operation};
-use crate::options::{CallOptions, ContentResponse};
+use crate::options::{CallOptions, ContentResponse, OnUnknown};
 use crate::patch::Patch;
 use crate::query::range_target;
 
@@ -243,7 +243,10 @@ impl Rounds<'_> {
             }
         }
         self.log.span_attempts();
-        let lost = || Err(Arc::new(Error::protocol("the service left out an operation of a bulk")));
+        let lost = || {
+            let error = Error::protocol("the service left out an operation of a bulk").with_applied(true);
+            Err(Arc::new(error))
+        };
         let results = self.results.into_iter().map(|result| result.unwrap_or_else(lost)).collect();
         Ok(BulkResponse { results, charge: self.charge, diagnostics: self.log })
     }
@@ -275,7 +278,10 @@ impl Rounds<'_> {
         operation.is_minimal = self.is_minimal;
         operation.on_unknown = call.options.on_unknown;
         let response = self.container.run(operation, call).await?;
-        Ok((response.json()?, response.charge(), response.into_diagnostics()))
+        match response.json() {
+            Ok(results) => Ok((results, response.charge(), response.into_diagnostics())),
+            Err(error) => Err(unread(error, response)),
+        }
     }
 
     fn body(&self, chunk: &[usize]) -> Bytes {
@@ -301,18 +307,24 @@ impl Rounds<'_> {
             Ok((results, charge, log)) => {
                 self.charge += charge;
                 self.log.merge(log);
-                for (at, result) in chunk.iter().zip(results) {
-                    if is_passing(&result) {
+                let mut results = results.into_iter();
+                for at in chunk {
+                    // One that is left out loses what an earlier round said of it.
+                    let result = results.next();
+                    if let Some(result) = result.as_ref().filter(|result| is_passing(result)) {
                         pending.push(*at);
                         let asked = result.retry_after_milliseconds.map(Duration::from_millis);
                         *wait = (*wait).max(asked.unwrap_or_default());
                     }
-                    self.results[*at] = Some(Ok(BatchResult(result)));
+                    self.results[*at] = result.map(|result| Ok(BatchResult(result)));
                 }
             }
             Err(error) => {
-                // The range has split: the next round groups anew. Nothing of the request was done.
-                if error.status() == Some(410) && !error.may_have_been_applied() {
+                // The range has split: the next round groups anew. Nothing of the request was done, or it may be
+                // done twice.
+                let is_repeatable =
+                    !error.may_have_been_applied() || self.call.options.on_unknown == OnUnknown::Repeat;
+                if error.status() == Some(410) && is_repeatable {
                     pending.extend_from_slice(chunk);
                 }
                 self.log.merge(error.diagnostics().clone());

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::container::Container;
 use crate::diagnostics::Diagnostics;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::metadata::container::ContainerInfo;
 use crate::operation::Call;
 use crate::operation::request::{Kind, Operation};
@@ -52,9 +52,38 @@ struct Position {
     max: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     etag: Option<String>,
+    /// Where it begins as long as there is no ETag.
+    #[serde(default, skip_serializing_if = "Start::is_beginning")]
+    start: Start,
+}
+
+/// A [`ChangeFeedStart`] as a continuation keeps it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Start {
+    #[default]
+    Beginning,
+    Now,
+    /// A date as the service reads it.
+    Since(String),
+}
+
+impl Start {
+    fn is_beginning(&self) -> bool {
+        *self == Self::Beginning
+    }
 }
 
 impl Position {
+    fn new(bounds: &EpkRange, start: Start) -> Self {
+        Self { min: bounds.min.to_hex(), max: bounds.max.to_hex(), etag: None, start }
+    }
+
+    /// A logical partition is addressed by its key; its bounds only say where it is.
+    fn is_key(&self) -> bool {
+        self.min == self.max
+    }
+
     fn bounds(&self) -> Result<EpkRange, Error> {
         let epk = |text: &str| text.parse::<Epk>().map_err(|_| bad_continuation());
         Ok(EpkRange::new(epk(&self.min)?, epk(&self.max)?))
@@ -141,20 +170,22 @@ impl ChangeFeed {
             let index = self.next % self.positions.len();
             let response = match self.ask(index, &info, &call).await {
                 Ok(response) => response,
-                Err(error) if error.kind() == ErrorKind::Unavailable && error.status() == Some(410) => {
+                Err(error) if error.status() == Some(410) && self.has_split(index, &info)? => {
                     self.split(index, &info)?;
                     continue;
                 }
                 Err(error) => return Err(error),
             };
             charge += response.charge();
+            // Read first: what cannot be read must not be passed by.
+            let has_changes = !response.is_not_modified()
+                && !response.json::<Feed<serde::de::IgnoredAny>>()?.documents.is_empty();
             if let Some(etag) = response.etag() {
-                self.positions[index].etag = Some(etag.to_owned());
+                let position = &mut self.positions[index];
+                (position.etag, position.start) = (Some(etag.to_owned()), Start::Beginning);
             }
             self.next = index + 1;
-            if !response.is_not_modified()
-                && !response.json::<Feed<serde::de::IgnoredAny>>()?.documents.is_empty()
-            {
+            if has_changes {
                 // Stay with a part that has more, so that its changes come in order without gaps.
                 self.next = index;
                 return Ok(ChangePage {
@@ -173,16 +204,22 @@ impl ChangeFeed {
     }
 
     fn first_positions(&self, info: &ContainerInfo) -> Result<Vec<Position>, Error> {
-        if let ChangeFeedStart::Continuation(text) = &self.start {
-            let positions: Vec<Position> = serde_json::from_str(text).map_err(|_| bad_continuation())?;
-            return if positions.is_empty() { Err(bad_continuation()) } else { Ok(positions) };
-        }
+        let start = match &self.start {
+            ChangeFeedStart::Beginning => Start::Beginning,
+            ChangeFeedStart::Now => Start::Now,
+            ChangeFeedStart::Since(time) => Start::Since(date::format(*time)),
+            ChangeFeedStart::Continuation(text) => {
+                let positions: Vec<Position> = serde_json::from_str(text).map_err(|_| bad_continuation())?;
+                return if positions.is_empty() { Err(bad_continuation()) } else { Ok(positions) };
+            }
+        };
         let bounds = match &self.scope {
             Scope::Container => EpkRange::full(),
             Scope::Range(range) => range.bounds()?,
             Scope::PartitionKey(key) => match KeyScope::of(key, &info.definition) {
-                // A logical partition is addressed by its key; the bounds only say where it is.
-                Ok(KeyScope::Point(epk)) => return Ok(vec![position(&EpkRange::new(epk.clone(), epk))]),
+                Ok(KeyScope::Point(epk)) => {
+                    return Ok(vec![Position::new(&EpkRange::new(epk.clone(), epk), start)]);
+                }
                 Ok(KeyScope::Range(range)) => range,
                 Err(_) => {
                     return Err(Error::limit(format!("partition key {key} does not fit the container's")));
@@ -193,8 +230,13 @@ impl ChangeFeed {
         Ok(ranges
             .overlapping(&bounds)
             .filter_map(|r| r.bounds.intersection(&bounds))
-            .map(|b| position(&b))
+            .map(|b| Position::new(&b, start.clone()))
             .collect())
+    }
+
+    fn has_split(&self, index: usize, info: &ContainerInfo) -> Result<bool, Error> {
+        let bounds = self.positions[index].bounds()?;
+        Ok(!info.ranges.load().holding(&bounds.min).bounds.contains_range(&bounds))
     }
 
     /// A part whose range was split goes on in the parts' ranges, from where it was.
@@ -203,8 +245,9 @@ impl ChangeFeed {
         let bounds = old.bounds()?;
         let ranges = info.ranges.load();
         let parts = ranges.overlapping(&bounds).filter_map(|range| range.bounds.intersection(&bounds));
-        let parts: Vec<Position> =
-            parts.map(|part| Position { etag: old.etag.clone(), ..position(&part) }).collect();
+        let parts: Vec<Position> = parts
+            .map(|part| Position { etag: old.etag.clone(), ..Position::new(&part, old.start.clone()) })
+            .collect();
         self.positions.splice(index..index, parts);
         Ok(())
     }
@@ -218,36 +261,51 @@ impl ChangeFeed {
         let cell = self.container.cell();
         let mut operation =
             Operation::new(Kind::ChangeFeed, "docs", cell.link.clone(), cell.docs_path.clone());
+        let position = &self.positions[index];
         match &self.scope {
-            Scope::PartitionKey(key) => self.container.aim(&mut operation, key, call).await?,
-            Scope::Range(_) | Scope::Container => {
-                let bounds = self.positions[index].bounds()?;
-                operation.target = range_target(bounds)?;
+            Scope::PartitionKey(key) if position.is_key() => {
+                self.container.aim(&mut operation, key, call).await?;
+            }
+            // Also the prefix of a hierarchical key.
+            Scope::PartitionKey(_) | Scope::Range(_) | Scope::Container => {
+                operation.target = range_target(position.bounds()?)?;
                 operation.container = Some(info.clone());
             }
         }
         operation
             .headers
             .push((HeaderName::from_static(header::MAX_ITEM_COUNT), HeaderValue::from(self.page_size)));
-        match (&self.positions[index].etag, &self.start) {
-            (Some(etag), _) => {
-                operation.if_none_match = Some(HeaderValue::from_str(etag).map_err(|_| bad_continuation())?);
-            }
-            (None, ChangeFeedStart::Now) => operation.if_none_match = Some(HeaderValue::from_static("*")),
-            (None, ChangeFeedStart::Since(time)) => {
-                let date = HeaderValue::try_from(date::format(*time)).expect("a date is plain ASCII");
-                operation.headers.push((IF_MODIFIED_SINCE, date));
-            }
-            (None, ChangeFeedStart::Beginning | ChangeFeedStart::Continuation(_)) => {}
+        let header = |text: &str| HeaderValue::from_str(text).map_err(|_| bad_continuation());
+        match (&position.etag, &position.start) {
+            (Some(etag), _) => operation.if_none_match = Some(header(etag)?),
+            (None, Start::Now) => operation.if_none_match = Some(HeaderValue::from_static("*")),
+            (None, Start::Since(date)) => operation.headers.push((IF_MODIFIED_SINCE, header(date)?)),
+            (None, Start::Beginning) => {}
         }
         self.container.run(operation, call).await
     }
 }
 
-fn position(bounds: &EpkRange) -> Position {
-    Position { min: bounds.min.to_hex(), max: bounds.max.to_hex(), etag: None }
-}
-
 fn bad_continuation() -> Error {
     Error::bad_request("this is not a continuation of a change feed of this driver")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_are_written_as_before_unless_their_start_matters() {
+        let bounds = EpkRange::full();
+        let cases = [
+            (Start::Beginning, r#"{"min":"","max":"FF"}"#),
+            (Start::Now, r#"{"min":"","max":"FF","start":"now"}"#),
+            (Start::Since("then".to_owned()), r#"{"min":"","max":"FF","start":{"since":"then"}}"#),
+        ];
+        for (start, text) in cases {
+            let position = Position::new(&bounds, start.clone());
+            assert_eq!(serde_json::to_string(&position).expect("json"), text);
+            assert_eq!(serde_json::from_str::<Position>(text).expect("a position").start, start);
+        }
+    }
 }

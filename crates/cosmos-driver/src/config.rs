@@ -306,6 +306,27 @@ impl Config {
         Ok(self)
     }
 
+    /// Makes times that are meant to be endless ones that can be added to the clock.
+    pub(crate) fn bound(&mut self) {
+        let Self { timeouts, retry, breaker, .. } = self;
+        for time in [
+            &mut timeouts.operation,
+            &mut timeouts.attempt,
+            &mut timeouts.feed_attempt,
+            &mut timeouts.account_refresh,
+            &mut timeouts.account_refresh_min,
+            &mut timeouts.endpoint_unavailable,
+            &mut retry.throttle_wait_max,
+            &mut retry.backoff,
+            &mut retry.backoff_max,
+            &mut breaker.window,
+            &mut breaker.probe_after,
+            &mut breaker.failback,
+        ] {
+            *time = (*time).min(FOREVER);
+        }
+    }
+
     pub(crate) fn validate(&self) -> Result<(), Error> {
         let sharding = &self.sharding;
         let rules = [
@@ -340,6 +361,9 @@ impl Config {
         }
     }
 }
+
+/// A time longer than this has no end; adding it to the clock must not overflow.
+pub(crate) const FOREVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 
 type Setter = fn(&mut Config, u64);
 

@@ -114,6 +114,14 @@ impl Diagnostics {
         &self.attempts
     }
 
+    /// The attempt that was answered with success: not the last one, if that only lost a race.
+    pub(crate) fn winner(&self) -> Option<&Attempt> {
+        let has_won = |attempt: &&Attempt| {
+            attempt.status.is_some_and(|status| status.is_success() || status.code == 304)
+        };
+        self.attempts.iter().rev().find(has_won)
+    }
+
     /// Wall time of the whole operation.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
@@ -220,6 +228,19 @@ mod tests {
         assert!(hedge.is_hedged());
         assert!((hedge.charge() - 2.5).abs() < f64::EPSILON);
         assert_eq!(hedge.attempts()[0].context, Context::Initial);
+    }
+
+    #[test]
+    fn the_winner_is_the_attempt_that_was_answered() {
+        let lost = Attempt { status: None, ..attempt(Context::Hedging, 50, 0.0) };
+        let refused = Attempt { status: Some(Status::new(503, 0)), ..attempt(Context::Hedging, 50, 0.0) };
+        for loser in [lost, refused] {
+            let mut log = Diagnostics::default();
+            assert!(log.winner().is_none());
+            log.push(attempt(Context::Initial, 0, 1.0));
+            log.push(loser);
+            assert_eq!(log.winner().map(|attempt| attempt.context), Some(Context::Initial));
+        }
     }
 
     #[test]

@@ -31,20 +31,28 @@ impl Tokens {
         if let Some(token) = self.fresh(core) {
             return Ok(token);
         }
-        let token = self
-            .source
-            .get_token(&[SCOPE], None)
-            .await
-            .map_err(|e| Error::unauthorized(format!("no token for {SCOPE}: {e}")))?;
+        let token = match self.source.get_token(&[SCOPE], None).await {
+            Ok(token) => token,
+            Err(error) => {
+                let text = format!("no token for {SCOPE}: {error}");
+                tracing::warn!("{text}");
+                // The one there is was to be replaced in good time; until it ends it is as good as another.
+                return self.good_for(core, 0).ok_or_else(|| Error::unauthorized(text));
+            }
+        };
         let text = token.token.secret().to_owned();
         self.current.store(Some(Arc::new(token)));
         Ok(text)
     }
 
     fn fresh(&self, core: &Core) -> Option<String> {
+        self.good_for(core, AHEAD_SECS)
+    }
+
+    fn good_for(&self, core: &Core, secs: u64) -> Option<String> {
         let token = self.current.load_full()?;
         let expires = u64::try_from(token.expires_on.unix_timestamp()).unwrap_or(0);
-        (expires > core.clock.unix_secs() + AHEAD_SECS).then(|| token.token.secret().to_owned())
+        (expires > core.clock.unix_secs() + secs).then(|| token.token.secret().to_owned())
     }
 }
 

@@ -134,7 +134,7 @@ impl Reading<'_> {
         });
         let requests = chunks.map(|(bounds, chunk)| async move {
             match chunk[..] {
-                [one] => self.point(one).await,
+                [one] => self.point(one, call).await,
                 _ => self.query(bounds, &chunk, call).await,
             }
         });
@@ -152,16 +152,19 @@ impl Reading<'_> {
         Ok(missed)
     }
 
-    async fn point(&self, at: usize) -> Result<Found, Error> {
+    async fn point(&self, at: usize, call: &Call<'_>) -> Result<Found, Error> {
         let (key, id) = &self.items[at];
-        match self.container.read_item(key.clone(), id, self.options.clone()).await {
+        let read =
+            self.container.item_within(Kind::ReadItem, key, Some(id), Bytes::new(), self.options, call);
+        match read.await {
             Ok(response) => Ok(Found {
                 charge: response.charge(),
                 items: vec![(at, response.body().clone())],
                 log: response.into_diagnostics(),
                 missed: Vec::new(),
             }),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Found {
+            // With a sub-status it is something else that is missing.
+            Err(error) if error.kind() == ErrorKind::NotFound && error.sub_status() == Some(0) => Ok(Found {
                 items: Vec::new(),
                 charge: error.charge(),
                 log: error.diagnostics().clone(),
@@ -185,7 +188,7 @@ impl Reading<'_> {
             operation.container = Some(self.info.clone());
             operation.target = range_target(bounds.clone())?;
             operation.consistency = self.options.call.consistency;
-            operation.pinned = found.log.attempts().last().map(|attempt| attempt.region.clone());
+            operation.pinned = found.log.winner().map(|attempt| attempt.region.clone());
             resume(&mut operation, continuation.as_deref())?;
             let response = match self.container.run(operation, call).await {
                 Ok(response) => response,

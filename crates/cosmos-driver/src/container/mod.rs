@@ -324,6 +324,19 @@ impl Container {
         options: &ItemOptions,
     ) -> Result<Response, Error> {
         let call = Call::start(&self.driver.core, &options.call);
+        self.item_within(kind, key, id, body, options, &call).await
+    }
+
+    /// One item as part of a call that has begun.
+    pub(crate) async fn item_within(
+        &self,
+        kind: Kind,
+        key: &PartitionKey,
+        id: Option<&str>,
+        body: Bytes,
+        options: &ItemOptions,
+        call: &Call<'_>,
+    ) -> Result<Response, Error> {
         limits::body("item", body.len())?;
         let mut operation = match id {
             None => Operation::new(kind, "docs", self.cell.link.clone(), self.cell.docs_path.clone()),
@@ -336,14 +349,14 @@ impl Container {
                 Operation::new(kind, "docs", format!("{}/docs/{id}", self.cell.link).into(), path_of(path)?)
             }
         };
-        self.aim(&mut operation, key, &call).await?;
+        self.aim(&mut operation, key, call).await?;
         operation.body = body;
         operation.if_match = etag(options.if_match.as_deref())?;
         operation.if_none_match = etag(options.if_none_match.as_deref())?;
         operation.is_minimal = !kind.is_read() && options.content == ContentResponse::Minimal;
         operation.consistency = options.call.consistency;
         operation.on_unknown = options.call.on_unknown;
-        self.run(operation, &call).await
+        self.run(operation, call).await
     }
 }
 

@@ -21,7 +21,7 @@ use crate::routing::Endpoint;
 use crate::routing::account::{AccountDocument, AccountRoutes};
 use crate::transport::Address;
 
-/// Limits refreshes on demand to one per interval; a failed one gives its slot back.
+/// Limits refreshes on demand to one per interval; a failed or abandoned one gives its slot back.
 #[derive(Debug)]
 pub(crate) struct RefreshLimit {
     /// Tick of the last refresh plus one; zero means never.
@@ -35,17 +35,29 @@ impl RefreshLimit {
         Self { last: AtomicU64::new(0), done: Notify::new() }
     }
 
-    /// Claims a refresh; the old value is needed to give it back.
-    fn claim(&self, now_ms: u64, least: Duration) -> Option<u64> {
+    fn claim(&self, now_ms: u64, least: Duration) -> Option<Slot<'_>> {
         let last = self.last.load(Ordering::Acquire);
         let is_due = last == 0 || u128::from((now_ms + 1).saturating_sub(last)) >= least.as_millis();
         let claimed = is_due
             && self.last.compare_exchange(last, now_ms + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-        claimed.then_some(last)
+        claimed.then_some(Slot { limit: self, previous: last, is_used: false })
     }
+}
 
-    fn give_back(&self, previous: u64) {
-        self.last.store(previous, Ordering::Release);
+/// A claimed refresh. Whoever claimed it may go away before it is made; the slot goes back then as well.
+#[derive(Debug)]
+struct Slot<'a> {
+    limit: &'a RefreshLimit,
+    previous: u64,
+    is_used: bool,
+}
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        if !self.is_used {
+            self.limit.last.store(self.previous, Ordering::Release);
+        }
+        self.limit.done.notify_waiters();
     }
 }
 
@@ -71,14 +83,13 @@ pub(crate) async fn refresh(core: &Arc<Core>) -> Result<(), Error> {
 /// recent; the caller retries with whatever is known by then.
 pub(crate) async fn refresh_on_demand(core: &Arc<Core>) {
     let limit = &core.refresh_limit;
-    let Some(previous) = limit.claim(core.clock.tick_ms(), core.config.timeouts.account_refresh_min) else {
+    let Some(mut slot) = limit.claim(core.clock.tick_ms(), core.config.timeouts.account_refresh_min) else {
         return;
     };
-    if let Err(error) = refresh(core).await {
-        tracing::debug!(%error, "account refresh failed");
-        limit.give_back(previous);
+    match refresh(core).await {
+        Ok(()) => slot.is_used = true,
+        Err(error) => tracing::debug!(%error, "account refresh failed"),
     }
-    limit.done.notify_waiters();
 }
 
 /// The named endpoint first, then every region: one of them may be all that is left.
@@ -193,10 +204,12 @@ mod tests {
         let limit = RefreshLimit::new();
         let least = Duration::from_secs(5);
         let first = limit.claim(0, least).expect("the first is free");
-        assert_eq!(limit.claim(1000, least), None);
-        limit.give_back(first);
-        assert!(limit.claim(1000, least).is_some(), "a failed one gave its slot back");
-        assert_eq!(limit.claim(5999, least), None);
+        assert!(limit.claim(1000, least).is_none());
+        drop(first);
+        let mut second = limit.claim(1000, least).expect("a failed one gave its slot back");
+        second.is_used = true;
+        drop(second);
+        assert!(limit.claim(5999, least).is_none());
         assert!(limit.claim(6000, least).is_some());
     }
 }

@@ -101,7 +101,7 @@ fn answered(status: Status, state: &RetryState, view: &View<'_>, rules: &Retry) 
             failover(state, view, rules, Effects { partition_failed: true, ..none })
         }
         // It gave up or failed half-way: only what may be repeated goes elsewhere.
-        (408 | 500 | 502 | 504, _) => {
+        (408 | 500 | 502.., _) => {
             let effects = Effects { partition_failed: true, ..none };
             let is_repeatable = view.is_read || (status.code == 408 && view.repeat == Repeat::Safe);
             if is_repeatable {
@@ -111,8 +111,8 @@ fn answered(status: Status, state: &RetryState, view: &View<'_>, rules: &Retry) 
                 (Action::Fail { is_unknown: !view.is_read }, effects)
             }
         }
-        // A definite no: the partition works.
-        _ => fail(Effects { partition_succeeded: status.code != 429, ..none }),
+        // A definite no: the partition works, unless it was not the service that spoke.
+        _ => fail(Effects { partition_succeeded: status.code >= 400 && status.code != 429, ..none }),
     }
 }
 

@@ -41,17 +41,17 @@ pub(crate) async fn race(
     let (mut first_log, mut second_log) = (Diagnostics::default(), Diagnostics::default());
     let (mut first_budget, mut second_budget) = (budget.clone(), budget.clone());
     let mut hedged_at = None;
-    let ended = {
+    let ended: Result<Ended, Error> = async {
         let mut primary = pin!(attempt::send(core, operation, first, &mut first_budget, &mut first_log));
         match select(primary.as_mut(), pin!(sleep(delay))).await {
-            Either::Left((outcome, _)) => Ended::Primary(outcome?),
-            Either::Right(((), primary)) if !core.hedge_budget.spend() => Ended::Primary(primary.await?),
+            Either::Left((outcome, _)) => Ok(Ended::Primary(outcome?)),
+            Either::Right(((), primary)) if !core.hedge_budget.spend() => Ok(Ended::Primary(primary.await?)),
             Either::Right(((), primary)) => {
                 hedged_at = Some(core.clock.now());
                 core.meters.hedges.increment(1);
                 let secondary =
                     pin!(attempt::send(core, operation, second, &mut second_budget, &mut second_log));
-                match select(primary, secondary).await {
+                Ok(match select(primary, secondary).await {
                     Either::Left((outcome, secondary)) => {
                         let outcome = outcome?;
                         if is_final(&outcome) {
@@ -70,8 +70,18 @@ pub(crate) async fn race(
                             if is_final(&other) { Ended::Primary(other) } else { Ended::Neither(other) }
                         }
                     }
-                }
+                })
             }
+        }
+    }
+    .await;
+    let ended = match ended {
+        Ok(ended) => ended,
+        Err(error) => {
+            // The leg that could not be sent ended the race; the other one may have been executed.
+            let is_unknown = hedged_at.is_some() || first_budget.has_unknown || second_budget.has_unknown;
+            first_log.merge(second_log);
+            return Err(error.with_applied(is_unknown).with_diagnostics(first_log));
         }
     };
     let now = core.clock.now();

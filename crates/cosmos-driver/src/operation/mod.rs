@@ -27,6 +27,7 @@ use crate::attempt::build::{self, Message};
 use crate::attempt::outcome::{Answer, Outcome, text};
 use crate::attempt::throttle::Budget;
 use crate::attempt::{self, Try};
+use crate::config::FOREVER;
 use crate::diagnostics::{Context, Diagnostics};
 use crate::driver::Core;
 use crate::error::Error;
@@ -115,12 +116,15 @@ impl<'a> Run<'a> {
 
     async fn go(mut self) -> Result<Response, Error> {
         loop {
-            let turn = self.turn();
+            let turn = self.turn()?;
             if self.has_lost_its_range() {
-                return Err(Error::answered(Status::new(410, 1002), Bytes::new()).with_diagnostics(self.log));
+                return Err(self.unsent(&turn, Error::answered(Status::new(410, 1002), Bytes::new())));
             }
             let route = self.route(&turn);
-            let (outcome, region) = self.attempt(&turn, &route).await?;
+            let (outcome, region) = match self.attempt(&turn, &route).await {
+                Ok(made) => made,
+                Err(error) => return Err(self.unsent(&turn, error)),
+            };
             self.state.has_unknown |= self.budget.has_unknown && !self.operation.kind.is_read();
             let (action, effects) = self.decide(&turn, &outcome, &region);
             if effects != Effects::SUCCESS
@@ -161,7 +165,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn turn(&self) -> Turn {
+    /// Fails only before anything is sent: for what the caller asked, not for what happened since.
+    fn turn(&self) -> Result<Turn, Error> {
         let account = Arc::clone(&self.core.router.account());
         let ranges = self.operation.container.as_ref().map(|container| container.ranges.load_full());
         let range = ranges.as_ref().and_then(|ranges| match &self.operation.target {
@@ -169,23 +174,39 @@ impl<'a> Run<'a> {
             Target::Range { want, .. } => Some(ranges.holding(&want.min)),
             Target::None => None,
         });
-        let session = self.session(&account, range.map(|range| (&*range.id, &range.parents[..])));
+        let session = self.session(&account, range.map(|range| (&*range.id, &range.parents[..])))?;
         let is_part_of_range = match (&self.operation.target, range) {
             (Target::Range { want, .. }, Some(range)) => range.bounds != *want,
             (Target::Range { .. } | Target::Key { .. } | Target::None, _) => false,
         };
         let range = range.map(|range| (range.id.clone(), range.id_header.clone()));
-        Turn { account, ranges, range, is_part_of_range, session }
+        Ok(Turn { account, ranges, range, is_part_of_range, session })
     }
 
     /// The token of the range that is asked, if this operation is part of a session at all.
-    fn session(&self, account: &AccountRoutes, range: Option<(&str, &[String])>) -> Option<HeaderValue> {
+    fn session(
+        &self,
+        account: &AccountRoutes,
+        range: Option<(&str, &[String])>,
+    ) -> Result<Option<HeaderValue>, Error> {
+        let operation = &self.operation;
+        match &self.call.options.session_token {
+            Some(token) if operation.kind.is_data() => HeaderValue::from_str(token).map(Some).map_err(|_| {
+                Error::bad_request("the session token contains characters that no header can carry")
+            }),
+            Some(_) | None => Ok(self.known_session(account, range)),
+        }
+    }
+
+    /// What the driver itself knows of the session.
+    fn known_session(
+        &self,
+        account: &AccountRoutes,
+        range: Option<(&str, &[String])>,
+    ) -> Option<HeaderValue> {
         let operation = &self.operation;
         if !operation.kind.is_data() {
             return None;
-        }
-        if let Some(token) = &self.call.options.session_token {
-            return HeaderValue::from_str(token).ok();
         }
         let is_session = match operation.consistency {
             Some(level) => level == Consistency::Session,
@@ -343,10 +364,9 @@ impl<'a> Run<'a> {
         };
         self.learn(turn, &answer);
         if self.operation.kind.is_data()
-            && let Some(last) =
-                self.log.attempts().iter().rev().find(|attempt| attempt.status == Some(answer.status))
+            && let Some(winner) = self.log.winner()
         {
-            self.core.latencies.record(last.elapsed, self.core.clock.tick_ms());
+            self.core.latencies.record(winner.elapsed, self.core.clock.tick_ms());
         }
         self.log.finish(self.call.begun.elapsed(), !turn.account.gateway2.is_empty());
         Response::new(answer.status, answer.headers, answer.body, self.log)
@@ -367,6 +387,17 @@ impl<'a> Run<'a> {
                 self.list_ranges(container);
             }
         }
+    }
+
+    /// An attempt that could not be made changes nothing about those before it: one of them may have been executed.
+    fn unsent(mut self, turn: &Turn, error: Error) -> Error {
+        let is_unknown = error.may_have_been_applied() || self.state.has_unknown || self.budget.has_unknown;
+        self.log.merge(error.diagnostics().clone());
+        self.log.finish(self.call.begun.elapsed(), !turn.account.gateway2.is_empty());
+        error
+            .with_activity_id(build::activity_text(&self.activity))
+            .with_applied(is_unknown && !self.operation.kind.is_read())
+            .with_diagnostics(self.log)
     }
 
     fn fail(mut self, turn: &Turn, outcome: Outcome, is_unknown: bool) -> Error {
@@ -392,8 +423,6 @@ impl<'a> Run<'a> {
     }
 }
 
-/// A timeout longer than this is none; adding it to the clock must not overflow.
-const FOREVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 /// The service accepts a quarter of an hour; a few minutes off is worth correcting when it has refused us.
 const CLOCK_SKEW_SECS: u64 = 240;
 const PROBE_CLAIMS_MAX: usize = 8;

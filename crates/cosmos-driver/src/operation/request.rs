@@ -219,17 +219,49 @@ impl Operation {
         }
     }
 
-    /// Reads always; writes under an ETag, because the second execution fails its condition; others if the caller says.
+    /// Reads always; writes under an ETag, because the second execution fails its condition (but `*` holds again);
+    /// others if the caller says.
     pub(crate) fn repeat(&self) -> Repeat {
         let is_conditional =
             matches!(self.kind, Kind::ReplaceItem | Kind::DeleteItem | Kind::ReplaceContainer)
-                && self.if_match.is_some();
+                && self.if_match.as_ref().is_some_and(|etag| etag != "*");
         // The same throughput set twice is set once.
         let is_idempotent = self.kind == Kind::ReplaceOffer;
         if self.kind.is_read() || is_conditional || is_idempotent || self.on_unknown == OnUnknown::Repeat {
             Repeat::Safe
         } else {
             Repeat::Unsafe
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_does_nothing_the_second_time_is_repeated() {
+        use Repeat::{Safe, Unsafe};
+        let cases = [
+            (Kind::ReadItem, None, Safe),
+            (Kind::Query, None, Safe),
+            (Kind::CreateItem, None, Unsafe),
+            (Kind::UpsertItem, Some("\"1\""), Unsafe),
+            (Kind::PatchItem, Some("\"1\""), Unsafe),
+            (Kind::ReplaceItem, None, Unsafe),
+            (Kind::ReplaceItem, Some("\"1\""), Safe),
+            (Kind::ReplaceItem, Some("*"), Unsafe),
+            (Kind::DeleteItem, Some("\"1\""), Safe),
+            (Kind::DeleteItem, Some("*"), Unsafe),
+            (Kind::ReplaceOffer, None, Safe),
+            (Kind::Batch, None, Unsafe),
+        ];
+        for (kind, if_match, expected) in cases {
+            let mut operation = Operation::new(kind, "docs", "".into(), PathAndQuery::from_static("/"));
+            operation.if_match = if_match.map(HeaderValue::from_static);
+            assert_eq!(operation.repeat(), expected, "{kind:?} {if_match:?}");
+            operation.on_unknown = OnUnknown::Repeat;
+            assert_eq!(operation.repeat(), Safe, "{kind:?}, allowed by the caller");
         }
     }
 }

@@ -188,7 +188,7 @@ impl Pager {
             self.state = State::Done;
             return Ok(Page::direct(response, None));
         };
-        let region = response.diagnostics().attempts().last().map(|attempt| attempt.region.clone());
+        let region = response.diagnostics().winner().map(|attempt| attempt.region.clone());
         let (next, continuation) = match &self.scope {
             // What it gives for one key, the service takes back whatever becomes of the ranges.
             Scope::PartitionKey(_) => (Direct { token: token.clone(), rows: None }, token),

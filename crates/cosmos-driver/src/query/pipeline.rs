@@ -318,7 +318,7 @@ impl Pipeline {
         let part = &mut self.parts[at];
         let token_before = std::mem::replace(&mut part.token, response.continuation().map(str::to_owned));
         part.has_more = part.token.is_some();
-        part.region = response.diagnostics().attempts().last().map(|attempt| attempt.region.clone());
+        part.region = response.diagnostics().winner().map(|attempt| attempt.region.clone());
         part.pages.push_back(Fetched { rows, token_before, token_after: part.token.clone() });
         self.charge += response.charge();
         self.log.merge(response.into_diagnostics());

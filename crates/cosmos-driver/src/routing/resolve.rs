@@ -20,7 +20,7 @@ pub(crate) struct Want<'a> {
     pub(crate) tried: &'a [Arc<str>],
     /// Container and range, where the operation has one.
     pub(crate) partition: Option<(&'a Arc<str>, &'a Arc<str>)>,
-    /// The region of earlier pages; they only continue there.
+    /// The region of earlier pages; they continue there while it serves.
     pub(crate) pinned: Option<&'a str>,
 }
 
@@ -42,6 +42,13 @@ pub(crate) fn resolve(
 ) -> Route {
     let candidates =
         if want.at_write_region { &account.writes[..] } else { account.candidates(want.is_read) };
+    let serves = |pinned: &str| {
+        let endpoint = candidates.iter().find(|endpoint| *endpoint.region == *pinned);
+        endpoint
+            .is_some_and(|endpoint| !is_avoided(want, account, gate(want, health, now, endpoint), endpoint))
+    };
+    // Pages that go on elsewhere are better than none.
+    let want = &Want { pinned: want.pinned.filter(|pinned| serves(pinned)), ..*want };
     let best = candidates
         .iter()
         .map(|endpoint| (rank(want, account, health, now, endpoint), endpoint))
@@ -85,15 +92,26 @@ fn rank(
     endpoint: &Endpoint,
 ) -> (Rank, Gate) {
     let region = &*endpoint.region;
-    let tried = want.tried.iter().filter(|name| ***name == *region).count();
     let is_excluded = want.excluded.iter().any(|name| same_region(name, region));
-    let gate = match cell(want, &endpoint.region) {
+    let is_unpinned = want.pinned.is_some_and(|pinned| pinned != region);
+    let gate = gate(want, health, now, endpoint);
+    let is_avoided = is_avoided(want, account, gate, endpoint);
+    ((u8::from(is_unpinned), u8::from(is_excluded), u8::from(is_avoided), tried(want, region)), gate)
+}
+
+fn tried(want: &Want<'_>, region: &str) -> usize {
+    want.tried.iter().filter(|name| ***name == *region).count()
+}
+
+fn gate(want: &Want<'_>, health: &PartitionHealth, now: Instant, endpoint: &Endpoint) -> Gate {
+    match cell(want, &endpoint.region) {
         Some(cell) if !health.is_empty() => health.gate(&cell, now),
         Some(_) | None => Gate::Closed,
-    };
-    let is_avoided = account.is_unavailable(&endpoint.address) || gate == Gate::Open || tried > 0;
-    let is_unpinned = tried == 0 && want.pinned.is_some_and(|pinned| pinned != region);
-    ((u8::from(is_unpinned), u8::from(is_excluded), u8::from(is_avoided), tried), gate)
+    }
+}
+
+fn is_avoided(want: &Want<'_>, account: &AccountRoutes, gate: Gate, endpoint: &Endpoint) -> bool {
+    account.is_unavailable(&endpoint.address) || gate == Gate::Open || tried(want, &endpoint.region) > 0
 }
 
 fn cell(want: &Want<'_>, region: &Arc<str>) -> Option<Cell> {
@@ -141,26 +159,45 @@ mod tests {
         let excluded = vec!["eastus".to_owned()];
         let all_excluded: Vec<String> = ["East US", "West US", "North Europe"].map(str::to_owned).to_vec();
         let tried_east = [east.clone()];
+        let tried_west = [west.clone()];
         let tried_all = [east.clone(), east.clone(), west.clone(), north.clone()];
-        let cases: [(&str, Want<'_>, &str); 8] = [
+        let cases: [(&str, Want<'_>, &str); 12] = [
             ("first choice", want(), "East US"),
             ("excluded", Want { excluded: &excluded, ..want() }, "West US"),
             ("tried", Want { tried: &tried_east, ..want() }, "West US"),
             (
                 "excluded and tried",
-                Want { excluded: &excluded, tried: std::slice::from_ref(&west), ..want() },
+                Want { excluded: &excluded, tried: &tried_west, ..want() },
                 "North Europe",
             ),
             ("all tried: the least tried", Want { tried: &tried_all, ..want() }, "West US"),
             ("all excluded: still somewhere", Want { excluded: &all_excluded, ..want() }, "East US"),
             ("writes have one place", Want { is_read: false, tried: &tried_east, ..want() }, "East US"),
             ("pages continue where they began", Want { pinned: Some("West US"), ..want() }, "West US"),
+            (
+                "pages continue there after another region failed",
+                Want { pinned: Some("West US"), tried: &tried_east, ..want() },
+                "West US",
+            ),
+            (
+                "pages go on elsewhere when their region failed",
+                Want { pinned: Some("East US"), tried: &tried_east, ..want() },
+                "West US",
+            ),
+            (
+                "not in a region that is excluded",
+                Want { pinned: Some("West US"), tried: &tried_west, excluded: &excluded, ..want() },
+                "North Europe",
+            ),
+            ("a region that is no more pins nothing", Want { pinned: Some("South"), ..want() }, "East US"),
         ];
         for (name, want, region) in cases {
             assert_eq!(go(&want, &account, &healthy, now), region, "{name}");
         }
         let marked = account.marking_unavailable(&endpoint("East US").address, now + Duration::from_secs(60));
         assert_eq!(go(&want(), &marked, &healthy, now), "West US");
+        let pinned = Want { pinned: Some("East US"), ..want() };
+        assert_eq!(go(&pinned, &marked, &healthy, now), "West US", "no page comes from where nothing does");
         let later = now + Duration::from_secs(61);
         assert_eq!(go(&want(), &marked, &healthy, later), "West US", "time alone does not bring it back");
     }
@@ -179,6 +216,8 @@ mod tests {
         let elsewhere = Want { partition: Some((&container, &other)), ..want() };
         assert_eq!(go(&here, &account, &health, now), "West US");
         assert_eq!(go(&elsewhere, &account, &health, now), "East US");
+        let pinned = Want { pinned: Some("East US"), ..here };
+        assert_eq!(go(&pinned, &account, &health, now), "West US");
         let due = resolve(&here, &account, &health, now + Duration::from_secs(5));
         assert_eq!((&*due.endpoint.region, due.probe), ("East US", Some(cell)));
     }

@@ -119,7 +119,7 @@ impl Connector {
                 Ok(service) => {
                     return Ok(Connected { service: Arc::new(service), protocol: Protocol::Http2 });
                 }
-                Err(error) if self.negotiation == Negotiation::Http2Only => return Err(error),
+                Err(error) if !may_fall_back(self.negotiation, known) => return Err(error),
                 Err(error) => {
                     tracing::debug!(%address, error = %error.message, "no HTTP/2 by prior knowledge");
                 }
@@ -159,5 +159,28 @@ impl Connector {
         let keepalive = socket2::TcpKeepalive::new().with_time(self.keepalive).with_interval(self.keepalive);
         socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive).map_err(refused)?;
         Ok(stream)
+    }
+}
+
+/// Whether one failed handshake makes the peer one of HTTP/1.1: not if its other connections show better. Pure.
+fn may_fall_back(negotiation: Negotiation, known: Option<Protocol>) -> bool {
+    negotiation != Negotiation::Http2Only && known != Some(Protocol::Http2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_that_speaks_http2_is_not_taken_for_one_of_http1() {
+        let cases = [
+            (Negotiation::Adaptive, None, true),
+            (Negotiation::Adaptive, Some(Protocol::Http2), false),
+            (Negotiation::Http2Only, None, false),
+            (Negotiation::Http2Only, Some(Protocol::Http2), false),
+        ];
+        for (negotiation, known, expected) in cases {
+            assert_eq!(may_fall_back(negotiation, known), expected, "{negotiation:?} {known:?}");
+        }
     }
 }

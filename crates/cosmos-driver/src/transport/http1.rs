@@ -115,7 +115,7 @@ async fn collect(mut body: Incoming) -> Result<Bytes, hyper::Error> {
         return Ok(first);
     }
     let Some(second) = next_data(&mut body).await? else { return Ok(first) };
-    let mut joined = BytesMut::with_capacity(expected.max(first.len() + second.len()));
+    let mut joined = BytesMut::with_capacity(room(expected, first.len() + second.len()));
     joined.extend_from_slice(&first);
     joined.extend_from_slice(&second);
     while let Some(more) = next_data(&mut body).await? {
@@ -124,6 +124,14 @@ async fn collect(mut body: Incoming) -> Result<Bytes, hyper::Error> {
     Ok(joined.freeze())
 }
 
+/// What to set aside for a body: as much as is announced, but not on the peer's word alone. Pure.
+fn room(expected: usize, received: usize) -> usize {
+    expected.min(ROOM_MAX).max(received)
+}
+
+/// As large as a page of a feed gets; a larger body grows.
+const ROOM_MAX: usize = 4 << 20;
+
 async fn next_data(body: &mut Incoming) -> Result<Option<Bytes>, hyper::Error> {
     while let Some(frame) = body.frame().await {
         if let Ok(data) = frame?.into_data() {
@@ -131,4 +139,23 @@ async fn next_data(body: &mut Incoming) -> Result<Option<Bytes>, hyper::Error> {
         }
     }
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_cannot_reserve_memory_by_announcing_a_body() {
+        let cases = [
+            (0, 10, 10),
+            (100, 10, 100),
+            (ROOM_MAX, 10, ROOM_MAX),
+            (usize::MAX, 10, ROOM_MAX),
+            (usize::MAX, ROOM_MAX + 1, ROOM_MAX + 1),
+        ];
+        for (expected, received, set_aside) in cases {
+            assert_eq!(room(expected, received), set_aside, "{expected} announced, {received} received");
+        }
+    }
 }

@@ -6,6 +6,7 @@ use cosmos_driver::{
     Breaker, Builder, CallOptions, Container, Context, ErrorKind, Hedging, HedgingMode, ItemOptions,
     OnUnknown, QueryOptions, Scope, Timeouts,
 };
+use cosmos_emulator::{FaultRule, Operation, Verdict};
 use serde_json::json;
 
 use crate::globe::{Globe, Mood};
@@ -67,6 +68,29 @@ async fn reads_go_elsewhere_while_a_region_refuses_connections_and_return_after_
         }
         assert!(begun.elapsed() < Duration::from_secs(10), "East never came back");
         tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn the_pages_of_a_query_go_on_elsewhere_when_their_region_is_gone() {
+    for scope in [Scope::PartitionKey("p".into()), Scope::Container] {
+        let world = Globe::start(&["East", "West"]).await;
+        let items = open(quick(without_hedging(world.builder()))).await;
+        for n in 0..5 {
+            let item = json!({ "id": n.to_string(), "pk": "p" });
+            items.create_item("p", &item, ItemOptions::default()).await.expect("created");
+        }
+        let options = QueryOptions::default().with_page_size(1);
+        let mut pager = items.query("SELECT VALUE c.id FROM c", scope.clone(), options);
+        let first = pager.next().await.expect("a page").expect("of five");
+        assert_eq!(&*first.diagnostics().attempts()[0].region, "East");
+        let mut seen: Vec<String> = first.items().expect("ids");
+        world.down(0);
+        while let Some(page) = pager.next().await.unwrap_or_else(|e| panic!("{scope:?}: {e:?}")) {
+            seen.append(&mut page.items().expect("ids"));
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, ["0", "1", "2", "3", "4"], "{scope:?}");
     }
 }
 
@@ -311,6 +335,34 @@ async fn a_write_whose_answer_is_lost_is_not_sent_twice() {
     let allowed = ItemOptions::from(CallOptions::default().with_on_unknown(OnUnknown::Repeat));
     let item = json!({ "id": "twice", "pk": "p" });
     items.upsert_item("p", &item, allowed).await.expect("West answers");
+}
+
+#[tokio::test]
+async fn a_write_on_whatever_is_there_is_not_sent_twice() {
+    let world = Globe::multi_write(&["East", "West"]).await;
+    let items = seeded(quick(without_hedging(world.builder()))).await;
+    world.mood(0, Mood::Forgetful);
+    let item = json!({ "id": "1", "pk": "p", "n": 1 });
+    let any = ItemOptions::default().with_if_match("*");
+    let error = items.replace_item("p", "1", &item, any).await.expect_err("unknown");
+    assert!(error.may_have_been_applied(), "{error}");
+    assert_eq!(error.diagnostics().attempts().len(), 1);
+}
+
+#[tokio::test]
+async fn a_caller_who_leaves_takes_no_refresh_of_the_account_along() {
+    let world = Globe::start(&["East", "West"]).await;
+    let timeouts = Timeouts { account_refresh_min: NEVER, ..Timeouts::default() };
+    let items = seeded(without_hedging(world.builder()).timeouts(timeouts)).await;
+    let delay = Verdict::Delay { duration: Duration::from_millis(500) };
+    let _slow = world.emulator.faults().add(FaultRule::new(delay).on(Operation::ReadAccount));
+    world.write_region(1);
+    let item = json!({ "id": "new", "pk": "p" });
+    let write = || items.upsert_item("p", &item, ItemOptions::default());
+    let left = tokio::time::timeout(Duration::from_millis(100), write()).await;
+    assert!(left.is_err(), "the first caller is gone before the account is there");
+    let written = write().await.expect("the second follows the write region");
+    assert_eq!(regions(&written), ["East", "West"]);
 }
 
 #[tokio::test]

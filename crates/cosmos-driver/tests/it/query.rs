@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cosmos_driver::{
-    Builder, CallOptions, ChangeFeedStart, Container, ErrorKind, ItemOptions, Page, PartitionKey, Query,
-    QueryOptions, Scope, Timeouts,
+    Builder, CallOptions, ChangeFeedStart, Container, Credential, Driver, ErrorKind, ItemOptions, Page,
+    PartitionKey, Query, QueryOptions, Scope, Timeouts,
 };
 use cosmos_emulator::{Config, FaultRule, Operation, Verdict};
 use serde_json::{Value, json};
 
 use crate::account::Account;
+use crate::world::World;
 
 const ITEMS: usize = 120;
 const ORDERED: &str = "SELECT c.n FROM c ORDER BY c.n";
@@ -403,7 +404,73 @@ async fn changes_are_followed_from_the_beginning_and_from_a_continuation() {
 }
 
 #[tokio::test]
-async fn a_prefix_of_a_hierarchical_key_is_a_scope() {
+async fn an_error_in_the_feed_of_one_key_is_told_and_costs_no_place() {
+    let account = filled(4).await;
+    let key: PartitionKey = "p5".into();
+    let mut feed = account
+        .container
+        .change_feed(key, ChangeFeedStart::Beginning, CallOptions::default())
+        .with_page_size(2);
+    let mut seen = ns(&feed.next().await.expect("a page").items::<Value>().expect("items"));
+    let gone = account.emulator.faults().add(FaultRule::status(410, 0).on(Operation::ChangeFeed));
+    let error = feed.next().await.expect_err("it is not there");
+    assert_eq!(error.status(), Some(410));
+    drop(gone);
+    loop {
+        let page = feed.next().await.expect("a page");
+        if page.is_empty() {
+            break;
+        }
+        seen.extend(ns(&page.items::<Value>().expect("items")));
+    }
+    assert_eq!(seen, (0..ITEMS).filter(|n| n % 23 == 5).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_continuation_remembers_where_parts_not_asked_yet_begin() {
+    let account = filled(4).await;
+    let items = &account.container;
+    account.emulator.clock().advance(Duration::from_secs(100));
+    let since = account.emulator.clock().now();
+    account.emulator.clock().advance(Duration::from_secs(100));
+    for n in 0..23 {
+        items.upsert_item(format!("p{n}"), &item(n), ItemOptions::default()).await.expect("changed");
+    }
+    let mut start = ChangeFeedStart::Since(since);
+    let mut seen = Vec::new();
+    let mut pages = 0;
+    loop {
+        let mut feed = items.change_feed(Scope::Container, start, CallOptions::default());
+        let page = feed.next().await.expect("a page");
+        if page.is_empty() {
+            break;
+        }
+        pages += 1;
+        seen.extend(ns(&page.items::<Value>().expect("items")));
+        start = ChangeFeedStart::Continuation(page.continuation().to_owned());
+    }
+    assert!(pages > 1, "the changes are in several ranges");
+    seen.sort_unstable();
+    assert_eq!(seen, (0..23).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn changes_that_cannot_be_read_are_not_passed_by() {
+    let world = World::start().await;
+    let driver = world.builder().build().await.expect("the driver starts");
+    let items = driver.container("db", "items").expect("a name");
+    let item = json!({ "id": "1", "pk": "p", "n": 1 });
+    items.create_item("p", &item, ItemOptions::default()).await.expect("created");
+    let mut feed = items.change_feed(Scope::Container, ChangeFeedStart::Beginning, CallOptions::default());
+    world.talk(Some("{"));
+    assert_eq!(feed.next().await.expect_err("nonsense").kind(), ErrorKind::Serialization);
+    world.talk(None);
+    let page = feed.next().await.expect("a page");
+    assert_eq!(ns(&page.items::<Value>().expect("items")), [1]);
+}
+
+/// Sixty items of three tenants in eight ranges.
+async fn tree() -> (Account, Container) {
     let account = Account::with(Config::default().with_partitions(8), |builder| builder).await;
     let database = account.container.database();
     let properties = cosmos_driver::ContainerProperties::new("tree", &["/tenant", "/user"]);
@@ -415,6 +482,12 @@ async fn a_prefix_of_a_hierarchical_key_is_a_scope() {
         let item = json!({ "id": n.to_string(), "tenant": tenant, "user": user, "n": n });
         tree.create_item(key, &item, ItemOptions::default()).await.expect("created");
     }
+    (account, tree)
+}
+
+#[tokio::test]
+async fn a_prefix_of_a_hierarchical_key_is_a_scope() {
+    let (_account, tree) = tree().await;
     let scope = Scope::PartitionKey("t1".into());
     let rows: Vec<Value> = tree
         .query("SELECT c.n FROM c ORDER BY c.n", scope, QueryOptions::default())
@@ -422,6 +495,23 @@ async fn a_prefix_of_a_hierarchical_key_is_a_scope() {
         .await
         .expect("rows");
     assert_eq!(ns(&rows), (0..60).filter(|n| n % 3 == 1).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn changes_under_a_prefix_of_a_hierarchical_key_are_followed() {
+    let (_account, tree) = tree().await;
+    let scope = Scope::PartitionKey("t1".into());
+    let mut feed = tree.change_feed(scope, ChangeFeedStart::Beginning, CallOptions::default());
+    let mut seen = Vec::new();
+    loop {
+        let page = feed.next().await.expect("a page");
+        if page.is_empty() {
+            break;
+        }
+        seen.extend(ns(&page.items::<Value>().expect("items")));
+    }
+    seen.sort_unstable();
+    assert_eq!(seen, (0..60).filter(|n| n % 3 == 1).collect::<Vec<_>>());
 }
 
 #[tokio::test]
@@ -439,6 +529,27 @@ async fn many_items_are_read_in_one_request_per_range() {
     let requests = found.diagnostics().attempts().len();
     assert!(requests <= 8, "{requests} requests for eight ranges");
     assert!(found.charge() > 0.0);
+}
+
+#[tokio::test]
+async fn one_item_of_many_has_the_time_and_the_errors_of_the_whole() {
+    let account = Account::start().await;
+    let faults = account.emulator.faults();
+    let wanted = [("p".into(), "1".to_owned())];
+    let gone = faults.add(FaultRule::status(404, 1003).on(Operation::ReadItem));
+    let error =
+        account.container.read_many(&wanted, &ItemOptions::default()).await.expect_err("no container");
+    assert_eq!((error.kind(), error.sub_status()), (ErrorKind::NotFound, Some(1003)));
+    drop(gone);
+    // Neither takes too long for itself.
+    let slow = || FaultRule::new(Verdict::Delay { duration: Duration::from_millis(600) });
+    let _ranges = faults.add(slow().on(Operation::ReadRanges));
+    let _item = faults.add(slow().on(Operation::ReadItem));
+    let driver = Driver::builder(account.emulator.endpoint(), Credential::emulator());
+    let fresh = driver.build().await.expect("the driver starts").container("db", "items").expect("a name");
+    let options = ItemOptions::default().with_timeout(Duration::from_secs(1));
+    let error = fresh.read_many(&wanted, &options).await.expect_err("too late");
+    assert_eq!(error.kind(), ErrorKind::Deadline, "{error}");
 }
 
 #[tokio::test]

@@ -3,12 +3,15 @@
 use std::time::Duration;
 
 use cosmos_driver::{
-    Batch, Builder, CallOptions, Context, ErrorKind, ItemOptions, PartitionKey, Patch, QueryOptions, Retry,
+    Batch, Breaker, Builder, Bulk, CallOptions, Context, ErrorKind, ItemOptions, PartitionKey, Patch,
+    QueryOptions, Retry, Timeouts,
 };
 use cosmos_emulator::{Clock, Config, FaultRule, Operation, Verdict};
 use serde_json::{Value, json};
 
 use crate::account::Account;
+use crate::globe::{Globe, Mood};
+use crate::world::World;
 
 fn throttle(wait: Duration) -> FaultRule {
     FaultRule::new(Verdict::Status { code: 429, sub_status: 3200, retry_after: Some(wait) })
@@ -43,6 +46,60 @@ async fn throttling_ends_with_the_deadline_or_the_budget() {
     let item = json!({ "id": "1", "pk": "p" });
     let error = account.container.create_item("p", &item, options).await.expect_err("no time to wait");
     assert_eq!(error.kind(), ErrorKind::Throttled);
+}
+
+#[tokio::test]
+async fn times_may_be_as_long_as_there_are() {
+    let forever = Duration::MAX;
+    let timeouts = Timeouts {
+        operation: forever,
+        attempt: forever,
+        feed_attempt: forever,
+        account_refresh: forever,
+        account_refresh_min: forever,
+        endpoint_unavailable: forever,
+    };
+    let breaker = Breaker { window: forever, probe_after: forever, failback: forever, ..Breaker::default() };
+    let world = Globe::start(&["East", "West"]).await;
+    let driver = world.builder().timeouts(timeouts).breaker(breaker).build().await.expect("it starts");
+    let items = driver.container("db", "items").expect("a name");
+    let item = json!({ "id": "1", "pk": "p" });
+    items.create_item("p", &item, ItemOptions::default()).await.expect("created");
+    world.mood(0, Mood::Status(503, 0));
+    for _ in 0..3 {
+        items.read_item("p", "1", ItemOptions::default()).await.expect("served by West");
+    }
+    world.down(0);
+    items.read_item("p", "1", ItemOptions::default()).await.expect("served by West");
+}
+
+#[tokio::test]
+async fn a_session_token_that_cannot_be_sent_is_not_left_out() {
+    let account = Account::start().await;
+    let options = ItemOptions::from(CallOptions::default().with_session_token("0:1#2\n"));
+    let error = account.container.read_item("p", "1", options).await.expect_err("not a header");
+    assert_eq!(error.kind(), ErrorKind::BadRequest, "{error}");
+}
+
+#[tokio::test]
+async fn a_write_whose_answer_cannot_be_read_may_have_been_applied() {
+    let world = World::start().await;
+    let driver = world.builder().build().await.expect("the driver starts");
+    let items = driver.container("db", "items").expect("a name");
+    let item = json!({ "id": "1", "pk": "p" });
+    world.talk(Some("{"));
+    let batch = Batch::new("p").create(&item);
+    let error = items.batch(batch, CallOptions::default()).await.expect_err("nonsense");
+    assert!(error.may_have_been_applied(), "{error}");
+    assert_eq!(error.diagnostics().attempts().len(), 1);
+    for (nonsense, kind) in [("{", ErrorKind::Serialization), ("[]", ErrorKind::Protocol)] {
+        world.talk(Some(nonsense));
+        let bulk = Bulk::new().create("p", &item);
+        let done = items.bulk(bulk, CallOptions::default()).await.expect("a result for each");
+        let error = done.results()[0].as_ref().expect_err(nonsense);
+        assert_eq!(error.kind(), kind);
+        assert!(error.may_have_been_applied(), "{error}");
+    }
 }
 
 /// A batch that raises a counter and creates nineteen items.

@@ -1,4 +1,4 @@
-//! A make-believe account over real sockets, for what the emulator does not do: live in another time.
+//! A make-believe account over real sockets, for what the emulator does not do: live in another time, talk nonsense.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -24,6 +24,8 @@ pub(crate) struct Table {
     lsn: u64,
     /// Seconds the service's clock is ahead of ours.
     clock_ahead: i64,
+    /// What requests for items are answered with, after they were executed.
+    nonsense: Option<&'static str>,
 }
 
 pub(crate) struct World {
@@ -51,6 +53,10 @@ impl World {
 
     pub(crate) fn clock_ahead(&self, seconds: i64) {
         self.table().clock_ahead = seconds;
+    }
+
+    pub(crate) fn talk(&self, nonsense: Option<&'static str>) {
+        self.table().nonsense = nonsense;
     }
 }
 
@@ -97,7 +103,15 @@ async fn answer(
         let key = json!({ "paths": ["/pk"], "kind": "Hash", "version": 2 });
         return Ok(status(200, 0, &json!({ "id": "items", "_rid": "AAAAAIAAAAA=", "partitionKey": key })));
     }
-    Ok(item(&head.method, &path, &body, &table))
+    let mut answer = if head.method == Method::GET && path.ends_with("/docs") {
+        changes(&head.headers, &table)
+    } else {
+        item(&head.method, &path, &body, &table)
+    };
+    if let Some(nonsense) = table.lock().expect("not poisoned").nonsense {
+        *answer.body_mut() = Full::new(Bytes::from_static(nonsense.as_bytes()));
+    }
+    Ok(answer)
 }
 
 fn clock_refusal(headers: &http::HeaderMap, table: &Mutex<Table>) -> Option<Answer> {
@@ -135,6 +149,15 @@ fn ranges(headers: &http::HeaderMap) -> Answer {
     let mut answer = status(200, 0, &json!({ "PartitionKeyRanges": ranges, "_count": 1 }));
     answer.headers_mut().insert("etag", "\"1\"".parse().expect("a header"));
     answer
+}
+
+fn changes(headers: &http::HeaderMap, table: &Mutex<Table>) -> Answer {
+    let table = table.lock().expect("not poisoned");
+    if headers.get("if-none-match").is_some_and(|etag| etag == &format!("\"{}\"", table.lsn)) {
+        return done(304, &Value::Null, table.lsn);
+    }
+    let items: Vec<&Value> = table.items.values().collect();
+    done(200, &json!({ "Documents": items, "_count": items.len() }), table.lsn)
 }
 
 fn item(method: &Method, path: &str, body: &[u8], table: &Mutex<Table>) -> Answer {

@@ -50,6 +50,7 @@ async fn answers_of_a_fresh_operation() {
         (201, 0, Done, Done, Done),
         (204, 0, Done, Done, Done),
         (207, 0, Done, Done, Done),
+        (302, 0, Fail, Fail, Fail),
         (304, 0, Done, Done, Done),
         (400, 0, Fail, Fail, Fail),
         (400, 1001, Fail, Fail, Fail),
@@ -77,8 +78,13 @@ async fn answers_of_a_fresh_operation() {
         (449, 0, InPlace, InPlace, InPlace),
         (500, 0, Failover, FailUnknown, InPlace),
         (501, 0, Fail, Fail, Fail),
+        (502, 0, Failover, FailUnknown, InPlace),
         (503, 0, Failover, Failover, InPlace),
         (503, 1007, Failover, Failover, InPlace),
+        (504, 0, Failover, FailUnknown, InPlace),
+        (507, 0, Failover, FailUnknown, InPlace),
+        (520, 0, Failover, FailUnknown, InPlace),
+        (524, 0, Failover, FailUnknown, InPlace),
     ];
     let (east, state, rules) = (region(), RetryState::default(), Retry::default());
     for (code, sub, read, write, lone_read) in table {
@@ -141,6 +147,8 @@ async fn effects_follow_the_cause() {
         (answered(410, 1007), Effects { refresh_ranges: true, ..none }),
         (answered(503, 0), Effects { partition_failed: true, ..none }),
         (answered(500, 0), Effects { partition_failed: true, ..none }),
+        (answered(520, 0), Effects { partition_failed: true, ..none }),
+        (answered(302, 0), none),
         (answered(404, 1002), none),
         (
             Event::Broken { kind: HttpErrorKind::Connect, sent: Sent::No },
