@@ -201,8 +201,6 @@ pub(crate) struct DeadLetter {
     pub(crate) document: Value,
     pub(crate) reason: String,
     pub(crate) died_at: u64,
-    #[serde(rename = "_etag")]
-    pub(crate) etag: String,
 }
 
 impl DeadLetter {

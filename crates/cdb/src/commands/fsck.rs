@@ -80,7 +80,7 @@ async fn work(connection: &Connection, args: &FsckArgs) -> anyhow::Result<()> {
         let provider = connection.provider().await?;
         for defect in &defects {
             let is_mended = match &defect.repair {
-                Some(repair) => carry_out(defect, repair, &documents, &provider).await?,
+                Some(repair) => carry_out(defect, repair, &documents, provider.as_ref()).await?,
                 None => false,
             };
             mended += usize::from(is_mended);

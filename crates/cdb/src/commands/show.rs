@@ -1,7 +1,7 @@
 //! `cdb show ID`: everything worth knowing about one instance.
 
 use clap::Args;
-use duroxide::providers::{ExecutionInfo, InstanceInfo};
+use duroxide::providers::{ExecutionInfo, InstanceInfo, Provider as _};
 use duroxide::{Client, Event, EventKind};
 use serde_json::{Value, json};
 

@@ -2,6 +2,7 @@
 
 use clap::Args;
 use cosmos_driver::Query;
+use duroxide::providers::Provider as _;
 use serde::Deserialize;
 use serde_json::json;
 
