@@ -136,6 +136,8 @@ pub(crate) struct Queued {
     pub(crate) lock_token: Option<String>,
     pub(crate) locked_until: Option<u64>,
     pub(crate) attempt_count: u32,
+    /// The public crate named it as history does.
+    #[serde(rename = "execution", alias = "executionId")]
     pub(crate) execution_id: Option<u64>,
     pub(crate) activity_id: Option<u64>,
     pub(crate) session_id: Option<String>,

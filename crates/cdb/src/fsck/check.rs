@@ -354,8 +354,20 @@ mod tests {
     #[test]
     fn a_sound_instance_has_no_defects() {
         let work = json!({"id": "work:1:2", "instanceId": "a", "type": "worker_queue", "activityId": 2,
-            "executionId": 1, "workItem": "{}"});
+            "execution": 1, "workItem": "{}"});
         assert!(texts_of(&partition(&[started(), activity()], &json!({}), vec![work])).is_empty());
+    }
+
+    #[test]
+    fn an_activity_of_another_execution_is_not_the_one_that_is_waited_for() {
+        // The public crate's name for it counts as well.
+        for name in ["execution", "executionId"] {
+            let mut work = json!({"id": "work:7:2", "instanceId": "a", "type": "worker_queue", "activityId": 2,
+                "workItem": "{}"});
+            work[name] = 7.into();
+            let texts = texts_of(&partition(&[started(), activity()], &json!({}), vec![work]));
+            assert_eq!(texts, ["activity Bake (#2) is neither queued nor done"], "{name}");
+        }
     }
 
     #[test]
