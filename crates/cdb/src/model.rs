@@ -266,11 +266,6 @@ pub(crate) fn text_of<'a>(document: &'a Value, name: &str) -> &'a str {
     document.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Whether a partition is the provider's own and not an instance.
-pub(crate) fn is_reserved(partition: &str) -> bool {
-    partition.starts_with("__")
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
