@@ -115,3 +115,19 @@ fn a_dead_letter_in_pieces_arrives_whole_or_is_dropped_with_its_pieces() {
         stage.documents("sender-1").into_iter().map(|document| document["id"].clone()).collect();
     assert!(left.is_empty(), "{left:?}");
 }
+
+#[test]
+fn queues_count_the_age_of_a_dead_letter_from_its_death() {
+    let stage = Stage::new("sending-dead-age");
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as u64;
+    for (index, age_ms) in [60_000, 0].into_iter().enumerate() {
+        let letter = json!({"id": format!("dead:intent:1:{index}"), "instanceId": "sender-1", "type": "dead_letter",
+            "targetInstanceId": "nobody", "document": null, "reason": "too large", "diedAt": now - age_ms});
+        stage.put("sender-1", &letter);
+    }
+    let piles = stage.run(&["queues", "--json"]).with_code(0).json();
+    let pile = &piles.as_array().unwrap()[0];
+    assert_eq!((&pile["queue"], &pile["ready"]), (&json!("dead letters"), &json!(2)), "{piles}");
+    let oldest = pile["oldestMs"].as_u64().unwrap();
+    assert!((60_000..600_000).contains(&oldest), "{piles}");
+}
