@@ -214,8 +214,8 @@ impl Connection {
     }
 
     /// The provider of an operating command: it does what it is told and sweeps nothing by itself.
-    pub(crate) async fn provider(&self) -> anyhow::Result<Arc<dyn Provider>> {
-        Ok(self.provider_with(|config| config.reconciler_interval = NO_SWEEP).await?)
+    pub(crate) async fn provider(&self) -> anyhow::Result<Arc<CosmosDBProvider>> {
+        self.provider_with(|config| config.reconciler_interval = NO_SWEEP).await
     }
 
     /// A provider with settings of its own.

@@ -392,7 +392,7 @@ mod tests {
 
     fn work(more: &Value) -> Value {
         let mut item = json!({"id": "work:1:1", "instanceId": "a", "type": "worker_queue", "activityId": 1,
-            "executionId": 1, "visibleAt": NOW - 60_000, "enqueuedAt": NOW - 60_000, "attemptCount": 0,
+            "execution": 1, "visibleAt": NOW - 60_000, "enqueuedAt": NOW - 60_000, "attemptCount": 0,
             "workItem": "{}"});
         item.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         item

@@ -7,6 +7,8 @@ use std::process::ExitCode;
 use cosmos_driver::ErrorKind;
 use cosmos_emulator::StartError;
 use duroxide::ClientError;
+use duroxide::providers::ProviderError;
+use duroxide_cdb::is_access_refused;
 
 /// The exit codes, for the end of the help page.
 pub(crate) const CODES: &str = "\
@@ -110,8 +112,21 @@ fn of_account(error: &anyhow::Error) -> Option<Problem> {
     let unreachable = |said: &str| {
         Problem::Unreachable(format!("the account does not answer any more: {}", first_line(said)))
     };
-    // The provider has tried for a while before it says that trying again may help.
-    if let Some(ClientError::Provider(error)) = error.downcast_ref() {
+    let refused = |said: &str| {
+        Problem::Refused(format!(
+            "the account does not accept the key for this (a read-only key is not enough for commands that write): {}",
+            first_line(said)
+        ))
+    };
+    let of_client = error.downcast_ref().and_then(|error| match error {
+        ClientError::Provider(error) => Some(error),
+        _ => None,
+    });
+    if let Some(error) = of_client.or_else(|| error.downcast_ref::<ProviderError>()) {
+        if is_access_refused(error) {
+            return Some(refused(&error.message));
+        }
+        // The provider has tried for a while before it says that trying again may help.
         return error.is_retryable().then(|| unreachable(&error.message));
     }
     let error = error.downcast_ref::<cosmos_driver::Error>()?;
@@ -119,10 +134,7 @@ fn of_account(error: &anyhow::Error) -> Option<Problem> {
         ErrorKind::Connection | ErrorKind::Deadline | ErrorKind::Unavailable => {
             Some(unreachable(error.message()))
         }
-        ErrorKind::Unauthorized | ErrorKind::Forbidden => Some(Problem::Refused(format!(
-            "the account does not accept the key any more: {}",
-            first_line(error.message())
-        ))),
+        ErrorKind::Unauthorized | ErrorKind::Forbidden => Some(refused(error.message())),
         _ => None,
     }
 }
@@ -141,7 +153,6 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use anyhow::Context as _;
-    use duroxide::providers::ProviderError;
 
     use super::*;
 
@@ -162,6 +173,8 @@ mod tests {
             "the account does not answer any more: nobody answers"
         );
         assert_eq!(code(&of(ProviderError::permanent("read", "no such thing"))), 1);
+        let bare = anyhow::Error::from(ProviderError::retryable("read", "nobody answers")).context("opening");
+        assert_eq!(code(&bare), 6);
     }
 
     #[test]

@@ -136,6 +136,8 @@ pub(crate) struct Queued {
     pub(crate) lock_token: Option<String>,
     pub(crate) locked_until: Option<u64>,
     pub(crate) attempt_count: u32,
+    /// The public crate named it as history does.
+    #[serde(rename = "execution", alias = "executionId")]
     pub(crate) execution_id: Option<u64>,
     pub(crate) activity_id: Option<u64>,
     pub(crate) session_id: Option<String>,
@@ -201,8 +203,6 @@ pub(crate) struct DeadLetter {
     pub(crate) document: Value,
     pub(crate) reason: String,
     pub(crate) died_at: u64,
-    #[serde(rename = "_etag")]
-    pub(crate) etag: String,
 }
 
 impl DeadLetter {
@@ -264,11 +264,6 @@ pub(crate) fn type_of(document: &Value) -> &str {
 /// A text property, or nothing.
 pub(crate) fn text_of<'a>(document: &'a Value, name: &str) -> &'a str {
     document.get(name).and_then(Value::as_str).unwrap_or_default()
-}
-
-/// Whether a partition is the provider's own and not an instance.
-pub(crate) fn is_reserved(partition: &str) -> bool {
-    partition.starts_with("__")
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use duroxide::{Event, EventKind};
 
-use crate::output::{Style, clip, span, width};
+use crate::output::{Style, clip, one_line, span, width};
 
 /// Something a workflow began.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -143,7 +143,7 @@ fn is_ended_by(span: &Span, event: &Event) -> bool {
 
 /// Spans as lines of bars between `from_ms` and `to_ms`, `columns` wide.
 pub(crate) fn draw(spans: &[Span], from_ms: u64, to_ms: u64, columns: usize, style: Style) -> Vec<String> {
-    let label = |span: &Span| format!("{:>4} {:<8} {}", span.id, span.kind.word(), span.name);
+    let label = |span: &Span| format!("{:>4} {:<8} {}", span.id, span.kind.word(), one_line(&span.name));
     let label_room = spans.iter().map(|span| width(&label(span))).max().unwrap_or(0).min(columns / 3).max(20);
     let bar_room = columns.saturating_sub(label_room + TIME_ROOM + 4 + NOTE_ROOM).clamp(10, 60);
     let note_room = columns.saturating_sub(label_room + bar_room + TIME_ROOM + 4);
@@ -178,10 +178,6 @@ pub(crate) fn draw(spans: &[Span], from_ms: u64, to_ms: u64, columns: usize, sty
         .collect()
 }
 
-fn one_line(text: &str) -> String {
-    text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
-}
-
 const TIME_ROOM: usize = 9;
 /// Least room for what came of it.
 const NOTE_ROOM: usize = 16;
@@ -189,6 +185,18 @@ const NOTE_ROOM: usize = 16;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_cannot_command_the_terminal() {
+        let kind = EventKind::ActivityScheduled {
+            name: "a\u{1b}[2Jb".into(),
+            input: String::new(),
+            session_id: None,
+            tag: None,
+        };
+        let lines = draw(&spans("a", &[event(1, None, 0, kind)]), 0, 10, 80, Style::new(false));
+        assert!(lines.iter().all(|line| !line.contains(char::is_control)), "{lines:?}");
+    }
 
     fn event(id: u64, source: Option<u64>, at: u64, kind: EventKind) -> Event {
         let mut event = Event::with_event_id(id, "a", 1, source, kind);

@@ -35,7 +35,8 @@ pub struct Config {
     /// them otherwise.
     pub account_id: String,
     /// Names of the regions, the write region first. A folder remembers its regions; names it has never had are
-    /// added. Where `port` is given, the others listen ten ports apart.
+    /// added. None means those the folder has, and one called `Local` for a new account. Where `port` is given, the
+    /// others listen ten ports apart.
     pub regions: Vec<String>,
     /// Which regions take writes.
     pub write_mode: WriteMode,
@@ -78,7 +79,7 @@ impl Default for Config {
             read_only_key: None,
             auth: Auth::Required,
             account_id: "localhost".to_owned(),
-            regions: vec!["Local".to_owned()],
+            regions: Vec::new(),
             write_mode: WriteMode::Single,
             replication_delays: Vec::new(),
             consistency: Consistency::Session,

@@ -116,10 +116,8 @@ impl From<Error> for Fault {
             | ErrorKind::Protocol => (Trouble::Transient, ""),
             // The account was opened with it, so a key is being rotated or a token could not be renewed: no reason to
             // give a workflow up.
-            ErrorKind::Unauthorized => (Trouble::Transient, "; check the account key or the credential"),
-            ErrorKind::Forbidden => {
-                (Trouble::Refused, "; check the rights of the key or credential, and the account's firewall")
-            }
+            ErrorKind::Unauthorized => (Trouble::Transient, CHECK_KEY),
+            ErrorKind::Forbidden => (Trouble::Refused, CHECK_RIGHTS),
             // What cannot be sent, or is of a kind this crate does not know, will not get better by itself.
             _ => (Trouble::Refused, ""),
         };
@@ -135,6 +133,16 @@ impl From<Error> for Fault {
     }
 }
 
+/// Whether the account does not accept the key or credential, or does not let it do what was asked.
+///
+/// The framework's errors have no kind for this: it is told by the advice that this provider gives then.
+#[must_use]
+pub fn is_access_refused(error: &ProviderError) -> bool {
+    !error.is_retryable() && [CHECK_KEY, CHECK_RIGHTS].iter().any(|advice| error.message.contains(advice))
+}
+
+const CHECK_KEY: &str = "; check the account key or the credential";
+const CHECK_RIGHTS: &str = "; check the rights of the key or credential, and the account's firewall";
 /// Sub-status of a 403: the control plane takes no tokens.
 const NOT_FOR_TOKENS: u32 = 5300;
 

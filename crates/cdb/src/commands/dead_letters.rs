@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::clock::now_ms;
 use crate::context::{Connection, ConnectionArgs};
-use crate::documents::{Documents, Written};
+use crate::documents::Documents;
 use crate::exit::Problem;
 use crate::model::DeadLetter;
 use crate::output::{Column, Output, Table, ago, plural, say};
@@ -21,8 +21,8 @@ pub(crate) struct DeadLettersArgs {
 
 const EXAMPLES: &str = "Examples:
   cdb dead-letters list --data cdb-demo
-  cdb dead-letters show intent:3:0
-  cdb dead-letters requeue intent:3:0
+  cdb dead-letters show dead:intent:3:0
+  cdb dead-letters requeue dead:intent:3:0
   cdb dead-letters drop --all";
 
 #[derive(Debug, Subcommand)]
@@ -88,7 +88,7 @@ pub(crate) async fn run(args: &DeadLettersArgs) -> anyhow::Result<()> {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 enum Change {
     Requeue,
     Drop,
@@ -165,13 +165,14 @@ async fn change(args: &SomeArgs, change: Change) -> anyhow::Result<()> {
             args.from.as_ref().is_none_or(|from| *from == letter.instance_id)
                 && (args.all || args.ids.contains(&letter.id))
         });
+        // The provider moves the pieces of a large message with it, or removes them.
+        let provider = connection.provider().await?;
         for letter in wanted {
-            if change == Change::Requeue {
-                deliver(&documents, letter).await?;
+            match change {
+                Change::Requeue => provider.requeue_dead_letter(&letter.instance_id, &letter.id).await?,
+                Change::Drop => provider.drop_dead_letter(&letter.instance_id, &letter.id).await?,
             }
-            if documents.delete(&letter.instance_id, &letter.id, &letter.etag).await? == Written::Done {
-                done += 1;
-            }
+            done += 1;
         }
         Ok(done)
     })
@@ -181,22 +182,6 @@ async fn change(args: &SomeArgs, change: Change) -> anyhow::Result<()> {
         Change::Drop => "dropped",
     };
     say(&format!("{} {what}", plural(done, "dead letter")));
-    Ok(())
-}
-
-/// Puts the message where it was going. One that is there already was delivered after all.
-async fn deliver(documents: &Documents, letter: &DeadLetter) -> anyhow::Result<()> {
-    // A text too large for one document was to be put beside the message, and never was.
-    let is_whole = letter.document.get("chunks").is_none_or(Value::is_null);
-    anyhow::ensure!(
-        letter.document.is_object() && is_whole,
-        "the dead letter {} of {} has no message that could be sent",
-        letter.id,
-        letter.instance_id
-    );
-    let mut message = letter.document.clone();
-    message["instanceId"] = letter.target_instance_id.clone().into();
-    documents.create(&letter.target_instance_id, &message).await?;
     Ok(())
 }
 

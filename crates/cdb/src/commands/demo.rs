@@ -257,7 +257,7 @@ impl<'a> Demo<'a> {
 
 /// How this program was called, so that what we say can be typed: `cdb`, or `target/release/cdb` after `cargo run`.
 fn program() -> String {
-    let name = std::env::args().next().unwrap_or_default();
+    let name = std::env::args_os().next().unwrap_or_default().to_string_lossy().into_owned();
     if name.is_empty() || name.len() > PROGRAM_MAX { "cdb".to_owned() } else { name }
 }
 

@@ -44,7 +44,7 @@ pub(crate) async fn run(args: &FsckArgs) -> anyhow::Result<()> {
     let connection = Connection::open(&args.connection).await?;
     let mut interrupt = Interrupt::listen().context("cannot listen for signals")?;
     let outcome = tokio::select! {
-        outcome = work(&connection, args) => outcome,
+        outcome = connection.guard(work(&connection, args)) => outcome,
         () = interrupt.wait() => Err(Problem::Interrupted("stopped before the end".to_owned()).into()),
     };
     connection.close().await;
@@ -75,15 +75,16 @@ async fn work(connection: &Connection, args: &FsckArgs) -> anyhow::Result<()> {
     drop(progress);
     let output = Output::new(args.json);
     let broken = defects.iter().filter(|defect| defect.level == Level::Broken).count();
-    let mut mended = 0;
+    let (mut mended, mut mended_broken) = (0, 0);
     if args.repair && !defects.is_empty() {
         let provider = connection.provider().await?;
         for defect in &defects {
             let is_mended = match &defect.repair {
-                Some(repair) => carry_out(defect, repair, &documents, &provider).await?,
+                Some(repair) => carry_out(defect, repair, &documents, provider.as_ref()).await?,
                 None => false,
             };
             mended += usize::from(is_mended);
+            mended_broken += usize::from(is_mended && defect.level == Level::Broken);
             print(output, defect, Some(is_mended))?;
         }
     } else {
@@ -96,7 +97,7 @@ async fn work(connection: &Connection, args: &FsckArgs) -> anyhow::Result<()> {
         "{} partitions checked: {broken} broken, {litter} litter, {mended} mended",
         partitions.len()
     ));
-    if broken > 0 && mended < defects.len() {
+    if mended_broken < broken {
         let advice = if args.repair { "some cannot be mended" } else { "--repair mends what can be mended" };
         return Err(Problem::Found(format!("{broken} defects: {advice}")).into());
     }

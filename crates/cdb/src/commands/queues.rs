@@ -37,6 +37,8 @@ pub(crate) struct Pile {
     pub(crate) later: u64,
     /// Age of the oldest one that is free, milliseconds.
     pub(crate) oldest_ms: u64,
+    /// Free for so long that nobody seems to take them.
+    pub(crate) overdue: u64,
 }
 
 /// Shows the queues.
@@ -49,7 +51,7 @@ pub(crate) async fn run(args: &QueuesArgs) -> anyhow::Result<()> {
             .iter()
             .map(|((queue, what), pile)| {
                 json!({"queue": queue, "what": what, "ready": pile.ready, "locked": pile.locked, "later": pile.later,
-                    "oldestMs": pile.oldest_ms, "overdue": if pile.oldest_ms > OVERDUE_MS { pile.ready } else { 0 }})
+                    "oldestMs": pile.oldest_ms, "overdue": pile.overdue})
             })
             .collect();
         output.json(&json!(rows))?;
@@ -75,8 +77,7 @@ pub(crate) fn table(head: &'static str, piles: &BTreeMap<(String, String), Pile>
     ]);
     for ((queue, what), pile) in piles {
         let oldest = if pile.ready > 0 { span(pile.oldest_ms) } else { String::new() };
-        let is_overdue = pile.ready > 0 && pile.oldest_ms > OVERDUE_MS;
-        let paint: Paint = if is_overdue { Style::warn } else { plain };
+        let paint: Paint = if pile.overdue > 0 { Style::warn } else { plain };
         table.painted_row(
             [
                 queue.clone(),
@@ -109,7 +110,9 @@ fn pile_up(rows: &[Queued], now: u64) -> BTreeMap<(String, String), Pile> {
             pile.later += 1;
         } else {
             pile.ready += 1;
-            pile.oldest_ms = pile.oldest_ms.max(now.saturating_sub(row.visible_at.max(row.enqueued_at)));
+            let age_ms = now.saturating_sub(row.visible_at.max(row.enqueued_at));
+            pile.oldest_ms = pile.oldest_ms.max(age_ms);
+            pile.overdue += u64::from(age_ms > OVERDUE_MS);
         }
     }
     piles
@@ -132,7 +135,9 @@ fn name_of(row: &Queued) -> (String, String) {
 
 /// Free for longer than this means that nobody takes it.
 const OVERDUE_MS: u64 = 10_000;
-const WAITING: &str = "SELECT c.type, c.workItem, c.visibleAt, c.enqueuedAt, c.lockToken, c.lockedUntil, c.tag FROM c \
+/// Undelivered messages wait since they were created, dead letters since they died.
+const WAITING: &str = "SELECT c.type, c.workItem, c.visibleAt, c.enqueuedAt ?? c.createdAt ?? c.diedAt AS enqueuedAt, \
+    c.lockToken, c.lockedUntil, c.tag FROM c \
     WHERE c.type IN ('orch_queue', 'worker_queue', 'outbox_intent', 'dead_letter')";
 
 #[cfg(test)]
@@ -152,11 +157,11 @@ mod tests {
         let rows = [
             work("Bake", 100, None),
             work("Bake", 400, None),
-            work("Bake", 100, Some(900)),
-            work("Bake", 600, None),
+            work("Bake", 100, Some(10_900)),
+            work("Bake", 20_600, None),
         ];
-        let piles = pile_up(&rows, 500);
+        let piles = pile_up(&rows, 10_300);
         let pile = &piles[&("activities".to_owned(), "Bake".to_owned())];
-        assert_eq!(*pile, Pile { ready: 2, locked: 1, later: 1, oldest_ms: 400 });
+        assert_eq!(*pile, Pile { ready: 2, locked: 1, later: 1, oldest_ms: 10_200, overdue: 1 });
     }
 }

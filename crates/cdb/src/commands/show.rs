@@ -1,7 +1,7 @@
 //! `cdb show ID`: everything worth knowing about one instance.
 
 use clap::Args;
-use duroxide::providers::{ExecutionInfo, InstanceInfo};
+use duroxide::providers::{ExecutionInfo, InstanceInfo, Provider as _};
 use duroxide::{Client, Event, EventKind};
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::commands::tree::place;
 use crate::context::{Connection, ConnectionArgs};
 use crate::exit::Problem;
 use crate::model::{Partition, kind};
-use crate::output::{Column, Output, Style, Table, ago, clip, span, utc};
+use crate::output::{Column, Output, Style, Table, ago, clip, one_line, span, utc};
 use crate::timeline::{self, SpanKind};
 
 /// One execution of an instance.
@@ -143,13 +143,13 @@ impl Portrait {
         let version = if info.orchestration_version.is_empty() {
             String::new()
         } else {
-            format!(" {}", info.orchestration_version)
+            format!(" {}", one_line(&info.orchestration_version))
         };
         output.line(&format!(
             "{}  {}  {}{version}",
-            style.bold(&info.instance_id),
+            style.bold(&one_line(&info.instance_id)),
             style.status(&info.status),
-            info.orchestration_name
+            one_line(&info.orchestration_name)
         ))?;
         let fact =
             |name: &str, text: &str| output.line(&format!("  {} {text}", style.dim(&format!("{name:<9}"))));
@@ -164,27 +164,27 @@ impl Portrait {
             ),
         )?;
         if let Some(parent) = &info.parent_instance_id {
-            fact("parent", parent)?;
+            fact("parent", &one_line(parent))?;
         }
         for child in &self.children {
             fact(
                 "child",
                 &format!(
                     "{}  {}  {}",
-                    child.instance_id,
+                    one_line(&child.instance_id),
                     style.status(&child.status),
-                    child.orchestration_name
+                    one_line(&child.orchestration_name)
                 ),
             )?;
         }
         if let Some(text) = &self.custom_status {
-            fact("custom", text)?;
+            fact("custom", &one_line(text))?;
         }
         if let Some(result) = &info.output {
             fact("output", &self.cut(output, result))?;
         }
         for (key, value) in &self.kv {
-            fact("kv", &format!("{key} = {}", self.cut(output, value)))?;
+            fact("kv", &format!("{} = {}", one_line(key), self.cut(output, value)))?;
         }
         if self.executions.len() > 1 {
             output.line("")?;
@@ -196,9 +196,11 @@ impl Portrait {
 
     /// A terminal shows the start of a long text; a file gets all of it.
     fn cut(&self, output: Output, text: &str) -> String {
-        output
-            .columns
-            .map_or_else(|| text.to_owned(), |columns| clip(text, columns.saturating_sub(14).max(20)))
+        let text = one_line(text);
+        match output.columns {
+            Some(columns) => clip(&text, columns.saturating_sub(14).max(20)),
+            None => text,
+        }
     }
 
     fn execution_table(&self) -> Table {

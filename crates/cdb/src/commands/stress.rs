@@ -94,7 +94,8 @@ pub(crate) async fn run(args: &StressArgs) -> anyhow::Result<()> {
         rows = connection.guard(measure(&connection, args, &meters)) => rows,
         () = interrupt.wait() => Err(Problem::Interrupted("stopped; nothing was measured to its end".into()).into()),
     };
-    let endpoint = connection.endpoint().to_owned();
+    let endpoint =
+        if connection.emulator().is_some() { "embedded" } else { connection.endpoint() }.to_owned();
     connection.close().await;
     report(args, &rows?, &endpoint)
 }
@@ -145,7 +146,7 @@ async fn measure(
 fn report(args: &StressArgs, rows: &[Measured], endpoint: &str) -> anyhow::Result<()> {
     let document = json!({
         "at": now_ms(),
-        "endpoint": if args.connection.endpoint.is_some() { endpoint } else { "embedded" },
+        "endpoint": endpoint,
         "latencyMs": args.latency.map(|latency| latency.as_secs_f64() * 1000.0),
         "activityMs": args.activity.as_secs_f64() * 1000.0,
         "results": rows,

@@ -13,6 +13,7 @@ use serde_json::json;
 
 use crate::commands::queues::{self, Pile};
 use crate::context::{Connection, ConnectionArgs};
+use crate::exit::Problem;
 use crate::interrupt::{Interrupt, Resizes};
 use crate::ledger::{self, Line};
 use crate::output::{Column, FullScreen, Keys, Output, Paint, Style, Table, clip, parse_span, span};
@@ -97,15 +98,24 @@ pub(crate) async fn run(args: &TopArgs) -> anyhow::Result<()> {
     let mut interrupt = Interrupt::listen().context("cannot listen for signals")?;
     let outcome = tokio::select! {
         outcome = watch(&connection, args) => outcome,
-        () = interrupt.wait() => Ok(()),
+        // That is how a screen is left; anything else has not said what it was asked for.
+        () = interrupt.wait() => if is_screen(args) {
+            Ok(())
+        } else {
+            Err(Problem::Interrupted("stopped before the second look".to_owned()).into())
+        },
     };
     connection.close().await;
     outcome
 }
 
+fn is_screen(args: &TopArgs) -> bool {
+    !args.once && !args.json && io::stdout().is_terminal()
+}
+
 async fn watch(connection: &Connection, args: &TopArgs) -> anyhow::Result<()> {
     let client = connection.client().await?;
-    if !args.once && !args.json && io::stdout().is_terminal() {
+    if is_screen(args) {
         let mut keys = Keys::listen();
         let mut screen = FullScreen::enter()?;
         return tokio::select! {

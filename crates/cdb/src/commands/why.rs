@@ -2,6 +2,8 @@
 
 use clap::Args;
 use cosmos_driver::Query;
+use duroxide::providers::Provider as _;
+use duroxide_cdb::is_reserved;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -9,7 +11,7 @@ use crate::clock::now_ms;
 use crate::context::{Connection, ConnectionArgs};
 use crate::diagnosis::{Evidence, Level, diagnose};
 use crate::exit::Problem;
-use crate::model::{Partition, Queued, is_reserved, kind};
+use crate::model::{Partition, Queued, kind};
 use crate::output::Output;
 use crate::timeline::{self, SpanKind};
 

@@ -6,11 +6,11 @@ use duroxide::providers::WorkItem;
 use duroxide::{Event, EventKind};
 use serde_json::Value;
 
-use super::events::{chunk_references, decode, texts};
+use super::events::{References, chunk_references, decode, texts};
 use super::{Defect, Family, Level, Repair};
-use duroxide_cdb::FORMAT_VERSION;
+use duroxide_cdb::{FORMAT_VERSION, is_reserved};
 
-use crate::model::{Head, KINDS, Manifest, Partition, Queued, is_reserved, kind, text_of, type_of};
+use crate::model::{Head, KINDS, Manifest, Partition, Queued, kind, text_of, type_of};
 use crate::timeline::{self, Span, SpanKind};
 
 /// What is wrong in one partition.
@@ -34,6 +34,10 @@ pub(crate) fn check(instance: &str, partition: &Partition, family: &Family, now_
     };
     if head.format_version > u64::from(FORMAT_VERSION) {
         report.broken(format!("its layout {} is newer than this program: upgrade cdb", head.format_version));
+        return report.defects;
+    }
+    // Whoever deletes it removes the rest, in an order that breaks every rule below.
+    if head.kind == kind::DELETING {
         return report.defects;
     }
     litter(partition, &head, now_ms, &mut report);
@@ -74,12 +78,23 @@ fn headless(partition: &Partition, report: &mut Report<'_>) {
 
 /// Documents that nothing points to.
 fn litter(partition: &Partition, head: &Head, now_ms: u64, report: &mut Report<'_>) {
-    let mut references = Vec::new();
+    let mut references = References::default();
     for document in partition.documents() {
         chunk_references(document, &mut references);
     }
-    let pieces: BTreeSet<String> =
-        references.iter().flat_map(|reference| reference.ids().collect::<Vec<_>>()).collect();
+    let stored = partition.documents().iter().filter(|document| type_of(document) == kind::CHUNK).count();
+    // A damaged reference may claim billions of pieces: one more than there are shows that some are missing.
+    let pieces: BTreeSet<String> = references
+        .readable
+        .iter()
+        .flat_map(|reference| reference.ids().take(stored + 1).collect::<Vec<_>>())
+        .collect();
+    // Which pieces such a reference means is not known, so all of its commit stay.
+    let beyond = references.readable.iter().filter(|reference| reference.count > stored as u64);
+    let spared: BTreeSet<&str> = beyond
+        .map(|reference| reference.commit.as_str())
+        .chain(references.unreadable.iter().map(String::as_str))
+        .collect();
     let values: BTreeSet<&str> = head
         .kv
         .values()
@@ -94,7 +109,11 @@ fn litter(partition: &Partition, head: &Head, now_ms: u64, report: &mut Report<'
         let id = text_of(document, "id");
         found.insert(id);
         let is_wanted = match type_of(document) {
-            kind::CHUNK => pieces.contains(id) || commits.iter().any(|commit| id.contains(commit.as_str())),
+            kind::CHUNK => {
+                pieces.contains(id)
+                    || commits.iter().any(|commit| id.contains(commit.as_str()))
+                    || spared.iter().any(|commit| id.contains(commit))
+            }
             kind::VALUE => values.contains(id) || !commits.is_empty(),
             kind::STAGED => commits.iter().any(|commit| id.contains(commit.as_str())),
             _ => true,
@@ -109,6 +128,9 @@ fn litter(partition: &Partition, head: &Head, now_ms: u64, report: &mut Report<'
                 Some(repair),
             );
         }
+    }
+    for commit in &references.unreadable {
+        report.broken(format!("a reference to the pieces of {commit:?} cannot be read"));
     }
     for value in values.iter().filter(|value| !found.contains(**value)) {
         report.broken(format!("the value {value:?} is missing"));
@@ -354,8 +376,20 @@ mod tests {
     #[test]
     fn a_sound_instance_has_no_defects() {
         let work = json!({"id": "work:1:2", "instanceId": "a", "type": "worker_queue", "activityId": 2,
-            "executionId": 1, "workItem": "{}"});
+            "execution": 1, "workItem": "{}"});
         assert!(texts_of(&partition(&[started(), activity()], &json!({}), vec![work])).is_empty());
+    }
+
+    #[test]
+    fn an_activity_of_another_execution_is_not_the_one_that_is_waited_for() {
+        // The public crate's name for it counts as well.
+        for name in ["execution", "executionId"] {
+            let mut work = json!({"id": "work:7:2", "instanceId": "a", "type": "worker_queue", "activityId": 2,
+                "workItem": "{}"});
+            work[name] = 7.into();
+            let texts = texts_of(&partition(&[started(), activity()], &json!({}), vec![work]));
+            assert_eq!(texts, ["activity Bake (#2) is neither queued nor done"], "{name}");
+        }
     }
 
     #[test]
@@ -428,6 +462,41 @@ mod tests {
             ["nothing points to \"chunk:c:0\" (chunk)", "the piece \"chunk:d:0\" of a large text is missing"]
         );
         assert_eq!(defects[0].level, Level::Litter);
+    }
+
+    #[test]
+    fn a_reference_that_is_damaged_costs_none_of_the_pieces() {
+        let old = NOW / 1000 - 7200;
+        let piece = |id: &str| json!({"id": id, "instanceId": "a", "type": "chunk", "data": "", "_ts": old});
+        let message = |chunks: Value| {
+            json!({"id": "m", "instanceId": "a", "type": "orch_queue", "workItem": "", "visibleAt": NOW + 9,
+                "chunks": chunks})
+        };
+        let texts = |chunks: Value| {
+            let more = vec![piece("chunk:d:0"), piece("chunk:d:5"), message(chunks)];
+            texts_of(&partition(&[started()], &json!({}), more))
+        };
+        let billions = texts(json!({"commit": "d", "first": 0, "count": 4_000_000_000_u64, "bytes": 1}));
+        let missing = |index: u32| format!("the piece \"chunk:d:{index}\" of a large text is missing");
+        assert_eq!(billions, [missing(1), missing(2)]);
+        let beyond = texts(json!({"commit": "d", "first": u64::MAX, "count": 9, "bytes": 1}));
+        assert!(!beyond.iter().any(|text| text.contains("nothing points to")), "{beyond:?}");
+        let unreadable = texts(json!({"commit": "d", "first": "nought", "count": 2, "bytes": 1}));
+        assert_eq!(unreadable, ["a reference to the pieces of \"d\" cannot be read"]);
+    }
+
+    #[test]
+    fn an_instance_that_is_being_deleted_has_no_defects() {
+        let halfway =
+            partition(&[activity()], &json!({"type": "deleting", "customStatusValue": "gone"}), vec![]);
+        assert_eq!(texts_of(&halfway), Vec::<String>::new());
+    }
+
+    #[test]
+    fn only_the_providers_own_partitions_are_left_alone() {
+        let orphan = Partition::new(vec![json!({"id": "h", "type": "history"})]);
+        let count = |name: &str| check(name, &orphan, &Family::default(), NOW).len();
+        assert_eq!(["__mine", "__meta__", "__session__:s"].map(count), [1, 0, 0]);
     }
 
     #[test]

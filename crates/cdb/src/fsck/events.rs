@@ -35,7 +35,8 @@ pub(super) struct ChunkRef {
 impl ChunkRef {
     /// The ids of the pieces.
     pub(super) fn ids(&self) -> impl Iterator<Item = String> + '_ {
-        (self.first..self.first + self.count).map(|index| format!("chunk:{}:{index}", self.commit))
+        (self.first..self.first.saturating_add(self.count))
+            .map(|index| format!("chunk:{}:{index}", self.commit))
     }
 }
 
@@ -89,13 +90,24 @@ pub(super) fn decode(execution: u64, texts: &[String]) -> Result<Vec<Event>, Str
         .map_err(|error| format!("an event of execution {execution} cannot be decoded: {error}"))
 }
 
+/// References to pieces of large texts.
+#[derive(Debug, Default)]
+pub(super) struct References {
+    pub(super) readable: Vec<ChunkRef>,
+    /// The commits of those that are damaged; an empty text if not even that can be read.
+    pub(super) unreadable: Vec<String>,
+}
+
 /// All references to pieces of large texts that are anywhere in a value.
-pub(super) fn chunk_references(value: &Value, found: &mut Vec<ChunkRef>) {
+pub(super) fn chunk_references(value: &Value, found: &mut References) {
     match value {
         Value::Object(fields) => {
             let is_reference = ["commit", "first", "count"].iter().all(|name| fields.contains_key(*name));
-            if is_reference && let Ok(reference) = serde_json::from_value(value.clone()) {
-                found.push(reference);
+            if is_reference {
+                match serde_json::from_value(value.clone()) {
+                    Ok(reference) => found.readable.push(reference),
+                    Err(_) => found.unreadable.push(text_of(value, "commit").to_owned()),
+                }
             }
             for field in fields.values() {
                 chunk_references(field, found);

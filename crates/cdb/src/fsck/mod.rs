@@ -1,6 +1,6 @@
 //! The provider's invariants, checked on what is stored.
 //!
-//! [`family`] collects what spans several instances, [`check`] judges one partition as a pure function, [`repair`]
+//! [`Family`] collects what spans several instances, [`check`] judges one partition as a pure function, [`repair`]
 //! carries out what a defect says would mend it.
 
 mod check;

@@ -1,7 +1,5 @@
 //! Mending: through the provider where it has a way, else on the documents under their ETags.
 
-use std::sync::Arc;
-
 use duroxide::EventKind;
 use duroxide::providers::{Provider, WorkItem};
 
@@ -28,7 +26,7 @@ pub(crate) async fn carry_out(
     defect: &Defect,
     repair: &Repair,
     documents: &Documents,
-    provider: &Arc<dyn Provider>,
+    provider: &dyn Provider,
 ) -> anyhow::Result<bool> {
     match repair {
         Repair::Remove { id, etag } => {

@@ -7,7 +7,7 @@ mod time;
 
 pub(crate) use full_screen::{FullScreen, Keys};
 pub(crate) use style::Style;
-pub(crate) use table::{Column, Paint, Table, clip, plain, width};
+pub(crate) use table::{Column, Paint, Table, clip, one_line, plain, width};
 pub(crate) use time::{ago, parse_moment, parse_span, span, utc};
 
 use std::io::{self, IsTerminal, Write};

@@ -175,8 +175,8 @@ pub(crate) fn clip(text: &str, room: usize) -> String {
     cut
 }
 
-/// Texts of workflows may hold anything; a table has one line for each and no control characters.
-fn one_line(text: &str) -> String {
+/// Texts of workflows may hold anything; what people read has one line for each and no control characters.
+pub(crate) fn one_line(text: &str) -> String {
     text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
 }
 

@@ -78,7 +78,9 @@ fn parse_date(text: &str) -> Option<u64> {
         && hour < 24
         && minute < 60
         && second < 60;
-    is_sound.then(|| (days(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second) * 1000)
+    let date = is_sound.then(|| days(year, month, day))?;
+    // The 31st of February counts as a day of March.
+    (civil(date) == (year, month, day)).then_some((date * 86_400 + hour * 3600 + minute * 60 + second) * 1000)
 }
 
 /// Year, month and day of a number of days since 1970 (the calendar repeats every 146 097 days).
@@ -125,9 +127,19 @@ mod tests {
         assert_eq!(parse_span("90s"), Ok(Duration::from_secs(90)));
         assert_eq!(parse_span("7d"), Ok(Duration::from_secs(7 * 86_400)));
         assert_eq!(parse_moment("2s", 5000), Ok(3000));
-        for wrong in
-            ["", "s", "5", "5 s", "5w", "-5s", "99999999999999999999d", "2026-13-01", "2026-11-15T25:00"]
-        {
+        for wrong in [
+            "",
+            "s",
+            "5",
+            "5 s",
+            "5w",
+            "-5s",
+            "99999999999999999999d",
+            "2026-13-01",
+            "2026-02-31",
+            "2026-02-29",
+            "2026-11-15T25:00",
+        ] {
             assert!(parse_moment(wrong, 0).is_err(), "{wrong}");
         }
     }

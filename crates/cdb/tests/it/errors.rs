@@ -169,3 +169,19 @@ fn every_command_has_a_page_of_help_with_examples_and_refuses_what_it_does_not_k
         }
     }
 }
+
+#[test]
+fn a_key_that_only_reads_is_refused_by_what_writes() {
+    let key = "b25seSByZWFkcw==";
+    let config =
+        cosmos_emulator::Config { read_only_key: Some(key.to_owned()), ..cosmos_emulator::Config::default() };
+    let emulator = cosmos_emulator::Emulator::start(config).unwrap();
+    let stage = Stage::open(&emulator, "errors-read-only");
+    let letter = serde_json::json!({"id": "dead:intent:1:0", "instanceId": "a", "type": "dead_letter",
+        "targetInstanceId": "b", "document": {"id": "m"}, "reason": "too large", "diedAt": 1});
+    stage.put("a", &letter);
+    stage.run(&["dead-letters", "list", "--key", key]).with_code(0);
+    let refused = stage.run(&["dead-letters", "drop", "--all", "--key", key]).with_code(7);
+    assert!(refused.stderr.contains("does not accept the key"), "{refused:?}");
+    stage.run(&["start", "order-1", "--name", "echo", "--key", key]).with_code(7);
+}

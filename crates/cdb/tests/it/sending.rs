@@ -86,3 +86,48 @@ fn dead_letters_are_listed_shown_sent_again_and_dropped() {
     stage.play(&[], async |client| drop(ended(client, "waits-1").await));
     assert_eq!(stage.run(&["show", "waits-1", "--json"]).with_code(0).json()["output"], "Anna");
 }
+
+#[test]
+fn a_dead_letter_in_pieces_arrives_whole_or_is_dropped_with_its_pieces() {
+    let stage = Stage::new("sending-dead-pieces");
+    stage.play(&[("waits-1", "waits", "")], async |client| begun(client, "waits-1").await);
+    let item = json!({"ExternalRaised": {"instance": "waits-1", "name": "yes", "data": "Anna"}}).to_string();
+    let (head, tail) = item.split_at(20);
+    for (letter, commit) in [("dead:intent:1:0", "c0"), ("dead:intent:1:1", "c1")] {
+        for (index, data) in [head, tail].into_iter().enumerate() {
+            let piece = json!({"id": format!("chunk:{commit}:{index}"), "instanceId": "sender-1", "type": "chunk",
+                "data": data});
+            stage.put("sender-1", &piece);
+        }
+        // The pieces are named beside the message, which cannot name those of another partition.
+        let message = json!({"id": format!("delivery:{commit}"), "instanceId": "waits-1", "type": "orch_queue",
+            "workItem": "", "visibleAt": 1, "enqueuedAt": 1, "seq": 0, "dispatchSlot": 0, "delivered": true});
+        let letter = json!({"id": letter, "instanceId": "sender-1", "type": "dead_letter",
+            "targetInstanceId": "waits-1", "document": message, "reason": "the account was full",
+            "chunks": {"commit": commit, "first": 0, "count": 2, "bytes": item.len()}, "diedAt": 1});
+        stage.put("sender-1", &letter);
+    }
+    stage.run(&["dead-letters", "requeue", "dead:intent:1:0"]).with_code(0);
+    stage.play(&[], async |client| drop(ended(client, "waits-1").await));
+    assert_eq!(stage.run(&["show", "waits-1", "--json"]).with_code(0).json()["output"], "Anna");
+    stage.run(&["dead-letters", "drop", "--all"]).with_code(0);
+    let left: Vec<_> =
+        stage.documents("sender-1").into_iter().map(|document| document["id"].clone()).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn queues_count_the_age_of_a_dead_letter_from_its_death() {
+    let stage = Stage::new("sending-dead-age");
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as u64;
+    for (index, age_ms) in [60_000, 0].into_iter().enumerate() {
+        let letter = json!({"id": format!("dead:intent:1:{index}"), "instanceId": "sender-1", "type": "dead_letter",
+            "targetInstanceId": "nobody", "document": null, "reason": "too large", "diedAt": now - age_ms});
+        stage.put("sender-1", &letter);
+    }
+    let piles = stage.run(&["queues", "--json"]).with_code(0).json();
+    let pile = &piles.as_array().unwrap()[0];
+    assert_eq!((&pile["queue"], &pile["ready"]), (&json!("dead letters"), &json!(2)), "{piles}");
+    let oldest = pile["oldestMs"].as_u64().unwrap();
+    assert!((60_000..600_000).contains(&oldest), "{piles}");
+}

@@ -66,7 +66,8 @@ pub struct EngineOptions {
     pub throttling: bool,
     /// Whether the account has no offers; each physical partition then serves 5 000 RU/s if it throttles at all.
     pub serverless: bool,
-    /// Names of the regions; those the store has never had are added to it.
+    /// Names of the regions; those the store has never had are added to it. None means those it has, or one called
+    /// `Local`.
     pub regions: Vec<String>,
     /// Which regions take writes.
     pub write_mode: WriteMode,
@@ -82,7 +83,7 @@ impl Default for EngineOptions {
             partitions: None,
             throttling: false,
             serverless: false,
-            regions: vec!["Local".to_owned()],
+            regions: Vec::new(),
             write_mode: WriteMode::Single,
             consistency: Consistency::Session,
             replication_delays: Vec::new(),

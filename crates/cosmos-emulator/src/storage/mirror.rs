@@ -33,7 +33,7 @@ impl<A: Storage, B: Storage> Mirror<A, B> {
 impl<A: Storage, B: Storage> Storage for Mirror<A, B> {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
         let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(same_value(key, self.reference.get(key)?, self.subject.get(key)?))
+        Ok(same_value(key, self.reference.get(key)?.as_ref(), self.subject.get(key)?))
     }
 
     fn scan(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>, order: Order) -> Scan<'_> {
@@ -80,7 +80,7 @@ struct Both<'a> {
 
 impl View for Both<'_> {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
-        Ok(same_value(key, self.reference.get(key)?, self.subject.get(key)?))
+        Ok(same_value(key, self.reference.get(key)?.as_ref(), self.subject.get(key)?))
     }
 
     fn scan(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>, order: Order) -> Scan<'_> {
@@ -88,8 +88,8 @@ impl View for Both<'_> {
     }
 }
 
-fn same_value(key: &[u8], reference: Option<Bytes>, subject: Option<Bytes>) -> Option<Bytes> {
-    assert_eq!(reference, subject, "the stores differ at key {key:?}");
+fn same_value(key: &[u8], reference: Option<&Bytes>, subject: Option<Bytes>) -> Option<Bytes> {
+    assert_eq!(reference, subject.as_ref(), "the stores differ at key {key:?}");
     subject
 }
 

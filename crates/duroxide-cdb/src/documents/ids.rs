@@ -101,8 +101,9 @@ pub(crate) fn session_partition(session_id: &str) -> String {
     format!("{SESSION_PREFIX}#{}", hash(&[session_id]))
 }
 
-/// Whether a partition is the provider's own.
-pub(crate) fn is_reserved(partition: &str) -> bool {
+/// Whether a partition is the provider's own and not an instance.
+#[must_use]
+pub fn is_reserved(partition: &str) -> bool {
     partition.starts_with(SESSION_PREFIX) || RESERVED.contains(&partition)
 }
 

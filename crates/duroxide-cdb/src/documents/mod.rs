@@ -21,6 +21,7 @@ pub(crate) use execution::ExecutionRecord;
 pub use head::FORMAT_VERSION;
 pub(crate) use head::{Forgive, Head, Held, LegacyStart, Status, Version};
 pub(crate) use history::{HistoryDocument, decode, pack};
+pub use ids::is_reserved;
 pub(crate) use intent::{DeadLetter, Intent};
 pub(crate) use kv::{Cell, KvChange, Pairs, Stored, apply, merged, settle, snapshot};
 pub(crate) use manifest::{Deletion, Manifest, Staged, Tombstone};

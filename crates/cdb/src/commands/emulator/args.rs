@@ -213,12 +213,11 @@ pub(crate) enum Level {
 
 /// A time such as `500ms`, `90s` or `5m`; a number alone counts seconds.
 fn time(text: &str) -> Result<Duration, String> {
-    let (number, milliseconds) = match text {
-        _ if text.ends_with("ms") => (text.trim_end_matches("ms"), 1),
-        _ if text.ends_with('s') => (text.trim_end_matches('s'), 1_000),
-        _ if text.ends_with('m') => (text.trim_end_matches('m'), 60_000),
-        _ => (text, 1_000),
-    };
+    let units = [("ms", 1), ("s", 1_000), ("m", 60_000)];
+    let (number, milliseconds) = units
+        .into_iter()
+        .find_map(|(unit, milliseconds)| Some((text.strip_suffix(unit)?, milliseconds)))
+        .unwrap_or((text, 1_000));
     let number: u64 = number.trim().parse().map_err(|_| "write it as 500ms, 90s or 5m".to_owned())?;
     match number.checked_mul(milliseconds) {
         Some(0) => Err("it must be more than nothing".to_owned()),
@@ -236,7 +235,7 @@ mod tests {
         for (text, milliseconds) in [("500ms", 500), ("90s", 90_000), ("5m", 300_000), ("7", 7_000)] {
             assert_eq!(time(text), Ok(Duration::from_millis(milliseconds)), "{text}");
         }
-        for wrong in ["", "s", "-1s", "0", "1h", "1.5s", "99999999999999999999"] {
+        for wrong in ["", "s", "-1s", "0", "1h", "1.5s", "5ss", "5mm", "5msms", "99999999999999999999"] {
             assert!(time(wrong).is_err(), "{wrong}");
         }
     }

@@ -148,6 +148,16 @@ fn a_folder_keeps_its_regions_and_takes_new_ones() {
     assert!(error.to_string().contains("one write region"), "{error}");
 }
 
+#[test]
+fn a_folder_that_is_opened_without_a_word_about_regions_keeps_those_it_has() {
+    let folder = tempfile::tempdir().unwrap();
+    for config in [Config::default().with_regions(&["East US", "West US"]), Config::default()] {
+        let emulator = Emulator::start(config.with_folder(folder.path(), Fsync::Off)).unwrap();
+        let names: Vec<_> = emulator.regions().list().into_iter().map(|region| region.name).collect();
+        assert_eq!(names, ["East US", "West US"]);
+    }
+}
+
 const FOLDER: &str = "REGIONS_CRASH_FOLDER";
 const ROUNDS: usize = 8;
 
