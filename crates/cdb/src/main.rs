@@ -74,7 +74,7 @@ async fn dispatch(command: &Command) -> anyhow::Result<()> {
         Command::DeadLetters(args) => commands::dead_letters::run(args).await,
         Command::Export(args) => commands::export::run(args).await,
         Command::Import(args) => commands::import::run(args).await,
-        Command::Fsck(args) => commands::fsck::run(args).await,
+        Command::Fsck(args) => Box::pin(commands::fsck::run(args)).await,
         Command::Stress(args) => commands::stress::run(args).await,
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 use crate::engine::key::operations;
-use crate::storage::{Batch, Order, Scan, Storage, StorageError, Ticket};
+use crate::storage::{Batch, Order, Scan, Storage, StorageError, Ticket, View};
 
 const AT_ONCE: Progression = Progression::Automatic { lock_duration: Duration::ZERO };
 
@@ -389,6 +389,10 @@ impl Storage for Killed {
 
     fn scan(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>, order: Order) -> Scan<'_> {
         self.store.scan(lower, upper, order)
+    }
+
+    fn view(&self) -> Box<dyn View + '_> {
+        self.store.view()
     }
 
     fn commit(&self, batch: Batch) -> Result<Ticket, StorageError> {
