@@ -34,8 +34,8 @@ pub(crate) struct DeleteArgs {
     #[command(flatten)]
     filter: FilterArgs,
 
-    /// At most this many trees.
-    #[arg(long, value_name = "N")]
+    /// At most this many of the trees that filters choose.
+    #[arg(long, value_name = "N", conflicts_with = "ids")]
     limit: Option<usize>,
 
     /// Delete running instances as well.

@@ -90,6 +90,17 @@ fn a_killed_delete_is_finished_by_the_next_one() {
 }
 
 #[test]
+fn a_limit_counts_trees_that_filters_choose_and_is_refused_with_ids() {
+    let stage = Stage::new("removing-limit");
+    stage.play_to_the_end(&[("echo-1", "echo", "x"), ("echo-2", "echo", "y")]);
+    let refused = stage.run(&["delete", "--limit", "1", "echo-1", "echo-2", "--yes"]).with_code(2);
+    assert!(refused.stderr.contains("--limit"), "{refused:?}");
+    let limited = stage.run(&["delete", "--limit", "1", "--prefix", "echo-", "--yes", "--json"]).with_code(0);
+    assert_eq!(limited.json()["trees"], 1, "{limited:?}");
+    assert_eq!(stage.run(&["instances", "--json"]).with_code(0).json_lines().len(), 1);
+}
+
+#[test]
 fn prune_counts_first_and_keeps_what_it_is_told() {
     let stage = Stage::new("removing-prune");
     stage.play_to_the_end(&[("again-1", "again", "4"), ("echo-1", "echo", "x")]);
