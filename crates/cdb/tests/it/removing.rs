@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use cosmos_emulator::{Config, Emulator, FaultRule, Operation, Verdict};
+use serde_json::{Value, json};
 
 use crate::stage::{Stage, begun};
 use crate::terminal::{SOON, Watched};
@@ -121,4 +122,24 @@ fn prune_counts_first_and_keeps_what_it_is_told() {
         .collect();
     assert_eq!(left, [4, 5]);
     stage.run(&["fsck"]).with_code(0);
+}
+
+#[test]
+fn prune_sees_executions_that_the_public_crate_wrote() {
+    let written = include_str!("../../../duroxide-cdb/tests/fixtures/public-0.1.10.ndjson");
+    let stage = Stage::new("removing-public");
+    // The first line is the definition of the container.
+    for line in written.lines().skip(1) {
+        let document: Value = serde_json::from_str(line).unwrap();
+        stage.put(document["instanceId"].as_str().unwrap(), &document);
+    }
+    let counted = stage.run(&["prune", "--keep-last", "1", "--json"]).with_code(0).json();
+    let expected = (&json!(1), &json!(1), &json!(4));
+    assert_eq!((&counted["instances"], &counted["executions"], &counted["events"]), expected, "{counted}");
+    let table = stage.ok(&["prune", "--keep-last", "1"]);
+    assert!(table.contains("counter") && table.lines().count() == 2, "{table}");
+    let pruned = stage.run(&["prune", "--keep-last", "1", "--yes", "--json"]).with_code(0).json();
+    assert_eq!((&pruned["instances"], &pruned["executions"], &pruned["events"]), expected, "{pruned}");
+    let again = stage.run(&["prune", "counter", "--keep-last", "1"]).with_code(0);
+    assert!(again.stderr.contains("there is nothing to prune"), "{again:?}");
 }
