@@ -128,6 +128,13 @@ pub(crate) struct Listed {
     pub(crate) updated_at: u64,
 }
 
+impl Listed {
+    /// Whether the workflow has ended for good: one that continues as new has not.
+    pub(crate) fn has_ended(&self) -> bool {
+        [Status::Completed, Status::Failed].iter().any(|status| self.status == status.name())
+    }
+}
+
 /// Lists instances.
 pub(crate) async fn run(args: &InstancesArgs) -> anyhow::Result<()> {
     let output = Output::new(args.json);
