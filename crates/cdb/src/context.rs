@@ -348,7 +348,7 @@ const LOOK_AFTER_FOLDER: Duration = Duration::from_millis(100);
 /// What every data folder of an emulator has in it.
 const FOLDER_MARK: &str = "emulator.format";
 /// Longer than any command runs.
-const NO_SWEEP: Duration = Duration::from_secs(24 * 3600);
+pub(crate) const NO_SWEEP: Duration = Duration::from_secs(24 * 3600);
 
 #[cfg(test)]
 mod tests {

@@ -70,6 +70,12 @@ impl Documents {
         Ok(heads.iter().any(Head::is_visible))
     }
 
+    /// The head of an instance, also while it is being deleted.
+    pub(crate) async fn head(&self, partition: &str) -> anyhow::Result<Option<Head>> {
+        let heads = Query::new("SELECT * FROM c WHERE c.type IN ('instance', 'deleting')");
+        Ok(self.query(partition, heads).await?.into_iter().next())
+    }
+
     /// One document.
     pub(crate) async fn read(&self, partition: &str, id: &str) -> anyhow::Result<Option<Value>> {
         match self.container.read_item(partition, id, ItemOptions::default()).await {

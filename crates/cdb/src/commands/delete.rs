@@ -1,23 +1,24 @@
 //! `cdb delete`: instances and their descendants, counted first.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use clap::Args;
 use cosmos_driver::Query;
-use duroxide::Client;
-use duroxide::providers::Provider;
+use duroxide::ClientError;
+use duroxide::providers::{DeleteInstanceResult, ProviderAdmin as _, ProviderError};
+use duroxide_cdb::CosmosDBProvider;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::clock::now_ms;
-use crate::commands::instances::{FilterArgs, Status, list};
+use crate::commands::instances::{FilterArgs, Listed, list};
 use crate::context::{Connection, ConnectionArgs};
 use crate::documents::Documents;
 use crate::exit::Problem;
 use crate::interrupt::{Asked, Interrupt};
-use crate::model::{Partition, kind};
+use crate::model::{Queued, kind};
 use crate::output::{Output, plural, say};
 use crate::progress::Progress;
 
@@ -34,8 +35,8 @@ pub(crate) struct DeleteArgs {
     #[command(flatten)]
     filter: FilterArgs,
 
-    /// At most this many trees.
-    #[arg(long, value_name = "N")]
+    /// At most this many of the trees that filters choose.
+    #[arg(long, value_name = "N", conflicts_with = "ids")]
     limit: Option<usize>,
 
     /// Delete running instances as well.
@@ -69,12 +70,27 @@ struct Tally {
     messages: u64,
 }
 
+/// What a command is to delete.
+#[derive(Debug, Default)]
+struct Chosen {
+    /// Roots of trees, the oldest first.
+    roots: Vec<String>,
+    /// Named instances that another command has begun to delete.
+    begun: Vec<String>,
+}
+
+/// A deletion that has passed the point of no return.
+#[derive(Debug, Deserialize)]
+struct Unfinished {
+    id: String,
+    instances: Vec<String>,
+}
+
 /// Counts, and deletes if told to.
 pub(crate) async fn run(args: &DeleteArgs) -> anyhow::Result<()> {
     let connection = Connection::open(&args.connection).await?;
     // The sweep of this provider finishes what a killed command left.
-    let provider: std::sync::Arc<dyn Provider> =
-        connection.provider_with(|config| config.reconciler_interval = SWEEP).await?;
+    let provider = connection.provider_with(|config| config.reconciler_interval = SWEEP).await?;
     let outcome = connection.guard(work(&connection, &provider, args)).await;
     drop(provider);
     connection.close().await;
@@ -83,78 +99,190 @@ pub(crate) async fn run(args: &DeleteArgs) -> anyhow::Result<()> {
 
 async fn work(
     connection: &Connection,
-    provider: &std::sync::Arc<dyn Provider>,
+    provider: &Arc<CosmosDBProvider>,
     args: &DeleteArgs,
 ) -> anyhow::Result<()> {
     let documents = connection.documents()?;
-    let client = Client::new(provider.clone());
-    let roots = choose(&documents, args).await?;
-    let output = Output::new(args.json);
-    if !args.yes {
-        let mut tally = Tally::default();
-        for root in &roots {
-            for member in client.get_instance_tree(root).await?.all_ids {
-                tally.add(&count(&documents, &member).await?);
+    let unfinished: Vec<Unfinished> = documents.query_all(Query::new(UNFINISHED)).await?;
+    let chosen = choose(&documents, args, &unfinished).await?;
+    if args.yes {
+        perform(&documents, provider, args, chosen, &unfinished).await
+    } else {
+        rehearse(&documents, provider, args, &chosen).await
+    }
+}
+
+async fn rehearse(
+    documents: &Documents,
+    provider: &Arc<CosmosDBProvider>,
+    args: &DeleteArgs,
+    chosen: &Chosen,
+) -> anyhow::Result<()> {
+    let mut tally = Tally::default();
+    let mut trees = 0;
+    for root in chosen.begun.iter().chain(&chosen.roots) {
+        if trees == args.limit.unwrap_or(usize::MAX) {
+            break;
+        }
+        let mut tree = Tally::default();
+        let mut running = None;
+        for member in provider.get_instance_tree(root).await.map_err(ClientError::from)?.all_ids {
+            let rows: Vec<Row> = documents.query(&member, Query::new(COUNT)).await?;
+            tree.add(&tally_of(&rows));
+            if rows.iter().any(Row::is_running) {
+                running = Some(member);
             }
         }
-        report(output, roots.len(), tally, "would be deleted")?;
-        if !roots.is_empty() {
-            say("nothing was deleted: add --yes to do it");
+        match running {
+            Some(member) if !args.force => say(&format!(
+                "{root:?} would not be deleted: {member:?} in its tree is running. --force takes it as well"
+            )),
+            _ => {
+                tally.add(&tree);
+                trees += 1;
+            }
         }
-        return Ok(());
     }
-    finish_leftovers(&documents).await?;
+    report(Output::new(args.json), trees, tally, "would be deleted")?;
+    if trees > 0 {
+        say("nothing was deleted: add --yes to do it");
+    }
+    Ok(())
+}
+
+async fn perform(
+    documents: &Documents,
+    provider: &Arc<CosmosDBProvider>,
+    args: &DeleteArgs,
+    chosen: Chosen,
+    unfinished: &[Unfinished],
+) -> anyhow::Result<()> {
+    let mut roots = chosen.roots;
+    let mut tally = Tally::default();
+    let mut finished = 0;
+    let mut begun = Vec::new();
+    for id in chosen.begun {
+        begun.push((tally_of(&documents.query::<Row>(&id, Query::new(COUNT)).await?), id));
+    }
+    finish_leftovers(documents, unfinished).await?;
+    for (left, id) in begun {
+        if is_gone(documents, &id).await? {
+            tally.add(&left);
+            finished += 1;
+        } else {
+            roots.push(id);
+        }
+    }
     // Until here Ctrl-C simply ends the process.
     let mut interrupt = Interrupt::listen().context("cannot listen for signals")?;
-    let mut tally = Tally::default();
-    let mut progress = Progress::new(roots.len() as u64);
-    for root in &roots {
+    let wanted = roots.len().min(args.limit.unwrap_or(usize::MAX)) as u64;
+    let mut failures = Vec::new();
+    let mut progress = Progress::new(wanted);
+    for (root, later) in roots.iter().zip((0..roots.len()).rev()) {
         // A tree whose deletion has begun goes whole.
-        let (deleted, asked) = interrupt.let_finish(client.delete_instance(root, args.force)).await;
-        if let Some(deleted) = deleted {
-            let deleted = deleted.with_context(|| format!("cannot delete {root:?}"))?;
-            tally.add(&Tally {
-                instances: deleted.instances_deleted,
-                executions: deleted.executions_deleted,
-                events: deleted.events_deleted,
-                messages: deleted.queue_messages_deleted,
-            });
-            progress.advance(root);
+        let (deleted, asked) = interrupt.let_finish(delete_tree(provider, root, args.force)).await;
+        let given_up = deleted.is_none();
+        match deleted {
+            Some(Ok(deleted)) => {
+                tally.add(&Tally {
+                    instances: deleted.instances_deleted,
+                    executions: deleted.executions_deleted,
+                    events: deleted.events_deleted,
+                    messages: deleted.queue_messages_deleted,
+                });
+                progress.advance(root);
+            }
+            // The account may be out of reach: the next tree would fare no better.
+            Some(Err(error)) if error.is_retryable() => {
+                return Err(ClientError::from(error)).with_context(|| format!("cannot delete {root:?}"));
+            }
+            // Somebody else was faster.
+            Some(Err(_)) if documents.head(root).await?.is_none() => progress.advance(root),
+            Some(Err(error)) => failures.push(format!("cannot delete {root:?}: {}", error.message)),
+            None => {}
         }
-        if asked == Asked::ToStop && progress.done() < roots.len() as u64 {
-            let done = progress.done();
+        let done = progress.done();
+        if done == wanted {
+            break;
+        }
+        if asked == Asked::ToStop && (later > 0 || given_up) {
             drop(progress);
             let text = format!(
-                "stopped: {done} of {} trees are deleted. The same command goes on with the rest.",
-                roots.len()
+                "stopped: {done} of {wanted} trees are deleted. The same command goes on with the rest."
             );
             return Err(Problem::Interrupted(text).into());
         }
     }
+    let trees = finished + usize::try_from(progress.done()).unwrap_or(usize::MAX);
     drop(progress);
-    report(output, roots.len(), tally, "deleted")
+    report(Output::new(args.json), trees, tally, "deleted")?;
+    for failure in &failures {
+        say(failure);
+    }
+    anyhow::ensure!(failures.is_empty(), "{} could not be deleted", plural(failures.len(), "tree"));
+    Ok(())
+}
+
+/// Deletes an instance with its descendants. The framework's own way to do it refuses every child, also one whose
+/// parent is gone.
+async fn delete_tree(
+    provider: &CosmosDBProvider,
+    root: &str,
+    force: bool,
+) -> Result<DeleteInstanceResult, ProviderError> {
+    let tree = provider.get_instance_tree(root).await?;
+    provider.delete_instances_atomic(&tree.all_ids, force).await
 }
 
 /// Waits until this command's provider has finished what a killed one left half deleted.
-async fn finish_leftovers(documents: &Documents) -> anyhow::Result<()> {
+async fn finish_leftovers(documents: &Documents, unfinished: &[Unfinished]) -> anyhow::Result<()> {
     let began = Instant::now();
+    let mut told = 0;
     loop {
-        let left: Vec<String> = documents.query_all(Query::new(LEFTOVERS).with("@now", now_ms())).await?;
+        // Others may begin deletions meanwhile; those are their business.
+        let mut left: Vec<Unfinished> = documents.query_all(Query::new(UNFINISHED)).await?;
+        left.retain(|left| unfinished.iter().any(|known| known.id == left.id));
         if left.is_empty() {
             return Ok(());
         }
         anyhow::ensure!(
             began.elapsed() < LEFTOVERS_MAX,
-            "{} deletions of earlier commands cannot be finished",
-            left.len()
+            "{} of earlier commands cannot be finished",
+            plural(left.len(), "deletion")
         );
-        say(&format!("finishing {} that an earlier command left", plural(left.len(), "deletion")));
+        if told != left.len() {
+            told = left.len();
+            say(&format!("finishing {} that an earlier command left", plural(told, "deletion")));
+        }
         tokio::time::sleep(SWEEP).await;
     }
 }
 
-/// The roots of the trees that go.
-async fn choose(documents: &Documents, args: &DeleteArgs) -> anyhow::Result<Vec<String>> {
+/// Waits for the end of a deletion that another command began: done, or taken back.
+async fn is_gone(documents: &Documents, id: &str) -> anyhow::Result<bool> {
+    let began = Instant::now();
+    let mut told = false;
+    loop {
+        match documents.head(id).await? {
+            None => return Ok(true),
+            Some(head) if head.kind != kind::DELETING => return Ok(false),
+            Some(_) => {}
+        }
+        anyhow::ensure!(began.elapsed() < FENCE_MAX, "the deletion of {id:?} cannot be finished");
+        if !told {
+            told = true;
+            say(&format!("waiting for the deletion of {id:?} that an earlier command began"));
+        }
+        tokio::time::sleep(SWEEP).await;
+    }
+}
+
+/// What goes.
+async fn choose(
+    documents: &Documents,
+    args: &DeleteArgs,
+    unfinished: &[Unfinished],
+) -> anyhow::Result<Chosen> {
     let filter = &args.filter;
     let has_filter = filter.status.is_some()
         || filter.name.is_some()
@@ -166,43 +294,92 @@ async fn choose(documents: &Documents, args: &DeleteArgs) -> anyhow::Result<Vec<
             Err(Problem::Usage("say which instances: ids, or filters such as --before 30d".into()).into())
         }
         (false, true) => Err(Problem::Usage("say ids or filters, not both".into()).into()),
-        (false, false) => named(documents, args).await,
+        (false, false) => named(documents, args, unfinished).await,
         (true, true) => {
             let mut chosen = list(documents, &FilterArgs { roots: true, ..filter.clone() }).await?;
-            let running = Status::Running.name();
-            let left_out = chosen.iter().filter(|row| row.status == running).count();
             if !args.force {
-                chosen.retain(|row| row.status != running);
-                if left_out > 0 {
-                    say(&format!("{left_out} running instances are left out: --force takes them as well"));
+                let all = chosen.len();
+                chosen.retain(Listed::has_ended);
+                match all - chosen.len() {
+                    0 => {}
+                    1 => say("1 running instance is left out: --force takes it as well"),
+                    more => {
+                        say(&format!("{more} running instances are left out: --force takes them as well"))
+                    }
                 }
             }
-            chosen.sort_by_key(|row| row.created_at);
-            chosen.truncate(args.limit.unwrap_or(usize::MAX));
-            Ok(chosen.into_iter().map(|row| row.instance).collect())
+            chosen.sort_by(|a, b| (a.created_at, &a.instance).cmp(&(b.created_at, &b.instance)));
+            let roots = chosen.into_iter().map(|row| row.instance).collect();
+            Ok(Chosen { roots, begun: Vec::new() })
         }
     }
 }
 
-async fn named(documents: &Documents, args: &DeleteArgs) -> anyhow::Result<Vec<String>> {
-    for id in &args.ids {
-        let partition = Partition::new(documents.partition(id).await?);
-        let head = partition.head().ok_or_else(|| Problem::no_instance(id))?;
-        if let Some(parent) = &head.parent_instance_id {
+/// The instances that were named. One that is gone already is no mistake as long as another is not: the command may
+/// have been stopped before.
+async fn named(
+    documents: &Documents,
+    args: &DeleteArgs,
+    unfinished: &[Unfinished],
+) -> anyhow::Result<Chosen> {
+    let mut chosen = Chosen::default();
+    let mut missing = Vec::new();
+    for id in args.ids.iter().collect::<BTreeSet<_>>() {
+        let Some(head) = documents.head(id).await? else {
+            // The head of a root goes first: the rest of its tree may still be there.
+            match unfinished.iter().any(|deletion| deletion.instances.contains(id)) {
+                true => chosen.begun.push(id.clone()),
+                false => missing.push(absent(documents, id).await?),
+            }
+            continue;
+        };
+        if head.kind == kind::DELETING {
+            chosen.begun.push(id.clone());
+            continue;
+        }
+        if let Some(parent) = &head.parent_instance_id
+            && documents.head(parent).await?.is_some()
+        {
             return Err(Problem::Usage(format!(
                 "{id:?} is a child of {parent:?}: delete the root of the tree"
             ))
             .into());
         }
-        if !head.has_ended() && !args.force && head.kind == kind::INSTANCE {
+        if !head.has_ended() && !args.force {
             return Err(Problem::Usage(format!(
                 "{id:?} is {}: add --force to delete it anyway",
                 head.status
             ))
             .into());
         }
+        chosen.roots.push(id.clone());
     }
-    Ok(args.ids.clone())
+    if chosen.roots.is_empty()
+        && chosen.begun.is_empty()
+        && let Some(problem) = missing.pop()
+    {
+        for other in &missing {
+            say(&other.to_string());
+        }
+        return Err(problem.into());
+    }
+    for problem in &missing {
+        say(&problem.to_string());
+    }
+    Ok(chosen)
+}
+
+/// Why there is nothing to delete.
+async fn absent(documents: &Documents, id: &str) -> anyhow::Result<Problem> {
+    let waiting: Vec<Queued> =
+        documents.query(id, Query::new("SELECT * FROM c WHERE c.type = 'orch_queue'")).await?;
+    let is_start = |message: &Queued| message.item().0 == "StartOrchestration";
+    Ok(match waiting.iter().any(is_start) {
+        true => Problem::Missing(format!(
+            "a start of {id:?} waits and no runtime has taken it: there is no instance to delete yet"
+        )),
+        false => Problem::no_instance(id),
+    })
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -213,14 +390,17 @@ struct Row {
     event_count: u64,
     execution_id: u64,
     event_data: Option<bool>,
+    status: String,
 }
 
-async fn count(documents: &Documents, member: &str) -> anyhow::Result<Tally> {
-    let rows: Vec<Row> = documents.query(member, Query::new(COUNT)).await?;
-    Ok(tally(&rows))
+impl Row {
+    /// Whether it is the head of a workflow that has not ended.
+    fn is_running(&self) -> bool {
+        self.kind == kind::INSTANCE && !["Completed", "Failed"].contains(&self.status.as_str())
+    }
 }
 
-fn tally(rows: &[Row]) -> Tally {
+fn tally_of(rows: &[Row]) -> Tally {
     let mut executions: BTreeMap<u64, u64> = BTreeMap::new();
     let mut tally = Tally { instances: 1, ..Tally::default() };
     for row in rows {
@@ -264,12 +444,13 @@ fn report(output: Output, trees: usize, tally: Tally, what: &str) -> anyhow::Res
     Ok(())
 }
 
-/// Deletions that have passed the point of no return and are nobody's business any more.
-const LEFTOVERS: &str = "SELECT VALUE c.id FROM c WHERE c.type = 'deletion' AND c.sweepAt <= @now";
+const UNFINISHED: &str = "SELECT c.id, c.instances FROM c WHERE c.type = 'deletion'";
 const LEFTOVERS_MAX: Duration = Duration::from_secs(30);
+/// Longer than the provider leaves an instance alone whose deletion was begun and not recorded: a minute.
+const FENCE_MAX: Duration = Duration::from_secs(90);
 const SWEEP: Duration = Duration::from_millis(500);
-const COUNT: &str = "SELECT c.type, c.eventCount, c.executionId, IS_DEFINED(c.eventData) AS eventData FROM c \
-    WHERE c.type IN ('history', 'orch_queue', 'worker_queue')";
+const COUNT: &str = "SELECT c.type, c.eventCount, c.executionId, IS_DEFINED(c.eventData) AS eventData, c.status \
+    FROM c WHERE c.type IN ('instance', 'history', 'orch_queue', 'worker_queue')";
 
 #[cfg(test)]
 mod tests {
@@ -282,8 +463,9 @@ mod tests {
             event_count,
             execution_id,
             event_data: Some(event_data),
+            ..Row::default()
         };
         let rows = [row("history", 5, 1, false), row("history", 0, 2, true), row("orch_queue", 0, 0, false)];
-        assert_eq!(tally(&rows), Tally { instances: 1, executions: 2, events: 6, messages: 1 });
+        assert_eq!(tally_of(&rows), Tally { instances: 1, executions: 2, events: 6, messages: 1 });
     }
 }

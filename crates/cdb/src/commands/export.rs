@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
@@ -41,36 +41,45 @@ const EXAMPLES: &str = "Examples:
 
 /// Exports.
 pub(crate) async fn run(args: &ExportArgs) -> anyhow::Result<()> {
-    let outcome =
-        Connection::during(&args.connection, async |connection| write(connection, args).await).await;
-    let count = outcome.map_err(|error| match error.downcast_ref::<io::Error>().map(io::Error::kind) {
-        Some(kind) if kind != io::ErrorKind::BrokenPipe => error.context(incomplete(&args.output)),
-        Some(_) | None => error,
+    let place = Place::of(&args.output);
+    let mut begun = false;
+    let outcome = Connection::during(&args.connection, async |connection| {
+        write(connection, args, &place, &mut begun).await
+    })
+    .await;
+    let count = outcome.inspect_err(|error| {
+        // A reader that went away has seen enough.
+        let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+        if begun && kind != Some(io::ErrorKind::BrokenPipe) {
+            say(&place.incomplete());
+        }
     })?;
     say(&format!("{count} documents exported"));
     Ok(())
 }
 
-async fn write(connection: &Connection, args: &ExportArgs) -> anyhow::Result<u64> {
+async fn write(
+    connection: &Connection,
+    args: &ExportArgs,
+    place: &Place,
+    begun: &mut bool,
+) -> anyhow::Result<u64> {
     let documents = connection.documents()?;
     let mut partitions = Vec::new();
     if !args.ids.is_empty() {
         let client = connection.client().await?;
         for id in &args.ids {
-            if documents.partition(id).await?.is_empty() {
+            let found: Vec<Value> = documents.query(id, Query::new(ANYTHING)).await?;
+            if found.is_empty() {
                 return Err(Problem::no_instance(id).into());
             }
             partitions.extend(client.get_instance_tree(id).await?.all_ids);
         }
     }
-    let sink: Box<dyn Write> = if args.output.as_os_str() == "-" {
-        Box::new(io::stdout())
-    } else {
-        let path = &args.output;
-        Box::new(File::create(path).with_context(|| format!("cannot write {}", path.display()))?)
-    };
+    let mut sink = place.open().with_context(|| format!("cannot write {}", args.output.display()))?;
+    *begun = true;
     let target = &connection.target;
-    let mut writer = Writer::begin(BufWriter::new(sink), &target.database, &target.container, now_ms())?;
+    let mut writer = Writer::begin(BufWriter::new(&mut sink), &target.database, &target.container, now_ms())?;
     if args.ids.is_empty() {
         for range in documents.ranges().await? {
             copy(&documents, range.into(), &mut writer).await?;
@@ -83,14 +92,92 @@ async fn write(connection: &Connection, args: &ExportArgs) -> anyhow::Result<u64
                 .await?;
         }
     }
-    Ok(writer.finish()?)
+    let count = writer.finish()?;
+    place.keep(sink)?;
+    Ok(count)
 }
 
-/// What a failed write left: whoever finds the file must not take it for a backup.
-fn incomplete(path: &std::path::Path) -> String {
-    match path.as_os_str() == "-" {
-        true => "the export is incomplete".to_owned(),
-        false => format!("{} is incomplete, and an import refuses it", path.display()),
+/// Where an export goes.
+enum Place {
+    /// Standard output.
+    Output,
+    /// Something that is written as it is: a device, or a pipe.
+    Device(PathBuf),
+    /// A file. It is written beside its place, so that an older one stays until the new one is whole.
+    File { path: PathBuf, part: PathBuf },
+}
+
+impl Place {
+    fn of(output: &Path) -> Self {
+        if output.as_os_str() == "-" {
+            return Self::Output;
+        }
+        // Through links, so that these stay.
+        let path = output.canonicalize().unwrap_or_else(|_| output.to_owned());
+        if path.metadata().is_ok_and(|found| !found.is_file()) {
+            return Self::Device(path);
+        }
+        let mut part = path.clone().into_os_string();
+        part.push(".part");
+        Self::File { path, part: part.into() }
+    }
+
+    fn open(&self) -> io::Result<Sink> {
+        Ok(match self {
+            Self::Output => Sink::Output(io::stdout()),
+            Self::Device(path) => Sink::File(File::create(path)?),
+            Self::File { path, part } => {
+                let file = File::create(part)?;
+                // Who could not read the older one must not read the new one.
+                if let Ok(older) = path.metadata() {
+                    file.set_permissions(older.permissions())?;
+                }
+                Sink::File(file)
+            }
+        })
+    }
+
+    /// Puts a whole export where it belongs.
+    fn keep(&self, sink: Sink) -> io::Result<()> {
+        match (self, sink) {
+            (Self::File { path, part }, Sink::File(file)) => {
+                file.sync_all()?;
+                std::fs::rename(part, path)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What a failed export left: whoever finds the file must not take it for a backup.
+    fn incomplete(&self) -> String {
+        match self {
+            Self::Output => "the export is incomplete".to_owned(),
+            Self::Device(path) | Self::File { part: path, .. } => {
+                format!("{} is incomplete, and an import refuses it", path.display())
+            }
+        }
+    }
+}
+
+/// What an export is written to.
+enum Sink {
+    Output(io::Stdout),
+    File(File),
+}
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Output(output) => output.write(bytes),
+            Self::File(file) => file.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Output(output) => output.flush(),
+            Self::File(file) => file.flush(),
+        }
     }
 }
 
@@ -103,3 +190,6 @@ async fn copy<W: Write>(documents: &Documents, scope: Scope, writer: &mut Writer
     }
     Ok(())
 }
+
+/// Marks of consumed messages outlive an instance.
+const ANYTHING: &str = "SELECT TOP 1 c.id FROM c WHERE c.type != 'tombstone'";

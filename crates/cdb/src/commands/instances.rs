@@ -128,6 +128,13 @@ pub(crate) struct Listed {
     pub(crate) updated_at: u64,
 }
 
+impl Listed {
+    /// Whether the workflow has ended for good: one that continues as new has not.
+    pub(crate) fn has_ended(&self) -> bool {
+        [Status::Completed, Status::Failed].iter().any(|status| self.status == status.name())
+    }
+}
+
 /// Lists instances.
 pub(crate) async fn run(args: &InstancesArgs) -> anyhow::Result<()> {
     let output = Output::new(args.json);
@@ -172,10 +179,11 @@ pub(crate) async fn list(documents: &Documents, filter: &FilterArgs) -> anyhow::
     Ok(listed)
 }
 
+/// The id decides between equals: without it an instance could be on two pages, or on none.
 fn sort(listed: &mut [Listed], by: Sort) {
     match by {
-        Sort::Updated => listed.sort_by_key(|row| std::cmp::Reverse(row.updated_at)),
-        Sort::Created => listed.sort_by_key(|row| std::cmp::Reverse(row.created_at)),
+        Sort::Updated => listed.sort_by(|a, b| (b.updated_at, &a.instance).cmp(&(a.updated_at, &b.instance))),
+        Sort::Created => listed.sort_by(|a, b| (b.created_at, &a.instance).cmp(&(a.created_at, &b.instance))),
         Sort::Id => listed.sort_by(|a, b| a.instance.cmp(&b.instance)),
         Sort::Name => {
             listed.sort_by(|a, b| (&a.orchestration, &a.instance).cmp(&(&b.orchestration, &b.instance)));
@@ -231,3 +239,23 @@ const LIST: &str = "SELECT c.instanceId, c.orchestrationName, c.orchestrationVer
     AND c.updatedAt >= @since AND c.updatedAt <= @before";
 /// Later than any clock: the end of the year 9999.
 const FAR_FUTURE_MS: u64 = 253_402_300_799_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instances_that_moved_at_the_same_time_have_one_order() {
+        let row = |instance: &str, at: u64| Listed {
+            instance: instance.to_owned(),
+            created_at: at,
+            updated_at: at,
+            ..Listed::default()
+        };
+        for by in [Sort::Updated, Sort::Created] {
+            let mut listed = [row("c", 1), row("a", 1), row("d", 2), row("b", 1)];
+            sort(&mut listed, by);
+            assert_eq!(listed.map(|row| row.instance), ["d", "a", "b", "c"], "{by:?}");
+        }
+    }
+}

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::context::{Connection, ConnectionArgs, IfMissing, Target};
 use crate::exit::Problem;
-use crate::model::Partition;
+use crate::model::{Partition, kind};
 use crate::output::{Output, say};
 
 /// Start an orchestration.
@@ -28,7 +28,7 @@ pub(crate) struct StartArgs {
     #[arg(long)]
     version: Option<String>,
 
-    /// Input text; @FILE reads a file.
+    /// Input text; @FILE reads a file, @@ stands for one @ at the beginning.
     #[arg(long, default_value = "", value_name = "TEXT")]
     input: String,
 
@@ -50,7 +50,7 @@ pub(crate) struct RaiseArgs {
     id: String,
     /// Name of the event.
     event: String,
-    /// Text that comes with it; @FILE reads a file.
+    /// Text that comes with it; @FILE reads a file, @@ stands for one @ at the beginning.
     #[arg(default_value = "", value_name = "DATA")]
     payload: String,
 
@@ -70,7 +70,7 @@ pub(crate) struct EnqueueArgs {
     id: String,
     /// Name of the queue.
     queue: String,
-    /// Text of the message; @FILE reads a file.
+    /// Text of the message; @FILE reads a file, @@ stands for one @ at the beginning.
     #[arg(default_value = "", value_name = "DATA")]
     payload: String,
 
@@ -110,12 +110,7 @@ pub(crate) async fn start(args: &StartArgs) -> anyhow::Result<()> {
     let connection = Connection::open_target(target, IfMissing::Create).await?;
     let outcome = async {
         let client = connection.client().await?;
-        let partition = Partition::new(connection.documents()?.partition(&args.id).await?);
-        anyhow::ensure!(
-            partition.is_empty(),
-            "there is an instance {:?} already: choose another id, or delete that one",
-            args.id
-        );
+        require_free(&connection, &args.id).await?;
         match &args.version {
             Some(version) => {
                 client.start_orchestration_versioned(&args.id, &args.name, version, input.as_str()).await?;
@@ -124,7 +119,7 @@ pub(crate) async fn start(args: &StartArgs) -> anyhow::Result<()> {
         }
         anyhow::Ok(())
     };
-    let outcome = outcome.await;
+    let outcome = connection.guard(outcome).await;
     connection.close().await;
     outcome?;
     sent(args.json, &args.id, "start", &format!("{} will start when a runtime takes it", args.id))
@@ -167,6 +162,25 @@ pub(crate) async fn cancel(args: &CancelArgs) -> anyhow::Result<()> {
     sent(args.json, &args.id, "cancel", &format!("{} is asked to stop", args.id))
 }
 
+/// A start for an id that is taken would be dropped without a word.
+async fn require_free(connection: &Connection, id: &str) -> anyhow::Result<()> {
+    let partition = Partition::new(connection.documents()?.partition(id).await?);
+    if partition.is_empty() {
+        return Ok(());
+    }
+    match partition.head() {
+        Some(head) if head.kind == kind::DELETING => {
+            anyhow::bail!("{id:?} is being deleted: choose another id, or wait until that is done")
+        }
+        Some(head) if head.is_visible() => {
+            anyhow::bail!("there is an instance {id:?} already: choose another id, or delete that one")
+        }
+        _ => anyhow::bail!(
+            "a start of {id:?} waits already and no runtime has taken it: `cdb why {id}` says more, or choose another id"
+        ),
+    }
+}
+
 /// A message to an instance that is not there would be dropped without a word; one that has ended takes no more.
 async fn require(connection: &Connection, id: &str) -> anyhow::Result<()> {
     let partition = Partition::new(connection.documents()?.partition(id).await?);
@@ -190,6 +204,7 @@ fn sent(json: bool, id: &str, what: &str, sentence: &str) -> anyhow::Result<()> 
 
 fn text(argument: &str) -> anyhow::Result<String> {
     match argument.strip_prefix('@') {
+        Some(text) if text.starts_with('@') => Ok(text.to_owned()),
         Some(path) => std::fs::read_to_string(path).with_context(|| format!("cannot read {path}")),
         None => Ok(argument.to_owned()),
     }

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use cosmos_emulator::{Config, Emulator, FaultRule, Operation, Verdict};
+
 use crate::stage::{Stage, begun, ended};
 use crate::terminal::{SOON, Watched, command, run};
 
@@ -86,6 +88,48 @@ fn one_instance_is_exported_with_its_children_to_standard_output() {
     assert!(text.contains("family-1::sub::2") && !text.contains("echo-1"), "{text}");
     assert!(text.lines().last().unwrap().contains("sha256"), "{text}");
     stage.run(&["export", "nobody"]).with_code(5);
+    stage.ok(&["delete", "echo-1", "--yes"]);
+    stage.run(&["export", "echo-1"]).with_code(5);
+}
+
+#[test]
+fn an_export_that_fails_leaves_an_older_file_as_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("backup.ndjson");
+    let name = file.to_str().unwrap();
+    let emulator = Emulator::start(Config::default()).unwrap();
+    let stage = Stage::open(&emulator, "archive-again");
+    stage.play_to_the_end(&[("echo-1", "echo", "bread")]);
+    stage.ok(&["export", "-o", name]);
+    let before = std::fs::read(&file).unwrap();
+
+    let untouched = stage.run(&["export", "nobody", "-o", name]).with_code(5);
+    assert!(!untouched.stderr.contains("incomplete"), "{untouched:?}");
+    assert_eq!(std::fs::read(&file).unwrap(), before);
+    let forbidden = Verdict::Status { code: 403, sub_status: 0, retry_after: None };
+    let refused = emulator.faults().add(FaultRule::new(forbidden).on(Operation::Query));
+    let failed = stage.run(&["export", "-o", name]);
+    assert!(failed.code != 0 && refused.struck() > 0, "{failed:?}");
+    assert!(failed.stderr.contains(&format!("{name}.part is incomplete")), "{failed:?}");
+    assert_eq!(std::fs::read(&file).unwrap(), before);
+    drop(refused);
+    stage.ok(&["export", "-o", name]);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "the part has become the file");
+}
+
+#[cfg(unix)]
+#[test]
+fn an_export_over_a_link_keeps_the_link_and_who_may_read_the_file() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    let (file, link) = (folder.path().join("secret.ndjson"), folder.path().join("latest"));
+    std::fs::write(&file, "old").unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    let stage = Stage::new("archive-link");
+    stage.ok(&["export", "-o", link.to_str().unwrap()]);
+    assert!(link.is_symlink() && std::fs::read_to_string(&file).unwrap().contains("sha256"));
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
 #[test]

@@ -80,6 +80,17 @@ fn an_import_into_a_full_disk_says_so_and_goes_on_when_there_is_room() {
 }
 
 #[test]
+fn a_start_on_a_full_disk_says_so_at_once() {
+    let (_folder, path) = folder();
+    let data = path("bakery");
+    ok(&["demo", "--data", &data, "--pace", "1"]);
+    let start = "trap '' XFSZ; ulimit -f 8; exec \"$0\" start late-1 --name echo --data \"$1\"";
+    let stopped =
+        std::process::Command::new("sh").args(["-c", start, env!("CARGO_BIN_EXE_cdb"), &data]).output();
+    said(&Ended::from(stopped.unwrap()).with_code(4), &data);
+}
+
+#[test]
 fn an_export_that_does_not_fit_is_called_incomplete_and_refused_by_an_import() {
     let (_folder, path) = folder();
     let (file, data) = (path("export.ndjson"), path("bakery"));
@@ -89,8 +100,8 @@ fn an_export_that_does_not_fit_is_called_incomplete_and_refused_by_an_import() {
         .args([env!("CARGO_BIN_EXE_cdb"), &data, &file])
         .output();
     let cut = Ended::from(cut.unwrap()).with_code(1);
-    assert!(cut.stderr.contains(&format!("{file} is incomplete")), "{cut:?}");
-    assert!(!cut.stderr.contains("fjall"), "{cut:?}");
-    let refused = run(&["import", &file, "--data", &path("copy")]).with_code(1);
+    assert!(cut.stderr.contains(&format!("{file}.part is incomplete")), "{cut:?}");
+    assert!(!cut.stderr.contains("fjall") && !std::path::Path::new(&file).exists(), "{cut:?}");
+    let refused = run(&["import", &format!("{file}.part"), "--data", &path("copy")]).with_code(1);
     assert!(refused.stderr.contains("cannot be imported"), "{refused:?}");
 }

@@ -10,9 +10,12 @@ fn a_started_instance_is_run_by_the_next_runtime() {
     let told = stage.run(&["start", "order-1", "--name", "echo", "--input", "bread"]).with_code(0).stderr;
     assert!(told.contains("order-1 will start when a runtime takes it"), "{told}");
     let twice = stage.run(&["start", "order-1", "--name", "echo"]).with_code(1);
-    assert!(twice.stderr.contains("already"), "{twice:?}");
+    assert!(twice.stderr.contains("a start of \"order-1\" waits already"), "{twice:?}");
+    assert!(twice.stderr.contains("no runtime has taken it"), "{twice:?}");
     stage.play(&[], async |client| drop(ended(client, "order-1").await));
     assert_eq!(stage.run(&["show", "order-1", "--json"]).with_code(0).json()["output"], "bread");
+    let late = stage.run(&["start", "order-1", "--name", "echo"]).with_code(1);
+    assert!(late.stderr.contains("there is an instance \"order-1\" already"), "{late:?}");
 }
 
 #[test]
@@ -27,6 +30,14 @@ fn inputs_come_from_files_too() {
     let missing =
         stage.run(&["start", "order-2", "--name", "echo", "--input", "@/no/such/file"]).with_code(1);
     assert!(missing.stderr.contains("cannot read /no/such/file"), "{missing:?}");
+}
+
+#[test]
+fn a_text_that_begins_with_an_at_sign_is_written_with_two() {
+    let stage = Stage::new("sending-at");
+    stage.run(&["start", "order-1", "--name", "echo", "--input", "@@anna"]).with_code(0);
+    stage.play(&[], async |client| drop(ended(client, "order-1").await));
+    assert_eq!(stage.run(&["show", "order-1", "--json"]).with_code(0).json()["output"], "@anna");
 }
 
 #[test]
