@@ -44,7 +44,7 @@ pub(crate) async fn run(args: &FsckArgs) -> anyhow::Result<()> {
     let connection = Connection::open(&args.connection).await?;
     let mut interrupt = Interrupt::listen().context("cannot listen for signals")?;
     let outcome = tokio::select! {
-        outcome = connection.guard(work(&connection, args)) => outcome,
+        outcome = connection.guard(Box::pin(work(&connection, args))) => outcome,
         () = interrupt.wait() => Err(Problem::Interrupted("stopped before the end".to_owned()).into()),
     };
     connection.close().await;
