@@ -87,8 +87,9 @@ fn is_index_entry(key: &[u8]) -> bool {
 /// First bytes of the keys of index entries.
 pub(crate) const INDEX_TAGS: std::ops::RangeInclusive<u8> = 0x11..=0x14;
 
-/// The key that is there while a store is being filled with a copy of another one. The engine uses no key before it.
-const FILLING: &[u8] = &[0x00];
+/// The key that is there while a store is being filled with a copy of another one. No key of the engine begins with
+/// zero.
+const FILLING: &[u8] = b"\0being filled with a copy";
 
 /// The longest key; keys are not empty either.
 pub const KEY_BYTES_MAX: usize = 65_535;

@@ -86,10 +86,20 @@ pub(crate) struct Plan {
     pub(crate) base: Vec<u8>,
     /// A path through arrays: a document can be found by several of its values.
     pub(crate) spread: Option<Path>,
-    /// The sort path, where cut strings must be compared again.
-    pub(crate) sorted_by: Option<(Path, Direction)>,
+    /// The sort paths, where cut strings must be compared again.
+    pub(crate) sorted_by: Vec<Sorted>,
     /// Entries of other logical partitions stand between: keep those from the first bound up to the second.
     pub(crate) keep: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+/// A sort path whose values stand in the keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Sorted {
+    pub(crate) path: Path,
+    /// As it is asked for.
+    pub(crate) direction: Direction,
+    /// Whether the bytes of its values are inverted.
+    pub(crate) is_inverted: bool,
 }
 
 /// Makes the plan of a choice; `None` if the choice does not fit the access.
@@ -124,7 +134,15 @@ pub(crate) fn plan(
                 intervals.reverse();
             }
             let spread = (!is_plain(path)).then(|| each_path(path));
-            Some(Plan { intervals, order, is_ordered, base, spread, sorted_by: None, keep: keep(scope) })
+            Some(Plan {
+                intervals,
+                order,
+                is_ordered,
+                base,
+                spread,
+                sorted_by: Vec::new(),
+                keep: keep(scope),
+            })
         }
         Choice::Ordered => {
             let (path, direction) = access.order.first()?;
@@ -137,7 +155,7 @@ pub(crate) fn plan(
             if order == Order::Reverse {
                 intervals.reverse();
             }
-            let sorted_by = Some((path.clone(), *direction));
+            let sorted_by = vec![Sorted { path: path.clone(), direction: *direction, is_inverted: false }];
             Some(Plan {
                 intervals,
                 order,
@@ -154,13 +172,20 @@ pub(crate) fn plan(
             let (lower, upper) = composite_interval(&base, composite, access);
             let intervals = if lower < upper { vec![(lower, upper)] } else { Vec::new() };
             let order = if flip { Order::Reverse } else { Order::Forward };
+            let sorted_by =
+                access.order.iter().zip(&composite.paths).map(|((path, direction), (_, own))| Sorted {
+                    path: path.clone(),
+                    direction: *direction,
+                    is_inverted: *own == Direction::Descending,
+                });
+            let sorted_by = sorted_by.collect();
             Some(Plan {
                 intervals,
                 order,
                 is_ordered: true,
                 base,
                 spread: None,
-                sorted_by: None,
+                sorted_by,
                 keep: keep(scope),
             })
         }
@@ -174,7 +199,7 @@ fn scan_plan(
     is_ordered: bool,
     keep: Option<(Vec<u8>, Vec<u8>)>,
 ) -> Plan {
-    Plan { intervals: vec![interval], order, is_ordered, base, spread: None, sorted_by: None, keep }
+    Plan { intervals: vec![interval], order, is_ordered, base, spread: None, sorted_by: Vec::new(), keep }
 }
 
 /// What all entries of a path begin with, as far as the scope can say it.

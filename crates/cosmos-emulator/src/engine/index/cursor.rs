@@ -1,6 +1,7 @@
 //! Reading documents along a plan.
 
 use std::cell::{Cell, OnceCell};
+use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use bytes::Bytes;
 use cosmos_wire::value_order;
 use serde_json::Value;
 
-use super::choice::{Choice, Plan};
+use super::choice::{Choice, Plan, Sorted};
 use super::path::value_at;
 use super::{encode, terms};
 use crate::Failure;
@@ -140,9 +141,8 @@ impl<'a, 'r> Cursor<'a, 'r> {
         let (mut from, mut to) = (Bound::Included(lower), Bound::Excluded(upper));
         if let Some(entry) = self.resume.clone() {
             // A group that was sorted begins again; its rows are skipped up to the resumed one.
-            let value = self.value_of(&entry);
-            if self.is_cut(value) {
-                low = entry[..self.plan.base.len() + value.len()].to_vec();
+            if let Some(end) = self.cut_end(&entry) {
+                low = entry[..end].to_vec();
                 high = key::beyond(low.clone());
                 match self.plan.order {
                     Order::Forward => from = Bound::Included(&low),
@@ -165,8 +165,10 @@ impl<'a, 'r> Cursor<'a, 'r> {
         entry.get(self.plan.base.len()..entry.len().saturating_sub(8)).unwrap_or_default()
     }
 
-    fn is_cut(&self, value: &[u8]) -> bool {
-        self.plan.sorted_by.is_some() && encode::is_cut(value)
+    /// Where the first sort key ends that stands for several values: what is behind it is not in order.
+    fn cut_end(&self, entry: &[u8]) -> Option<usize> {
+        let inverted = self.plan.sorted_by.iter().map(|sorted| sorted.is_inverted);
+        encode::cut_end(self.value_of(entry), inverted).map(|end| self.plan.base.len() + end)
     }
 
     fn row(&self, entry: &[u8], stored: &Stored) -> Result<Row, Failure> {
@@ -198,13 +200,13 @@ impl<'a, 'r> Cursor<'a, 'r> {
         first.is_none_or(|first| first == self.value_of(entry))
     }
 
-    /// Reads all entries that share a cut value and sorts their documents by the whole value.
-    fn sort_group(&mut self, first: (Bytes, Bytes)) -> Result<(), Failure> {
-        let value = self.value_of(&first.0).to_vec();
+    /// Reads all entries that share a cut value and sorts their documents by the whole values.
+    fn sort_group(&mut self, first: (Bytes, Bytes), end: usize) -> Result<(), Failure> {
+        let shared = first.0.slice(..end);
         let mut group = Vec::new();
         let mut next = Some(first);
         while let Some((entry, place)) = next {
-            if self.value_of(&entry) != value {
+            if !entry.starts_with(&shared) {
                 self.ahead = Some((entry, place));
                 break;
             }
@@ -213,13 +215,13 @@ impl<'a, 'r> Cursor<'a, 'r> {
             }
             next = self.entry()?;
         }
-        if let Some((path, direction)) = &self.plan.sorted_by {
-            let compare = |a: &Row, b: &Row| {
+        group.sort_by(|a: &Row, b: &Row| {
+            let mut orders = self.plan.sorted_by.iter().map(|Sorted { path, direction, .. }| {
                 let order = value_order::compare(value_at(&a.document, path), value_at(&b.document, path));
                 if *direction == Direction::Descending { order.reverse() } else { order }
-            };
-            group.sort_by(compare);
-        }
+            });
+            orders.find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
+        });
         if let Some(resume) = self.resume.take() {
             let last = self.position(&resume);
             if let Some(done) = group.iter().position(|row| row.position == last) {
@@ -242,8 +244,8 @@ impl Rows for Cursor<'_, '_> {
                 return Ok(Some(row));
             }
             let Some((entry, place)) = self.entry()? else { return Ok(None) };
-            if self.is_cut(self.value_of(&entry)) {
-                self.sort_group((entry, place))?;
+            if let Some(end) = self.cut_end(&entry) {
+                self.sort_group((entry, place), end)?;
                 continue;
             }
             let Some(stored) = self.reader.load(&entry, &place)? else { continue };

@@ -50,6 +50,28 @@ pub(crate) fn is_cut(encoded: &[u8]) -> bool {
     encoded.first() == Some(&STRING) && encoded.ends_with(&CUT_END)
 }
 
+/// Where the first cut string ends among encodings that follow each other, each with whether its bytes are inverted.
+pub(crate) fn cut_end(encoded: &[u8], inverted: impl IntoIterator<Item = bool>) -> Option<usize> {
+    let mut at = 0;
+    for is_inverted in inverted {
+        let plain = |byte: &u8| if is_inverted { !*byte } else { *byte };
+        let rest = encoded.get(at..)?;
+        at += match rest.first().map(plain)? {
+            NUMBER => 1 + 8 + 2,
+            STRING => {
+                let is_end = |pair: &[u8]| plain(&pair[0]) == 0 && plain(&pair[1]) != 0xff;
+                let end = rest.windows(2).position(is_end)? + 2;
+                if plain(&rest[end - 1]) == CUT_END[1] {
+                    return Some(at + end);
+                }
+                end
+            }
+            _ => 1,
+        };
+    }
+    None
+}
+
 /// The smallest encodings of values of the same type, and the smallest beyond them.
 pub(crate) fn type_bounds(value: &Value) -> (Vec<u8>, Vec<u8>) {
     match value {
@@ -164,8 +186,23 @@ mod tests {
     }
 
     #[test]
+<<<<<<< ours
     fn zero_has_one_encoding() {
         assert_eq!(encoded(Some(&json!(-0.0))), encoded(Some(&json!(0))));
+=======
+    fn the_first_cut_string_among_several_is_found() {
+        let long = json!("\u{0}".repeat(STRING_BYTES_MAX + 1));
+        let short = json!("a\u{0}");
+        let (first, cut) = (encoded(Some(&short)), encoded(Some(&long)));
+        let inverted: Vec<u8> = cut.iter().map(|byte| !byte).collect();
+        let number = encoded(Some(&json!(1)));
+        let all = [first.as_slice(), &number, &inverted, &number].concat();
+        let end = first.len() + number.len() + cut.len();
+        assert_eq!(cut_end(&all, [false, false, true, false]), Some(end));
+        assert_eq!(cut_end(&all, [false, false]), None);
+        assert_eq!(cut_end(&cut, [false]), Some(cut.len()));
+        assert_eq!(cut_end(&[UNDEFINED, NULL], [false, false, false]), None);
+>>>>>>> theirs
     }
 
     #[test]

@@ -181,6 +181,36 @@ fn long_strings_are_told_apart_and_sorted_whole() {
 }
 
 #[test]
+fn a_composite_index_brings_long_strings_in_order() {
+    let world = World::in_memory(json!({"indexingPolicy": {"compositeIndexes": [
+        [{"path": "/a"}, {"path": "/b"}], [{"path": "/n", "order": "descending"}, {"path": "/a", "order": "descending"}]]}}));
+    let long = |tail: usize| "x".repeat(300) + &format!("{tail:02}");
+    let mut documents = Vec::new();
+    for i in 0..90 {
+        let a = if i % 10 == 9 { "short".to_owned() } else { long((i * 7) % 30) };
+        documents.push(json!({"id": i.to_string(), "pk": "a", "a": a, "b": (i * 11) % 4, "n": i % 3}));
+        world.create(documents[i].clone()).expect("created");
+    }
+    let key = |document: &Value, first: &str, second: &str| {
+        (document[first].to_string(), document[second].to_string())
+    };
+    for (first, second) in [("a", "b"), ("n", "a")] {
+        for direction in ["ASC", "DESC"] {
+            let text =
+                format!("SELECT VALUE c.id FROM c ORDER BY c.{first} {direction}, c.{second} {direction}");
+            let (rows, _) = world.query_pages(&in_key("a"), &text, PageSize::AtMost(7)).expect("served");
+            let mut expected = documents.clone();
+            expected.sort_by_key(|document| key(document, first, second));
+            if direction == "DESC" {
+                expected.reverse();
+            }
+            let expected: Vec<Value> = expected.iter().map(|document| document["id"].clone()).collect();
+            assert_eq!(rows, expected, "{text}");
+        }
+    }
+}
+
+#[test]
 fn a_new_policy_builds_the_index_anew() {
     let world = World::new();
     many(&world, 40);
