@@ -186,10 +186,11 @@ mod tests {
     }
 
     #[test]
-<<<<<<< ours
     fn zero_has_one_encoding() {
         assert_eq!(encoded(Some(&json!(-0.0))), encoded(Some(&json!(0))));
-=======
+    }
+
+    #[test]
     fn the_first_cut_string_among_several_is_found() {
         let long = json!("\u{0}".repeat(STRING_BYTES_MAX + 1));
         let short = json!("a\u{0}");
@@ -202,7 +203,6 @@ mod tests {
         assert_eq!(cut_end(&all, [false, false]), None);
         assert_eq!(cut_end(&cut, [false]), Some(cut.len()));
         assert_eq!(cut_end(&[UNDEFINED, NULL], [false, false, false]), None);
->>>>>>> theirs
     }
 
     #[test]
