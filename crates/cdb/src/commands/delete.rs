@@ -304,7 +304,7 @@ async fn choose(
                     0 => {}
                     1 => say("1 running instance is left out: --force takes it as well"),
                     more => {
-                        say(&format!("{more} running instances are left out: --force takes them as well"))
+                        say(&format!("{more} running instances are left out: --force takes them as well"));
                     }
                 }
             }

@@ -44,7 +44,7 @@ pub(crate) async fn run(args: &ExportArgs) -> anyhow::Result<()> {
     let place = Place::of(&args.output);
     let mut begun = false;
     let outcome = Connection::during(&args.connection, async |connection| {
-        write(connection, args, &place, &mut begun).await
+        Box::pin(write(connection, args, &place, &mut begun)).await
     })
     .await;
     let count = outcome.inspect_err(|error| {

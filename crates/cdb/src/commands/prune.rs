@@ -58,7 +58,7 @@ struct Pruned {
 
 /// Counts, and prunes if told to.
 pub(crate) async fn run(args: &PruneArgs) -> anyhow::Result<()> {
-    Connection::during(&args.connection, async |connection| work(connection, args).await).await
+    Connection::during(&args.connection, async |connection| Box::pin(work(connection, args)).await).await
 }
 
 async fn work(connection: &Connection, args: &PruneArgs) -> anyhow::Result<()> {
