@@ -201,13 +201,17 @@ impl ContainerCell {
         let path = format!("{}/pkranges", self.path);
         let mut documents = Vec::new();
         let mut etag: Option<HeaderValue> = None;
+        let mut region = None;
         for _ in 0..RANGE_PAGES_MAX {
             let mut operation = self.operation(Kind::ReadRanges, "pkranges", &path)?;
             operation
                 .headers
                 .push((HeaderName::from_static(header::MAX_ITEM_COUNT), HeaderValue::from_static("-1")));
             operation.if_none_match.clone_from(&etag);
+            // Regions learn of a split at different times: what one began, it also ends.
+            operation.pinned = region;
             let page = metadata(core, operation, call).await?;
+            region = page.diagnostics().winner().map(|attempt| attempt.region.clone());
             if page.is_not_modified() {
                 break;
             }

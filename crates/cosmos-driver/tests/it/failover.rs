@@ -294,6 +294,19 @@ async fn a_replica_behind_the_session_sends_the_read_to_the_write_region() {
 }
 
 #[tokio::test]
+async fn the_pages_of_the_range_feed_come_from_one_region() {
+    let world = Globe::start(&["East", "West"]).await;
+    let items = open(without_hedging(world.builder())).await;
+    let verdict = Verdict::Status { code: 503, sub_status: 0, retry_after: None };
+    let mut rule = FaultRule::new(verdict).on(Operation::ReadRanges);
+    rule.region = Some("East".to_owned());
+    let refused = world.emulator.faults().add(rule);
+    let error = items.read_item("p", "1", ItemOptions::default()).await.expect_err("there is none yet");
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    assert_eq!(refused.struck(), 1, "East was asked for the rest of what West began");
+}
+
+#[tokio::test]
 async fn a_failing_partition_is_avoided_and_tried_again_later() {
     let world = Globe::start(&["East", "West"]).await;
     let items = seeded(probing_after(without_hedging(world.builder()), NEVER)).await;
