@@ -1,6 +1,8 @@
 //! Ranges that split and merge while they are used.
 
-use cosmos_driver::{CallOptions, ChangeFeedStart, ItemOptions, PartitionKey, QueryOptions, Scope};
+use cosmos_driver::{
+    CallOptions, ChangeFeedStart, Container, ItemOptions, PartitionKey, QueryOptions, Scope,
+};
 use cosmos_emulator::{Config, Consistency, Operation, SplitMode};
 use serde_json::{Value, json};
 
@@ -38,6 +40,21 @@ async fn queries_batches_and_bulks_survive_splits_under_load() {
     assert_eq!(items.ranges(CallOptions::default()).await.expect("ranges").len(), 16);
 }
 
+/// Reads one page with a pager of its own, and says where the next one goes on.
+async fn read_on(
+    items: &Container,
+    text: &str,
+    page_size: u32,
+    continuation: Option<String>,
+    seen: &mut Vec<u64>,
+) -> Option<String> {
+    let mut options = QueryOptions::default().with_page_size(page_size);
+    options.continuation = continuation;
+    let page = items.query(text, Scope::Container, options).next().await.expect("a page")?;
+    seen.extend(ns(&page.items::<Value>().expect("rows")));
+    page.continuation().map(str::to_owned)
+}
+
 #[tokio::test]
 async fn a_continuation_survives_splits_and_merges() {
     for text in [PLAIN, SORTED] {
@@ -53,12 +70,7 @@ async fn a_continuation_survives_splits_and_merges() {
                 _ => {}
             }
             counts.push(ids(&globe).len());
-            let mut options = QueryOptions::default().with_page_size(7);
-            options.continuation = continuation;
-            let mut pager = items.query(text, Scope::Container, options);
-            let Some(page) = pager.next().await.expect("a page") else { break };
-            seen.extend(ns(&page.items::<Value>().expect("rows")));
-            continuation = page.continuation().map(str::to_owned);
+            continuation = read_on(&items, text, 7, continuation, &mut seen).await;
             if continuation.is_none() {
                 break;
             }
@@ -82,12 +94,7 @@ async fn a_continuation_within_equal_keys_survives_splits_and_merges() {
                 if pages > 0 {
                     changes[pages % changes.len()](&globe);
                 }
-                let mut options = QueryOptions::default().with_page_size(page_size);
-                options.continuation = continuation;
-                let mut pager = items.query(text, Scope::Container, options);
-                let Some(page) = pager.next().await.expect("a page") else { break };
-                seen.extend(ns(&page.items::<Value>().expect("rows")));
-                continuation = page.continuation().map(str::to_owned);
+                continuation = read_on(&items, text, page_size, continuation, &mut seen).await;
                 if continuation.is_none() {
                     break;
                 }

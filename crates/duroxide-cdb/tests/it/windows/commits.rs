@@ -5,9 +5,8 @@ use std::time::Duration;
 use cosmos_emulator::{Operation, Verdict};
 use duroxide::providers::{ExecutionMetadata, InstanceFilter, Provider as _, ProviderAdmin as _, WorkItem};
 use duroxide::{Event, EventKind, TagFilter};
-use duroxide_cdb::CosmosDBProviderConfig;
 
-use super::{LOCK, NOW, commit, ended, mail, place, place_with, status};
+use super::{LOCK, NOW, commit, ended, mail, place, place_without_sweeps, status};
 use crate::world::{activity, documents, emulator, event, named, noise, raw, start};
 
 #[tokio::test]
@@ -81,11 +80,7 @@ async fn a_wide_turn_is_all_or_nothing() {
 
 #[tokio::test]
 async fn a_wide_turn_committed_by_a_dead_process_is_finished_by_the_next_reader() {
-    let place = place_with(|config| CosmosDBProviderConfig {
-        reconciler_interval: Duration::from_secs(600),
-        ..config
-    })
-    .await;
+    let place = place_without_sweeps().await;
     place.provider.enqueue_for_orchestrator(start("a", "Hello", ""), None).await.unwrap();
     let (_, token, _) = place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
     let events: Vec<Event> = (1..=400).map(|id| big_event("a", id)).collect();

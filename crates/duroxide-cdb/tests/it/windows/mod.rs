@@ -40,6 +40,12 @@ pub(super) async fn place_with(
     Place { name, provider }
 }
 
+/// A place whose own process leaves to others what was not finished.
+pub(super) async fn place_without_sweeps() -> Place {
+    place_with(|config| CosmosDBProviderConfig { reconciler_interval: Duration::from_secs(600), ..config })
+        .await
+}
+
 impl Place {
     /// Another process on the same container.
     pub(super) async fn other(&self) -> CosmosDBProvider {

@@ -7,17 +7,13 @@ use duroxide::OrchestrationStatus;
 use duroxide::providers::{Provider as _, ProviderAdmin as _, WorkItem};
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig, OutboxFaultInjector};
 
-use super::{LOCK, NOW, ended, mail, place, place_with, status};
+use super::{LOCK, NOW, ended, mail, place, place_with, place_without_sweeps, status};
 use crate::flows::{Machine, options};
 use crate::world::{config, documents, emulator, event, named, noise, raw, start, until};
 
 #[tokio::test]
 async fn a_message_delivered_twice_is_received_once_even_after_it_was_consumed() {
-    let mut place = place_with(|config| CosmosDBProviderConfig {
-        reconciler_interval: Duration::from_secs(600),
-        ..config
-    })
-    .await;
+    let mut place = place_without_sweeps().await;
     place.provider.set_outbox_fault_injector(OutboxFaultInjector::fail_next(1));
     place.begin("parent").await;
     let provider = &place.provider;
@@ -80,11 +76,7 @@ async fn two_turns_with_undelivered_messages_do_not_collide() {
 
 #[tokio::test]
 async fn deleting_an_instance_first_sends_what_it_still_has_to_send() {
-    let mut place = place_with(|config| CosmosDBProviderConfig {
-        reconciler_interval: Duration::from_secs(600),
-        ..config
-    })
-    .await;
+    let mut place = place_without_sweeps().await;
     place.provider.set_outbox_fault_injector(OutboxFaultInjector::fail_next(1));
     let provider = &place.provider;
     provider.enqueue_for_orchestrator(start("starter", "Hello", ""), None).await.unwrap();
@@ -209,11 +201,7 @@ async fn a_dead_letter_is_sent_again_or_dropped_and_arrives_once() {
 
 #[tokio::test]
 async fn two_reconcilers_at_once_deliver_once() {
-    let mut place = place_with(|config| CosmosDBProviderConfig {
-        reconciler_interval: Duration::from_secs(600),
-        ..config
-    })
-    .await;
+    let mut place = place_without_sweeps().await;
     place.provider.set_outbox_fault_injector(OutboxFaultInjector::fail_next(1));
     place.begin("parent").await;
     let provider = &place.provider;
@@ -288,11 +276,7 @@ async fn an_intent_with_pieces_is_removed_by_another_process_and_does_not_keep_i
 
 #[tokio::test]
 async fn an_intent_whose_pieces_are_gone_does_not_keep_its_instance_from_being_deleted() {
-    let mut place = place_with(|config| CosmosDBProviderConfig {
-        reconciler_interval: Duration::from_secs(600),
-        ..config
-    })
-    .await;
+    let mut place = place_without_sweeps().await;
     place.provider.set_outbox_fault_injector(OutboxFaultInjector::fail_next(1));
     let provider = &place.provider;
     provider.enqueue_for_orchestrator(start("parent", "Hello", ""), None).await.unwrap();
@@ -316,11 +300,7 @@ async fn an_intent_whose_pieces_are_gone_does_not_keep_its_instance_from_being_d
 
 #[tokio::test]
 async fn a_row_that_cannot_be_read_keeps_no_other_from_being_finished() {
-    let mut place = place_with(|config| CosmosDBProviderConfig {
-        reconciler_interval: Duration::from_secs(600),
-        ..config
-    })
-    .await;
+    let mut place = place_without_sweeps().await;
     let container = raw(&place.name).await;
     for kind in ["outbox_intent", "manifest", "deletion"] {
         let bad = serde_json::json!({ "id": "bad", "instanceId": kind, "type": kind, "createdAt": 1 });
