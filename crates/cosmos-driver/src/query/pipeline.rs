@@ -452,12 +452,15 @@ impl Pipeline {
     fn collect_groups(&mut self) -> Result<(), Error> {
         let Some(groups) = &mut self.groups else { return Ok(()) };
         for part in &mut self.parts {
-            for page in part.pages.drain(..) {
-                for row in page.rows {
+            while let Some(page) = part.pages.front_mut() {
+                while let Some(row) = page.rows.front() {
                     if let Row::Plain(row) = row {
-                        groups.add(&row)?;
+                        // A row that cannot be counted stays: whoever asks again is told again, not given the rest.
+                        groups.add(row)?;
                     }
+                    page.rows.pop_front();
                 }
+                part.pages.pop_front();
             }
         }
         self.parts.retain(|part| part.has_more);

@@ -109,6 +109,14 @@ pub(crate) fn wants_growth(in_flight: u32, shards: usize, target: u32, threshold
     shards > 0 && f64::from(in_flight) > threshold * f64::from(target) * shards as f64
 }
 
+/// How long to wait after so many failed connects in a row before the next one.
+pub(crate) fn connect_pause(failures_in_row: u32) -> Duration {
+    CONNECT_PAUSE_MIN.saturating_mul(1 << failures_in_row.saturating_sub(1).min(10)).min(CONNECT_PAUSE_MAX)
+}
+
+const CONNECT_PAUSE_MIN: Duration = Duration::from_millis(10);
+/// Short, because it is also how long the endpoint's last connection may be gone before another is tried.
+const CONNECT_PAUSE_MAX: Duration = Duration::from_millis(320);
 const RECENT_SUCCESS: Duration = Duration::from_secs(1);
 /// Longer than a point operation takes in one region, shorter than any ping.
 const QUIET: Duration = Duration::from_millis(25);
@@ -116,6 +124,14 @@ const QUIET: Duration = Duration::from_millis(25);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pauses_between_failed_connects_double_up_to_a_third_of_a_second() {
+        let pauses = [(1, 10), (2, 20), (3, 40), (5, 160), (6, 320), (7, 320), (u32::MAX, 320)];
+        for (failures, milliseconds) in pauses {
+            assert_eq!(connect_pause(failures), Duration::from_millis(milliseconds), "{failures}");
+        }
+    }
 
     fn stats() -> Stats {
         Stats {

@@ -41,6 +41,8 @@ pub(crate) struct Pool {
     /// The last failed connect, numbered so that a waiter can tell a new failure from an old one.
     failure: ArcSwapOption<(u64, HttpError)>,
     failures: AtomicU64,
+    /// Failed connects since the last that did not.
+    failures_in_row: AtomicU32,
     evictions: [AtomicU64; EvictionReason::ALL.len()],
 }
 
@@ -64,6 +66,7 @@ impl Pool {
             wake: Notify::new(),
             failure: ArcSwapOption::empty(),
             failures: AtomicU64::new(0),
+            failures_in_row: AtomicU32::new(0),
             evictions: Default::default(),
         })
     }
@@ -126,9 +129,10 @@ impl Pool {
             {
                 return Err(failure.1.clone());
             }
+            let has_failed = self.failures.load(Ordering::Acquire) > seen;
             let is_opening = self.open_what_is_wanted(u32::from(avoid.is_some()));
             if avoid.is_some()
-                && !is_opening
+                && (has_failed || !is_opening)
                 && let Some(slot) = self.try_reserve(None)
             {
                 // No other connection can be had: better the same one than none.
@@ -154,7 +158,8 @@ impl Pool {
         let now_ms = self.clock.tick_ms();
         // A connection that owes a sign of life gets no new work while another can take it.
         let has_calm = shards.iter().any(|shard| shard.is_calm() && Some(shard.id) != avoid);
-        if !has_calm && !shards.is_empty() && self.open_what_is_wanted(0) {
+        let is_refused = self.failures_in_row.load(Ordering::Relaxed) > 0;
+        if !has_calm && !shards.is_empty() && self.open_what_is_wanted(0) && !is_refused {
             // A new connection is a matter of moments; one that may be dead is not.
             return None;
         }
@@ -319,6 +324,7 @@ async fn connect(pool: Arc<Pool>) {
     let known = if has_live { pool.protocol.load().as_deref().copied() } else { None };
     match pool.connector.connect(&pool.address, id, known).await {
         Ok(connected) => {
+            pool.failures_in_row.store(0, Ordering::Relaxed);
             pool.protocol.store(Some(Arc::new(connected.protocol)));
             let capacity = connected.service.capacity().max(1);
             let now_ms = pool.clock.tick_ms();
@@ -328,6 +334,12 @@ async fn connect(pool: Arc<Pool>) {
             tracing::debug!(endpoint = %pool.address, error = %error.message, "connect failed");
             let number = pool.failures.fetch_add(1, Ordering::AcqRel) + 1;
             pool.failure.store(Some(Arc::new((number, error))));
+            let in_row = pool.failures_in_row.fetch_add(1, Ordering::Relaxed) + 1;
+            pool.wake.notify_waiters();
+            // While another connection serves, an endpoint that refuses is not asked over and over.
+            if pool.shards.load().iter().any(|shard| shard.is_usable()) {
+                tokio::time::sleep(health::connect_pause(in_row)).await;
+            }
         }
     }
 }

@@ -14,6 +14,8 @@ pub(crate) struct Hole {
     address: SocketAddr,
     swallowing: Arc<std::sync::Mutex<Vec<Arc<AtomicBool>>>>,
     open: Arc<AtomicUsize>,
+    refusing: Arc<AtomicBool>,
+    refused: Arc<AtomicUsize>,
 }
 
 impl Hole {
@@ -24,10 +26,17 @@ impl Hole {
         let address = listener.local_addr().expect("bound");
         let swallowing: Arc<std::sync::Mutex<Vec<Arc<AtomicBool>>>> = Arc::default();
         let open: Arc<AtomicUsize> = Arc::default();
+        let refusing: Arc<AtomicBool> = Arc::default();
+        let refused: Arc<AtomicUsize> = Arc::default();
         let (flags, count) = (swallowing.clone(), open.clone());
+        let (refuses, refusals) = (refusing.clone(), refused.clone());
         tokio::spawn(async move {
             loop {
                 let Ok((near, _)) = listener.accept().await else { return };
+                if refuses.load(Ordering::SeqCst) {
+                    refusals.fetch_add(1, Ordering::SeqCst);
+                    continue;
+                }
                 let Ok(far) = TcpStream::connect(target).await else { continue };
                 let flag = Arc::new(AtomicBool::new(false));
                 flags.lock().expect("not poisoned").push(flag.clone());
@@ -39,7 +48,7 @@ impl Hole {
                 });
             }
         });
-        Self { address, swallowing, open }
+        Self { address, swallowing, open, refusing, refused }
     }
 
     /// A driver that sees only the proxy: account documents are rewritten on their way.
@@ -51,6 +60,16 @@ impl Hole {
         for flag in self.swallowing.lock().expect("not poisoned").iter() {
             flag.store(true, Ordering::SeqCst);
         }
+    }
+
+    /// From now on new connections are closed as soon as they are made.
+    pub(crate) fn refuse_new_connections(&self) {
+        self.refusing.store(true, Ordering::SeqCst);
+    }
+
+    /// How many were.
+    pub(crate) fn refused(&self) -> usize {
+        self.refused.load(Ordering::SeqCst)
     }
 
     pub(crate) fn open(&self) -> usize {

@@ -247,6 +247,27 @@ async fn a_connection_that_may_be_dead_counts_against_the_limit() {
     assert_eq!(most, 2);
 }
 
+#[tokio::test]
+async fn an_endpoint_that_refuses_connections_is_not_stormed() {
+    let world = Globe::start(&["East"]).await;
+    let hole = crate::hole::Hole::in_front_of(&world.endpoint()).await;
+    let connections = Connections {
+        negotiation: Negotiation::Http2Only,
+        ping_after: Duration::from_millis(20),
+        ping_timeout: Duration::from_secs(60),
+        ..Connections::default()
+    };
+    let timeouts = Timeouts { attempt: Duration::from_millis(200), ..Timeouts::default() };
+    let (_driver, items) = open(hole.builder().connections(connections).timeouts(timeouts)).await;
+    hole.refuse_new_connections();
+    hole.swallow_open_connections();
+    let mut options = ItemOptions::default();
+    options.call.timeout = Some(Duration::from_secs(2));
+    let read = items.read_item("p", "1", options).await;
+    read.expect_err("nobody answers");
+    assert!((1..=30).contains(&hole.refused()), "{} connects in two seconds", hole.refused());
+}
+
 /// No ping has told yet that the connection is dead: that it owes an answer is enough to go elsewhere.
 #[tokio::test]
 async fn few_requests_meet_a_dead_connection_before_a_ping_does() {
