@@ -37,6 +37,8 @@ pub struct DiskStorage {
     failure: OnceLock<StorageError>,
     /// Bytes a start would replay now, about.
     journal_bytes: AtomicU64,
+    /// Bytes in the rows that are not being written out yet, as the engine counts them.
+    fresh_bytes: AtomicU64,
     // From here on the order matters: fields are dropped in it, and the engine above is closed by then.
     journals: Journals,
     folder: Folder,
@@ -64,6 +66,7 @@ impl DiskStorage {
             durability: options.durability,
             failure: OnceLock::new(),
             journal_bytes: AtomicU64::new(journal_bytes),
+            fresh_bytes: AtomicU64::new(journal_bytes),
             journals,
             folder,
         };
@@ -90,6 +93,20 @@ impl DiskStorage {
             thread::sleep(CLOSE_WAIT);
         }
         false
+    }
+
+    /// Has rows written out once enough have come together. The engine would do so when one of its threads finds the
+    /// time, and until then take rows without a limit; done here, its own limit for what waits holds writers up.
+    fn count_fresh(&self, bytes: u64) {
+        let before = self.fresh_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if before >= MEMTABLE_BYTES || before + bytes < MEMTABLE_BYTES {
+            return;
+        }
+        self.fresh_bytes.store(0, Ordering::Relaxed);
+        if let Err(error) = self.rows.rotate_memtable() {
+            // The rows are committed; the engine tries again by itself.
+            tracing::warn!(%error, "cannot begin to write rows out");
+        }
     }
 
     fn fail(&self, error: &fjall::Error) -> StorageError {
@@ -165,7 +182,9 @@ impl Storage for DiskStorage {
         if let Some(failure) = self.failure.get() {
             return Err(failure.clone());
         }
-        self.journal_bytes.fetch_add(batch.bytes(), Ordering::Relaxed);
+        let bytes = batch.bytes();
+        self.journal_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let fresh_bytes = bytes + batch.changes.len() as u64 * ROW_BYTES;
         let mut entry = OwnedWriteBatch::with_capacity(self.database.clone(), batch.changes.len())
             .durability(Some(PersistMode::Buffer));
         for change in last_changes(batch.changes) {
@@ -175,6 +194,7 @@ impl Storage for DiskStorage {
             }
         }
         entry.commit().map_err(|error| self.fail(&error))?;
+        self.count_fresh(fresh_bytes);
         Ok(self.group.committed())
     }
 
@@ -224,8 +244,10 @@ impl Drop for DiskStorage {
 
 /// The engine's name for the one tree we keep.
 const ROWS: &str = "rows";
-/// Memory that new rows take before they are written out as a sorted file. A few of these may wait at once.
+/// Memory that new rows take before they are written out as a sorted file. Four of these may wait at once.
 const MEMTABLE_BYTES: u64 = 16 << 20;
+/// What the engine counts for a row besides its bytes, about.
+const ROW_BYTES: u64 = 64;
 /// The least the engine takes; beyond it old journals are written out.
 const JOURNAL_BYTES_MAX: u64 = 64 << 20;
 /// One thread writes out, the other compacts. With one for both, writers wait for compactions.
@@ -254,7 +276,7 @@ fn open_engine(folder: &Folder, options: Options) -> Result<(Database, Keyspace)
         return Err(corrupt(folder.path(), "its store has lost its rows"));
     }
     let rows = database
-        .keyspace(ROWS, || KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE_BYTES))
+        .keyspace(ROWS, || KeyspaceCreateOptions::default().max_memtable_size(2 * MEMTABLE_BYTES))
         .map_err(explain)?;
     Ok((database, rows))
 }
@@ -304,6 +326,31 @@ fn io_cause(error: &fjall::Error) -> Option<&io::Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_wait_in_bounded_memory_however_fast_they_come() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let options = Options { durability: Durability::OsBuffered, ..Options::default() };
+        let storage = DiskStorage::open(folder.path(), options).expect("opens");
+        let most = AtomicU64::new(0);
+        thread::scope(|scope| {
+            for writer in 0..4_u64 {
+                let (storage, most) = (&storage, &most);
+                scope.spawn(move || {
+                    let value = Bytes::from(vec![7; 256 << 10]);
+                    for n in 0..40_u64 {
+                        let key = |i: u64| Bytes::from(format!("{writer}-{n}-{i}"));
+                        let changes = (0..4).map(|i| Change::Put(key(i), value.clone())).collect();
+                        storage.commit(Batch { changes }).expect("commits");
+                        most.fetch_max(storage.database.write_buffer_size(), Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        // Four that wait, one that fills, and a batch of each writer on top.
+        let bound = 5 * MEMTABLE_BYTES + (8 << 20);
+        assert!(most.load(Ordering::Relaxed) <= bound, "{} MB", most.load(Ordering::Relaxed) >> 20);
+    }
 
     #[test]
     fn of_several_changes_to_a_key_the_last_is_kept_in_its_place() {
