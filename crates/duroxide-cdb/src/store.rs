@@ -1,7 +1,7 @@
 //! The container: typed reads, writes, batches and queries. With `error.rs` the only file that names the driver.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,10 +9,12 @@ use cosmos_driver::{
     Batch, CallOptions, Container, ContainerProperties, Credential, Database, Driver, ErrorKind, FeedRange,
     ItemOptions, Patch, QueryOptions, Response, Scope,
 };
+use cosmos_wire::{date, header};
 use futures::future::BoxFuture;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
+use crate::clock::Clock;
 use crate::config::CosmosDBProviderConfig;
 use crate::core::in_parallel;
 use crate::error::Fault;
@@ -90,6 +92,7 @@ pub(crate) struct Store {
     container: Container,
     ranges: Mutex<Option<(Vec<FeedRange>, Instant)>>,
     ledger: Ledger,
+    clock: Arc<Clock>,
 }
 
 impl Store {
@@ -106,13 +109,23 @@ impl Store {
             .await?;
         let database = driver.database(&config.database);
         let container = database.container(&config.container)?;
-        Ok(Self { database, container, ranges: Mutex::default(), ledger: Ledger::default() })
+        let clock = Arc::new(Clock::shifted(config.clock_offset_ms));
+        Ok(Self { database, container, ranges: Mutex::default(), ledger: Ledger::default(), clock })
+    }
+
+    /// The clock that the answers of the container put right.
+    pub(crate) fn clock(&self) -> Arc<Clock> {
+        Arc::clone(&self.clock)
     }
 
     /// The container's definition; `None` if there is no such container or database.
     pub(crate) async fn definition(&self, call: Call) -> Result<Option<ContainerProperties>, Fault> {
+        let begun = Instant::now();
         match self.container.read(options(call)?).await {
-            Ok(response) => Ok(Some(response.json()?)),
+            Ok(response) => {
+                self.learn(begun, &response);
+                Ok(Some(response.json()?))
+            }
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -163,7 +176,7 @@ impl Store {
         let begun = Instant::now();
         match self.container.read_item(partition, id, options).await {
             Ok(response) => {
-                self.record(call, Some(partition), begun, response.charge());
+                self.record_answer(call, partition, begun, &response);
                 if response.is_not_modified() {
                     return Ok(Read::NotModified);
                 }
@@ -197,7 +210,7 @@ impl Store {
         };
         match outcome {
             Ok(response) => {
-                self.record(call, Some(partition), begun, response.charge());
+                self.record_answer(call, partition, begun, &response);
                 Ok(etag_of(&response))
             }
             Err(error) => {
@@ -230,7 +243,7 @@ impl Store {
                 return Err(error.into());
             }
         };
-        self.record(call, Some(partition), begun, response.charge());
+        self.record_answer(call, partition, begun, response.response());
         if let Some((index, failed)) = response.failed() {
             let activity = response.response().activity_id();
             return Err(Fault::of_operation(index, failed.status(), failed.sub_status(), activity));
@@ -345,6 +358,18 @@ impl Store {
     /// What was spent so far.
     pub(crate) fn spending(&self) -> LedgerSnapshot {
         self.ledger.snapshot()
+    }
+
+    /// Takes note of what an answer cost and of the date in it.
+    fn record_answer(&self, call: Call, partition: &str, begun: Instant, response: &Response) {
+        self.record(call, Some(partition), begun, response.charge());
+        self.learn(begun, response);
+    }
+
+    fn learn(&self, begun: Instant, response: &Response) {
+        if let Some(date) = response.header(header::DATE).and_then(date::parse) {
+            self.clock.learn(date, begun.elapsed());
+        }
     }
 
     fn record(&self, call: Call, partition: Option<&str>, begun: Instant, charge: f64) {

@@ -33,6 +33,8 @@ pub(crate) use work::WorkDocument;
 
 use duroxide::providers::WorkItem;
 
+use crate::clock::Clock;
+
 /// The values of the `type` property: what a document is.
 pub mod kind {
     /// The head of an instance.
@@ -140,11 +142,12 @@ fn addressee_of_json(item: &serde_json::Value) -> String {
         .to_owned()
 }
 
-/// When a work item for an orchestration may be seen: a timer when it is due, everything else at once.
-pub(crate) fn due_at(item: &WorkItem, now_ms: u64) -> u64 {
+/// When a work item for an orchestration may be seen: a timer when it is due by the runtime's clock, everything else at
+/// once.
+pub(crate) fn due_at(item: &WorkItem, clock: &Clock) -> u64 {
     match item {
-        WorkItem::TimerFired { fire_at_ms, .. } => *fire_at_ms,
-        _ => now_ms,
+        WorkItem::TimerFired { fire_at_ms, .. } => clock.of_system(*fire_at_ms),
+        _ => clock.now_ms(),
     }
 }
 
