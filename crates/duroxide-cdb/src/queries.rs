@@ -40,8 +40,8 @@ pub(crate) const LEGACY_VALUES: &str = "SELECT * FROM c WHERE c.type IN ('kv', '
 pub(crate) const MANIFESTS: &str = "SELECT * FROM c WHERE c.type = 'manifest' AND c.committed = true";
 
 /// One partition: work items of an activity, whatever their ids.
-pub(crate) const WORK_OF_INSTANCE: &str =
-    "SELECT c.id, c.executionId, c.execution, c.activityId FROM c WHERE c.type = 'worker_queue'";
+pub(crate) const WORK_OF_INSTANCE: &str = "SELECT c.id, c.executionId, c.execution, c.activityId, c.chunks FROM c \
+    WHERE c.type = 'worker_queue'";
 
 /// One partition: the queued messages with the ids given.
 pub(crate) const MESSAGES_BY_ID: &str =

@@ -57,6 +57,9 @@ pub(crate) struct Head {
     /// The value document that holds a custom status too large for the head.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) custom_status_value: Option<String>,
+    /// The pieces of that document's text, if it has any: they go with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) custom_status_pieces: Option<ChunkRef>,
     #[serde(default)]
     pub(crate) custom_status_version: u64,
 
@@ -194,6 +197,7 @@ impl Head {
             pinned_version: None,
             custom_status: None,
             custom_status_value: None,
+            custom_status_pieces: None,
             custom_status_version: 0,
             lock_token: None,
             locked_until: None,

@@ -9,6 +9,8 @@ use duroxide::providers::KvEntry;
 use duroxide::{Event, EventKind};
 use serde::{Deserialize, Serialize};
 
+use super::value::ChunkRef;
+
 /// One key.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Cell {
@@ -30,6 +32,9 @@ pub(crate) struct Stored {
     pub(crate) inline: Option<String>,
     #[serde(rename = "r", default, skip_serializing_if = "Option::is_none")]
     pub(crate) document: Option<String>,
+    /// The pieces of the text of that document, if it has any: they go with it.
+    #[serde(rename = "c", default, skip_serializing_if = "Option::is_none")]
+    pub(crate) pieces: Option<ChunkRef>,
     #[serde(rename = "b")]
     pub(crate) bytes: u64,
     #[serde(rename = "t")]
@@ -39,7 +44,8 @@ pub(crate) struct Stored {
 impl Stored {
     /// A value in the cell itself.
     pub(crate) fn inline(value: &str, updated_at: u64) -> Self {
-        Self { inline: Some(value.to_owned()), document: None, bytes: value.len() as u64, updated_at }
+        let bytes = value.len() as u64;
+        Self { inline: Some(value.to_owned()), document: None, pieces: None, bytes, updated_at }
     }
 }
 
@@ -147,7 +153,9 @@ fn remove_empty(pairs: &mut Pairs) {
 }
 
 fn drop_document(stored: Option<Stored>, dropped: &mut Vec<String>) {
-    dropped.extend(stored.and_then(|stored| stored.document));
+    let Some(Stored { document: Some(document), pieces, .. }) = stored else { return };
+    dropped.push(document);
+    dropped.extend(pieces.iter().flat_map(ChunkRef::ids));
 }
 
 #[cfg(test)]
@@ -213,6 +221,7 @@ mod tests {
             Stored {
                 inline: None,
                 document: Some(format!("v{count}")),
+                pieces: None,
                 bytes: value.len() as u64,
                 updated_at,
             }

@@ -57,6 +57,11 @@ pub(crate) struct ChunkRef {
 }
 
 impl ChunkRef {
+    /// All pieces of a commit, whatever texts they are of.
+    pub(crate) fn all(commit: &str, count: u32) -> Self {
+        Self { commit: commit.to_owned(), first: 0, count, bytes: 0, packed: false }
+    }
+
     /// The ids of the pieces, in order.
     pub(crate) fn ids(&self) -> impl Iterator<Item = String> + '_ {
         (self.first..self.first + self.count).map(|index| ids::chunk(&self.commit, index))

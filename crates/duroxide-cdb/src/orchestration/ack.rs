@@ -3,21 +3,20 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use duroxide::providers::ProviderError;
+use duroxide::providers::{ProviderError, ScheduledActivityIdentifier};
 use serde::Deserialize;
 
 use crate::cache::Known;
 use crate::core::{Backoff, Core, decode};
-use crate::documents::{Tagged, ids};
+use crate::documents::{Head, Tagged, ids};
 use crate::error::{Fault, Trouble, invalid_token};
-use crate::queries::{self, Query};
 use crate::store::{Call, Op};
 
 use super::fetch::hint;
 use super::layout::{Layout, Limits, layout};
 use super::lock::{LeaseState, check, lease_of};
 use super::plan::{Plan, Surroundings, Turn, plan};
-use super::publish;
+use super::{pieces, publish};
 
 const OPERATION: &str = "ack_orchestration_item";
 
@@ -152,11 +151,12 @@ async fn compose(
         ProviderError::permanent(OPERATION, format!("{refusal} (instance {instance:?})"))
     })?;
     plan.deletes.extend(state.legacy.iter().cloned());
-    if state.head.document.incarnation.starts_with("legacy-") && !plan.cancels.is_empty() {
-        let named = legacy_work(core, call, instance, turn)
+    if needs_look_at_cancelled(core, &state.head.document, turn, &plan) {
+        let found = pieces::cancelled(core, call, instance, &turn.cancelled)
             .await
             .map_err(|fault| fault.surface(OPERATION, instance))?;
-        plan.cancels.extend(named);
+        plan.cancels.extend(found.named);
+        plan.drops.extend(found.pieces);
     }
     let sweep_at = core.clock.now_ms() + core.settings.age_threshold_ms;
     let head = Op::replace(&plan.head.id, &plan.head, None);
@@ -166,31 +166,17 @@ async fn compose(
     Ok((plan, layout))
 }
 
-/// Work items of the public crate have random ids: the cancelled ones have to be looked up.
-async fn legacy_work(core: &Core, call: Call, instance: &str, turn: &Turn) -> Result<Vec<String>, Fault> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Row {
-        id: String,
-        #[serde(alias = "execution")]
-        execution_id: Option<u64>,
-        activity_id: Option<u64>,
+/// Whether the documents of cancelled activities have to be looked at: those of the public crate have random ids, and
+/// the text of a large one is in pieces. Mostly the known history shows that they are small.
+fn needs_look_at_cancelled(core: &Core, head: &Head, turn: &Turn, plan: &Plan) -> bool {
+    if plan.cancels.is_empty() {
+        return false;
     }
-    let query = Query::new(queries::WORK_OF_INSTANCE);
-    let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
-    let mut named = Vec::new();
-    for row in rows {
-        let row: Row = decode(row.get().as_bytes())?;
-        let cancelled = turn.cancelled.iter().any(|cancel| {
-            Some(cancel.execution_id) == row.execution_id && Some(cancel.activity_id) == row.activity_id
-        });
-        let random =
-            row.execution_id.zip(row.activity_id).is_none_or(|(exec, id)| row.id != ids::work(exec, id));
-        if cancelled && random {
-            named.push(row.id);
-        }
-    }
-    Ok(named)
+    let known = core.cache.get(&head.instance_id);
+    let events = known.as_ref().map_or(&[][..], |known| known.events.as_slice());
+    let own = |cancel: &&ScheduledActivityIdentifier| cancel.instance == head.instance_id;
+    head.incarnation.starts_with("legacy-")
+        || !turn.cancelled.iter().filter(own).all(|cancel| pieces::is_whole(events, cancel))
 }
 
 /// Takes out of the turn what stands in the way of its commit, if that is harmless.
@@ -296,7 +282,7 @@ async fn finish(core: &Arc<Core>, instance: &str, committed: Committed) {
     crate::outbox::deliver(core, OPERATION, intents).await;
     for cancel in plan.foreign_cancels {
         let id = ids::work(cancel.execution_id, cancel.activity_id);
-        if let Err(fault) = core.delete(call, &cancel.instance, &id).await {
+        if let Err(fault) = pieces::remove_work(core, call, &cancel.instance, &id).await {
             tracing::warn!(instance = cancel.instance, %fault, "an activity of another instance was not cancelled");
         }
         core.works.remove(&cancel.instance, &id);

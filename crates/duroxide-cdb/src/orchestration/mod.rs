@@ -10,5 +10,6 @@ pub(crate) mod fetch;
 pub(crate) mod layout;
 pub(crate) mod load;
 pub(crate) mod lock;
+pub(crate) mod pieces;
 pub(crate) mod plan;
 pub(crate) mod publish;

@@ -46,7 +46,7 @@ pub(crate) struct Plan {
     pub(crate) cancels: Vec<String>,
     /// Documents to remove that are known to exist.
     pub(crate) deletes: Vec<String>,
-    /// Large texts of consumed messages.
+    /// Large texts of consumed messages and of cancelled activities.
     pub(crate) drops: Vec<ChunkRef>,
     /// Large texts of the commit itself.
     pub(crate) chunks: Chunks,
@@ -236,17 +236,17 @@ fn apply_values(plan: &mut Plan, turn: &Turn) -> Result<Vec<Op>, Refusal> {
         .sum();
     let mut spill = |text: &str, chunks: &mut Chunks| {
         let id = ids::value(number, values.len());
-        let (value, chunks) = chunks.hold(text.to_owned());
+        let (value, pieces) = chunks.hold(text.to_owned());
         let document = ValueDocument {
             id: id.clone(),
             instance_id: instance.clone(),
             kind: kind::VALUE.to_owned(),
             turn: number,
             value,
-            chunks,
+            chunks: pieces.clone(),
         };
         values.push(document);
-        id
+        (id, pieces)
     };
     let status = turn.history_delta.iter().rev().find_map(|event| match &event.kind {
         EventKind::CustomStatusUpdated { status } => Some(status),
@@ -256,10 +256,12 @@ fn apply_values(plan: &mut Plan, turn: &Turn) -> Result<Vec<Op>, Refusal> {
         let head = &mut plan.head;
         head.custom_status_version += 1;
         plan.deletes.extend(head.custom_status_value.take());
+        plan.deletes.extend(head.custom_status_pieces.take().iter().flat_map(ChunkRef::ids));
         head.custom_status = None;
         match status {
             Some(text) if text.len() > HEAD_VALUE_BYTES_MAX => {
-                head.custom_status_value = Some(spill(text, &mut plan.chunks));
+                let (id, pieces) = spill(text, &mut plan.chunks);
+                (head.custom_status_value, head.custom_status_pieces) = (Some(id), pieces);
             }
             small => head.custom_status.clone_from(small),
         }
@@ -271,8 +273,8 @@ fn apply_values(plan: &mut Plan, turn: &Turn) -> Result<Vec<Op>, Refusal> {
                 inline_bytes += text.len();
                 return Stored::inline(text, updated_at);
             }
-            let id = spill(text, chunks);
-            Stored { inline: None, document: Some(id), bytes: text.len() as u64, updated_at }
+            let (id, pieces) = spill(text, chunks);
+            Stored { inline: None, document: Some(id), pieces, bytes: text.len() as u64, updated_at }
         };
         documents::apply(&mut head.kv, &change, &mut store, deletes);
     }

@@ -8,6 +8,7 @@ mod locks;
 mod names;
 mod opening;
 mod outbox;
+mod pieces;
 mod sessions;
 mod transport;
 
