@@ -48,8 +48,8 @@ pub(crate) const MESSAGES_BY_ID: &str =
     "SELECT * FROM c WHERE c.type = 'orch_queue' AND ARRAY_CONTAINS(@ids, c.id)";
 
 /// One partition: the executions that have a record or history.
-pub(crate) const EXECUTIONS: &str =
-    "SELECT c.type, c.executionId, c.status, c.completedAt FROM c WHERE c.type IN ('execution', 'history')";
+pub(crate) const EXECUTIONS: &str = "SELECT c.type, c.executionId, c.status, c.completedAt, c.eventCount FROM c \
+    WHERE c.type IN ('execution', 'history')";
 
 /// One partition: documents of one execution.
 pub(crate) const EXECUTION_DOCUMENTS: &str = "SELECT c.id, c.type, c.eventCount, c.chunks FROM c WHERE c.type IN ('history', 'execution') AND c.executionId = @exec";

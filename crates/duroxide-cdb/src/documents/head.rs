@@ -271,6 +271,11 @@ impl Head {
         self.lock_token.is_some() && self.locked_until.is_some_and(|until| until > now_ms)
     }
 
+    /// Whether it differs from another version at most in how long its lock lasts.
+    pub(crate) fn is_same_but_for_lock_time(&self, other: &Self) -> bool {
+        Self { locked_until: other.locked_until, ..self.clone() } == *other
+    }
+
     /// Takes the lock: `batch` is what it holds; attempts of other messages seen before are kept.
     pub(crate) fn lock(&mut self, secret: &str, until_ms: u64, owner: &str, batch: Vec<Held>) {
         for held in std::mem::take(&mut self.batch) {

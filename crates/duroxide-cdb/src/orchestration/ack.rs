@@ -49,12 +49,20 @@ pub(crate) async fn ack(core: &Arc<Core>, token: &str, turn: Turn) -> Result<(),
 
 /// A commit that is ready to be sent, under an id of its own.
 struct Draft {
+    /// The head it was made from.
+    of: Tagged<Head>,
     commit: String,
     plan: Plan,
     layout: Layout,
 }
 
 impl Draft {
+    /// Whether a head is still what the draft was made from. A renewal changes nothing, a recount of a pruned history
+    /// does.
+    fn fits(&self, head: &Tagged<Head>) -> bool {
+        self.of.etag == head.etag || self.of.document.is_same_but_for_lock_time(&head.document)
+    }
+
     /// Writes what the commit needs to find.
     async fn prepare(&self, core: &Core) -> Result<(), Fault> {
         match &self.layout.prepared {
@@ -71,7 +79,7 @@ async fn draft(core: &Core, state: &LeaseState, turn: &Turn, secret: &str) -> Re
     let until = check(core, OPERATION, &state.head.document, secret)?;
     let commit = uuid::Uuid::new_v4().simple().to_string();
     let (plan, layout) = compose(core, core.call_until(OPERATION, until), state, turn, &commit).await?;
-    Ok(Draft { commit, plan, layout })
+    Ok(Draft { of: state.head.clone(), commit, plan, layout })
 }
 
 struct Committed {
@@ -94,6 +102,11 @@ async fn commit(
     loop {
         let until = check(core, OPERATION, &state.head.document, secret)?;
         let call = core.call_until(OPERATION, until);
+        if !draft.fits(&state.head) {
+            // Under a new id: what was prepared under the old one no longer fits and will be swept.
+            draft = self::draft(core, state, turn, secret).await?;
+            draft.prepare(core).await.map_err(surface)?;
+        }
         let ops = &mut draft.layout.commit;
         ops[0] = ops[0].clone().on(&state.head.etag);
         let fault = match core.store.batch(call, &instance, ops).await {
