@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use duroxide::providers::DispatcherCapabilityFilter;
 use serde::{Deserialize, Serialize};
 
-use super::kv::Cell;
+use super::kv::{Cell, take_in};
 use super::{ChunkRef, ids, kind};
 
 /// The layout this crate writes. Documents without a stamp are the public crate's (up to 0.1.10).
@@ -257,6 +257,7 @@ impl Head {
         self.execution_count = self.current_execution_id;
         self.execution_started_at = self.created_at;
         self.kv = kv;
+        take_in(&mut self.kv);
         if Status::ends_execution(&self.status) {
             self.completed_at = Some(self.updated_at);
         }

@@ -23,7 +23,10 @@ pub(crate) use head::{Forgive, Head, Held, LegacyStart, Status, Version};
 pub(crate) use history::{HistoryDocument, decode, pack};
 pub use ids::is_reserved;
 pub(crate) use intent::{DeadLetter, Intent};
-pub(crate) use kv::{Cell, KvChange, Pairs, Stored, apply, merged, settle, snapshot};
+pub(crate) use kv::{
+    Cell, HEAD_VALUE_BYTES_MAX, HEAD_VALUES_BYTES_MAX, KvChange, Pairs, Stored, apply, merged, points_to,
+    settle, snapshot,
+};
 pub(crate) use manifest::{Deletion, Manifest, Staged, Tombstone};
 pub(crate) use message::Message;
 pub use packed::unpack;

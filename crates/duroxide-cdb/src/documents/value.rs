@@ -13,8 +13,8 @@ pub(crate) struct ValueDocument {
     pub(crate) instance_id: String,
     #[serde(rename = "type")]
     pub(crate) kind: String,
-    /// The turn that wrote it; of all that have a turn only values are looked for by it.
-    #[serde(rename = "sinceTurn")]
+    /// The turn that wrote it; of all that have a turn only values are looked for by it. The public crate wrote none.
+    #[serde(rename = "sinceTurn", default)]
     pub(crate) turn: u64,
     pub(crate) value: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]

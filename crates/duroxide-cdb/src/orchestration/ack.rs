@@ -16,7 +16,7 @@ use super::fetch::hint;
 use super::layout::{Layout, Limits, layout};
 use super::lock::{LeaseState, check, lease_of};
 use super::plan::{Plan, Surroundings, Turn, plan};
-use super::{pieces, publish};
+use super::{adopt, pieces, publish};
 
 const OPERATION: &str = "ack_orchestration_item";
 
@@ -163,7 +163,9 @@ async fn compose(
     let mut plan = plan(&state.head.document, turn, around).map_err(|refusal| {
         ProviderError::permanent(OPERATION, format!("{refusal} (instance {instance:?})"))
     })?;
-    plan.deletes.extend(state.legacy.iter().cloned());
+    let (removed, adopted) = adopt::divide(&state.legacy, &plan.head.kv, &plan.deletes);
+    plan.deletes.extend(removed);
+    plan.adopted = adopted;
     if needs_look_at_cancelled(core, &state.head.document, turn, &plan) {
         let found = pieces::cancelled(core, call, instance, &turn.cancelled)
             .await
@@ -290,6 +292,9 @@ async fn finish(core: &Arc<Core>, instance: &str, committed: Committed) {
         && let Err(fault) = publish::publish(core, call, manifest, Some(&layout.staged)).await
     {
         tracing::warn!(instance, %fault, "a large commit is not published yet; it will be");
+    }
+    if let Err(fault) = adopt::rewrite(core, call, instance, &plan.adopted, plan.head.turn).await {
+        tracing::warn!(instance, %fault, "values in an old layout are not rewritten yet; they will be");
     }
     let intents = plan.intents.into_iter().filter(|intent| !staged.contains(&intent.id)).collect();
     crate::outbox::deliver(core, OPERATION, intents).await;

@@ -7,8 +7,9 @@ use duroxide::{Event, EventKind};
 
 use crate::clock::Clock;
 use crate::documents::{
-    self, ChunkRef, Chunks, ExecutionRecord, Head, HistoryDocument, Intent, KvChange, Message, Status,
-    Stored, Tombstone, ValueDocument, WorkDocument, addressee, ids, kind,
+    self, ChunkRef, Chunks, ExecutionRecord, HEAD_VALUE_BYTES_MAX, HEAD_VALUES_BYTES_MAX, Head,
+    HistoryDocument, Intent, KvChange, Message, Status, Stored, Tombstone, ValueDocument, WorkDocument,
+    addressee, ids, kind,
 };
 use crate::store::Op;
 
@@ -48,6 +49,8 @@ pub(crate) struct Plan {
     pub(crate) deletes: Vec<String>,
     /// Large texts of consumed messages and of cancelled activities.
     pub(crate) drops: Vec<ChunkRef>,
+    /// Values in the public crate's layout that the head points to.
+    pub(crate) adopted: Vec<String>,
     /// Large texts of the commit itself.
     pub(crate) chunks: Chunks,
     pub(crate) events: Vec<(u64, String)>,
@@ -90,6 +93,7 @@ pub(crate) fn plan(head: &Head, turn: &Turn, around: Surroundings<'_>) -> Result
         cancels: Vec::new(),
         deletes: Vec::new(),
         drops: Vec::new(),
+        adopted: Vec::new(),
         chunks: Chunks::new(around.commit),
         events: Vec::new(),
         messages: Vec::new(),
@@ -371,8 +375,6 @@ fn unserializable(error: serde_json::Error) -> Refusal {
 
 /// Each lock and renewal rewrites the head, so it stays light.
 const HEAD_OUTPUT_BYTES_MAX: usize = 4 << 10;
-const HEAD_VALUE_BYTES_MAX: usize = 2 << 10;
-const HEAD_VALUES_BYTES_MAX: usize = 16 << 10;
 
 #[cfg(test)]
 #[path = "plan_tests.rs"]
