@@ -187,7 +187,8 @@ fn needs_look_at_cancelled(core: &Core, head: &Head, turn: &Turn, plan: &Plan) -
     if plan.cancels.is_empty() {
         return false;
     }
-    let known = core.cache.get(&head.instance_id);
+    let of_this_life = |known: &Known| known.head.document.incarnation == head.incarnation;
+    let known = core.cache.get(&head.instance_id).filter(of_this_life);
     let events = known.as_ref().map_or(&[][..], |known| known.events.as_slice());
     let own = |cancel: &&ScheduledActivityIdentifier| cancel.instance == head.instance_id;
     head.incarnation.starts_with("legacy-")
