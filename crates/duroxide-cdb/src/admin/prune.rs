@@ -28,6 +28,9 @@ pub(crate) async fn executions(
     let surface = |fault: Fault| fault.surface(OPERATION, instance);
     let head = existing(core, call, instance).await?;
     let outlines = outlines(core, call, instance).await.map_err(surface)?;
+    // Somebody may have died between pruning and counting.
+    let counted = (head.execution_count, head.total_event_count);
+    let is_miscounted = counted != totals(&outlines, head.current_execution_id);
     let mut executions: BTreeMap<u64, Past> = BTreeMap::new();
     for outline in outlines {
         let past = executions.entry(outline.execution_id).or_default();
@@ -47,7 +50,7 @@ pub(crate) async fn executions(
             remove(core, call, instance, rows).await.map_err(surface)?;
         }
     }
-    if mode == BulkMode::Perform && result.executions_deleted > 0 {
+    if mode == BulkMode::Perform && (result.executions_deleted > 0 || is_miscounted) {
         recount(core, call, instance).await.map_err(surface)?;
     }
     Ok(result)
