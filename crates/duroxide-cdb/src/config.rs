@@ -44,7 +44,8 @@ pub struct CosmosDBProviderConfig {
     pub cache_bytes_max: usize,
     /// Name of this process in lock documents. Default: a random one.
     pub owner: String,
-    /// Difference between this process's clock and the server's, in milliseconds. Default 0.
+    /// What has to be added to this machine's clock to get the server's, in milliseconds: the first guess, which the
+    /// dates of the server's answers put right if it is wrong by more than a second. Default 0.
     pub clock_offset_ms: i64,
     /// Who looks after which part of the key space, so that several providers need not all search all of it. Default:
     /// this provider looks everywhere.

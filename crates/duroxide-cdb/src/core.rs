@@ -24,7 +24,7 @@ use crate::store::{Call, Op, Read, Store};
 /// The provider's inside.
 pub(crate) struct Core {
     pub(crate) store: Store,
-    pub(crate) clock: Clock,
+    pub(crate) clock: Arc<Clock>,
     pub(crate) settings: Settings,
     pub(crate) turns: TurnFinder,
     pub(crate) turn_pace: Pace,
@@ -75,8 +75,8 @@ impl Core {
             config.owner.clone()
         };
         Self {
+            clock: store.clock(),
             store,
-            clock: Clock::shifted(config.clock_offset_ms),
             settings: Settings {
                 owner,
                 operation_timeout: config.operation_timeout,

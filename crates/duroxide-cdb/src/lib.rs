@@ -18,6 +18,7 @@
 mod admin;
 mod bootstrap;
 mod cache;
+mod call;
 mod clock;
 mod config;
 mod core;

@@ -40,16 +40,16 @@ pub(crate) const LEGACY_VALUES: &str = "SELECT * FROM c WHERE c.type IN ('kv', '
 pub(crate) const MANIFESTS: &str = "SELECT * FROM c WHERE c.type = 'manifest' AND c.committed = true";
 
 /// One partition: work items of an activity, whatever their ids.
-pub(crate) const WORK_OF_INSTANCE: &str =
-    "SELECT c.id, c.executionId, c.execution, c.activityId FROM c WHERE c.type = 'worker_queue'";
+pub(crate) const WORK_OF_INSTANCE: &str = "SELECT c.id, c.executionId, c.execution, c.activityId, c.chunks FROM c \
+    WHERE c.type = 'worker_queue'";
 
 /// One partition: the queued messages with the ids given.
 pub(crate) const MESSAGES_BY_ID: &str =
     "SELECT * FROM c WHERE c.type = 'orch_queue' AND ARRAY_CONTAINS(@ids, c.id)";
 
 /// One partition: the executions that have a record or history.
-pub(crate) const EXECUTIONS: &str =
-    "SELECT c.type, c.executionId, c.status, c.completedAt FROM c WHERE c.type IN ('execution', 'history')";
+pub(crate) const EXECUTIONS: &str = "SELECT c.type, c.executionId, c.status, c.completedAt, c.eventCount FROM c \
+    WHERE c.type IN ('execution', 'history')";
 
 /// One partition: documents of one execution.
 pub(crate) const EXECUTION_DOCUMENTS: &str = "SELECT c.id, c.type, c.eventCount, c.chunks FROM c WHERE c.type IN ('history', 'execution') AND c.executionId = @exec";

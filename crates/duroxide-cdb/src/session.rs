@@ -29,6 +29,38 @@ struct State {
     owned: HashMap<String, Tagged<Session>>,
     /// Sessions of other owners and when their locks end.
     foreign: HashMap<String, u64>,
+    /// With so many it is time to look which of them have ended.
+    full: usize,
+}
+
+impl State {
+    /// Keeps a session this process owns.
+    fn own(&mut self, session: &str, owned: Tagged<Session>, now: u64) {
+        self.foreign.remove(session);
+        self.owned.insert(session.to_owned(), owned);
+        self.make_room(now);
+    }
+
+    /// Keeps when the lock of somebody else's session ends.
+    fn leave(&mut self, session: &str, until: u64, now: u64) {
+        self.owned.remove(session);
+        self.foreign.insert(session.to_owned(), until);
+        self.make_room(now);
+    }
+
+    /// Looks through all of them only when they have doubled, so that each is looked at a few times.
+    fn make_room(&mut self, now: u64) {
+        if self.owned.len() + self.foreign.len() > self.full.max(SESSIONS_KEPT) {
+            self.forget_ended(now);
+            self.full = (self.owned.len() + self.foreign.len()) * 2;
+        }
+    }
+
+    /// A session whose lock has ended is anybody's: nothing known of it counts any more.
+    fn forget_ended(&mut self, now: u64) {
+        self.owned.retain(|_, owned| owned.document.locked_until > now);
+        self.foreign.retain(|_, until| *until > now);
+    }
 }
 
 impl Sessions {
@@ -90,7 +122,7 @@ impl Sessions {
                 Some(other)
                     if other.document.owner_id != config.owner_id && other.document.locked_until > now =>
                 {
-                    self.lock().foreign.insert(session.to_owned(), other.document.locked_until);
+                    self.lock().leave(session, other.document.locked_until, now);
                     return Ok(false);
                 }
                 Some(current) => {
@@ -104,9 +136,7 @@ impl Sessions {
             };
             match write(core, call, &claimed, etag).await {
                 Ok(etag) => {
-                    let mut state = self.lock();
-                    state.foreign.remove(session);
-                    state.owned.insert(session.to_owned(), Tagged { document: claimed, etag });
+                    self.lock().own(session, Tagged { document: claimed, etag }, now);
                     return Ok(true);
                 }
                 Err(fault) if raced(&fault) => {
@@ -146,10 +176,10 @@ pub(crate) async fn renew(
     const OPERATION: &str = "renew_session_lock";
     let now = core.clock.now_ms();
     let due: Vec<String> = {
-        let state = core.sessions.lock();
+        let mut state = core.sessions.lock();
+        state.forget_ended(now);
         let alive = state.owned.values().map(|owned| &owned.document).filter(|session| {
             owners.contains(&session.owner_id.as_str())
-                && session.locked_until > now
                 && session.last_activity.saturating_add(millis(idle_timeout)) > now
         });
         alive.map(|session| session.session_id.clone()).collect()
@@ -237,4 +267,53 @@ pub(crate) async fn clean_up(core: &Core) -> Result<usize, ProviderError> {
 }
 
 const CLAIMS_MAX: usize = 4;
+/// So many are kept without a look at whether they have ended.
+const SESSIONS_KEPT: usize = 256;
 const RENEWALS_AT_ONCE: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owned(session: &str, until: u64) -> Tagged<Session> {
+        Tagged { document: Session::claimed(session, "me", until, 0), etag: String::new() }
+    }
+
+    #[test]
+    fn sessions_that_have_ended_are_forgotten_however_many_come_by() {
+        let sessions = Sessions::default();
+        for n in 0..20_000_u64 {
+            let (mine, theirs) = (format!("mine {n}"), format!("theirs {n}"));
+            let mut state = sessions.lock();
+            state.own(&mine, owned(&mine, n + 10), n);
+            state.leave(&theirs, n + 10, n);
+            assert!(state.owned.len() + state.foreign.len() <= SESSIONS_KEPT + 2, "at {n}");
+        }
+        assert!(sessions.may_have("mine 19999", "me", 20_000));
+        assert!(!sessions.may_have("mine 19999", "you", 20_000));
+        assert!(!sessions.may_have("theirs 19999", "me", 20_000));
+    }
+
+    #[test]
+    fn sessions_that_last_are_kept_however_many_they_are() {
+        let sessions = Sessions::default();
+        for n in 0..2_000 {
+            let mine = format!("mine {n}");
+            sessions.lock().own(&mine, owned(&mine, 1_000), 5);
+        }
+        assert_eq!(sessions.lock().owned.len(), 2_000);
+        sessions.lock().forget_ended(1_000);
+        assert_eq!(sessions.lock().owned.len(), 0);
+    }
+
+    #[test]
+    fn a_session_is_either_ours_or_somebody_elses() {
+        let sessions = Sessions::default();
+        sessions.lock().leave("s", 100, 5);
+        sessions.lock().own("s", owned("s", 200), 110);
+        assert!(sessions.foreign(150, 10).is_empty());
+        sessions.lock().leave("s", 300, 210);
+        assert_eq!(sessions.foreign(250, 10), ["s"]);
+        assert!(!sessions.may_have("s", "me", 250));
+    }
+}

@@ -1,18 +1,22 @@
-//! The container: typed reads, writes, batches and queries. With `error.rs` the only file that names the driver.
+//! The container: typed reads, writes, batches and queries. With `call.rs` and `error.rs` the only file that
+//! names the driver.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use cosmos_driver::{
-    Batch, CallOptions, Container, ContainerProperties, Credential, Database, Driver, ErrorKind, FeedRange,
-    ItemOptions, Patch, QueryOptions, Response, Scope,
+    Batch, Container, ContainerProperties, Credential, Database, Driver, ErrorKind, FeedRange, Patch,
+    QueryOptions, Response, Scope,
 };
+use cosmos_wire::{date, header};
 use futures::future::BoxFuture;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
+pub(crate) use crate::call::Call;
+use crate::clock::Clock;
 use crate::config::CosmosDBProviderConfig;
 use crate::core::in_parallel;
 use crate::error::Fault;
@@ -20,21 +24,6 @@ use crate::ledger::{Ledger, LedgerSnapshot};
 use crate::queries::Query;
 use crate::slots::Watch;
 pub(crate) use crate::write::{Op, OpKind};
-
-/// What a request is part of and how long it may take.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Call {
-    /// The provider operation, for errors and metrics.
-    pub(crate) operation: &'static str,
-    pub(crate) deadline: Instant,
-}
-
-impl Call {
-    /// The time left.
-    pub(crate) fn remaining(&self) -> Duration {
-        self.deadline.saturating_duration_since(Instant::now())
-    }
-}
 
 /// What a point read found.
 #[derive(Debug, Clone)]
@@ -90,6 +79,7 @@ pub(crate) struct Store {
     container: Container,
     ranges: Mutex<Option<(Vec<FeedRange>, Instant)>>,
     ledger: Ledger,
+    clock: Arc<Clock>,
 }
 
 impl Store {
@@ -106,13 +96,23 @@ impl Store {
             .await?;
         let database = driver.database(&config.database);
         let container = database.container(&config.container)?;
-        Ok(Self { database, container, ranges: Mutex::default(), ledger: Ledger::default() })
+        let clock = Arc::new(Clock::shifted(config.clock_offset_ms));
+        Ok(Self { database, container, ranges: Mutex::default(), ledger: Ledger::default(), clock })
+    }
+
+    /// The clock that the answers of the container put right.
+    pub(crate) fn clock(&self) -> Arc<Clock> {
+        Arc::clone(&self.clock)
     }
 
     /// The container's definition; `None` if there is no such container or database.
     pub(crate) async fn definition(&self, call: Call) -> Result<Option<ContainerProperties>, Fault> {
-        match self.container.read(options(call)?).await {
-            Ok(response) => Ok(Some(response.json()?)),
+        let begun = Instant::now();
+        match self.container.read(call.options()?).await {
+            Ok(response) => {
+                self.learn(begun, &response);
+                Ok(Some(response.json()?))
+            }
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -120,7 +120,7 @@ impl Store {
 
     /// Creates the database.
     pub(crate) async fn create_database(&self, call: Call) -> Result<(), Fault> {
-        self.database.create(options(call)?).await?;
+        self.database.create(call.options()?).await?;
         Ok(())
     }
 
@@ -130,7 +130,7 @@ impl Store {
         call: Call,
         properties: &ContainerProperties,
     ) -> Result<(), Fault> {
-        self.database.create_container(properties, None, options(call)?).await?;
+        self.database.create_container(properties, None, call.options()?).await?;
         Ok(())
     }
 
@@ -140,13 +140,13 @@ impl Store {
         call: Call,
         properties: &ContainerProperties,
     ) -> Result<(), Fault> {
-        self.container.replace(properties, options(call)?).await?;
+        self.container.replace(properties, call.options()?).await?;
         Ok(())
     }
 
     /// Deletes the container.
     pub(crate) async fn delete_container(&self, call: Call) -> Result<(), Fault> {
-        self.container.delete(options(call)?).await?;
+        self.container.delete(call.options()?).await?;
         Ok(())
     }
 
@@ -158,12 +158,12 @@ impl Store {
         id: &str,
         known: Option<&str>,
     ) -> Result<Read, Fault> {
-        let mut options = item_options(call)?;
+        let mut options = call.item_options()?;
         options.if_none_match = known.map(ToOwned::to_owned);
         let begun = Instant::now();
         match self.container.read_item(partition, id, options).await {
             Ok(response) => {
-                self.record(call, Some(partition), begun, response.charge());
+                self.record_answer(call, partition, begun, &response);
                 if response.is_not_modified() {
                     return Ok(Read::NotModified);
                 }
@@ -182,7 +182,7 @@ impl Store {
 
     /// Carries out one write and returns the new ETag.
     pub(crate) async fn write(&self, call: Call, partition: &str, op: &Op) -> Result<String, Fault> {
-        let mut options = item_options(call)?;
+        let mut options = call.item_options()?;
         options.if_match = op.if_match().map(ToOwned::to_owned);
         let body = Bytes::from(op.body().unwrap_or_default().to_owned());
         let begun = Instant::now();
@@ -197,7 +197,7 @@ impl Store {
         };
         match outcome {
             Ok(response) => {
-                self.record(call, Some(partition), begun, response.charge());
+                self.record_answer(call, partition, begun, &response);
                 Ok(etag_of(&response))
             }
             Err(error) => {
@@ -223,14 +223,14 @@ impl Store {
             };
         }
         let begun = Instant::now();
-        let response = match self.container.batch(batch, options(call)?).await {
+        let response = match self.container.batch(batch, call.options()?).await {
             Ok(response) => response,
             Err(error) => {
                 self.record(call, Some(partition), begun, error.charge());
                 return Err(error.into());
             }
         };
-        self.record(call, Some(partition), begun, response.charge());
+        self.record_answer(call, partition, begun, response.response());
         if let Some((index, failed)) = response.failed() {
             let activity = response.response().activity_id();
             return Err(Fault::of_operation(index, failed.status(), failed.sub_status(), activity));
@@ -275,7 +275,7 @@ impl Store {
         rows: u32,
         from: Option<String>,
     ) -> Result<Page, Fault> {
-        let mut options = QueryOptions::default().with_page_size(rows).with_call(options(call)?);
+        let mut options = QueryOptions::default().with_page_size(rows).with_call(call.options()?);
         if let Some(from) = from {
             options = options.with_continuation(from);
         }
@@ -319,7 +319,7 @@ impl Store {
         partition: Option<&str>,
         query: &Query,
     ) -> Result<Vec<Box<RawValue>>, Fault> {
-        let options = QueryOptions::default().with_page_size(PAGE_ROWS).with_call(options(call)?);
+        let options = QueryOptions::default().with_page_size(PAGE_ROWS).with_call(call.options()?);
         let mut pager = self.container.query(query_of(query), scope, options);
         let mut rows = Vec::new();
         loop {
@@ -347,6 +347,18 @@ impl Store {
         self.ledger.snapshot()
     }
 
+    /// Takes note of what an answer cost and of the date in it.
+    fn record_answer(&self, call: Call, partition: &str, begun: Instant, response: &Response) {
+        self.record(call, Some(partition), begun, response.charge());
+        self.learn(begun, response);
+    }
+
+    fn learn(&self, begun: Instant, response: &Response) {
+        if let Some(date) = response.header(header::DATE).and_then(date::parse) {
+            self.clock.learn(date, begun.elapsed());
+        }
+    }
+
     fn record(&self, call: Call, partition: Option<&str>, begun: Instant, charge: f64) {
         self.ledger.record(call.operation, partition, charge, begun.elapsed());
     }
@@ -359,7 +371,7 @@ impl Store {
         {
             return Ok(ranges);
         }
-        let ranges = self.container.ranges(options(call)?).await?;
+        let ranges = self.container.ranges(call.options()?).await?;
         let mut known = self.ranges.lock().unwrap_or_else(PoisonError::into_inner);
         *known = Some((ranges.clone(), Instant::now()));
         Ok(ranges)
@@ -369,18 +381,6 @@ impl Store {
 fn query_of(query: &Query) -> cosmos_driver::Query {
     let text = cosmos_driver::Query::new(query.text);
     query.parameters.iter().fold(text, |text, (name, value)| text.with(*name, value.clone()))
-}
-
-fn options(call: Call) -> Result<CallOptions, Fault> {
-    let remaining = call.remaining();
-    if remaining.is_zero() {
-        return Err(Fault::transient(format!("{}: no time is left (timeout)", call.operation)));
-    }
-    Ok(CallOptions::default().with_timeout(remaining))
-}
-
-fn item_options(call: Call) -> Result<ItemOptions, Fault> {
-    Ok(ItemOptions::from(options(call)?))
 }
 
 fn etag_of(response: &Response) -> String {

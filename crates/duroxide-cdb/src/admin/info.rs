@@ -6,7 +6,7 @@ use duroxide::providers::{ExecutionInfo, InstanceInfo, ProviderError};
 use serde::Deserialize;
 
 use crate::core::{Core, decode};
-use crate::documents::{ExecutionRecord, Head, Status, ids};
+use crate::documents::{ExecutionRecord, Head, Status, ids, kind};
 use crate::error::Fault;
 use crate::history::visible_head;
 use crate::orchestration::load;
@@ -89,6 +89,15 @@ pub(crate) struct Outline {
     pub(crate) status: Option<String>,
     #[serde(default)]
     pub(crate) completed_at: Option<u64>,
+    #[serde(default)]
+    event_count: Option<u64>,
+}
+
+impl Outline {
+    /// How many events it holds.
+    pub(crate) fn events(&self) -> u64 {
+        if self.kind == kind::HISTORY { self.event_count.unwrap_or(1) } else { 0 }
+    }
 }
 
 /// Outlines of all executions that have a record or history.

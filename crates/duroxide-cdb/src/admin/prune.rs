@@ -7,12 +7,13 @@ use duroxide::providers::{ProviderError, PruneOptions, PruneResult};
 use crate::core::Core;
 use crate::documents::{Status, kind};
 use crate::error::{Fault, Trouble};
+use crate::history::finish_commits;
 use crate::queries::{self, Query};
 use crate::store::{Call, Op};
 
 use super::bulk::BulkMode;
 use super::delete::{Stored, remove_group, stored};
-use super::info::{existing, outlines};
+use super::info::{Outline, existing, outlines};
 
 const OPERATION: &str = "prune_executions";
 
@@ -27,6 +28,9 @@ pub(crate) async fn executions(
     let surface = |fault: Fault| fault.surface(OPERATION, instance);
     let head = existing(core, call, instance).await?;
     let outlines = outlines(core, call, instance).await.map_err(surface)?;
+    // Somebody may have died between pruning and counting.
+    let counted = (head.execution_count, head.total_event_count);
+    let is_miscounted = counted != totals(&outlines, head.current_execution_id);
     let mut executions: BTreeMap<u64, Past> = BTreeMap::new();
     for outline in outlines {
         let past = executions.entry(outline.execution_id).or_default();
@@ -46,8 +50,8 @@ pub(crate) async fn executions(
             remove(core, call, instance, rows).await.map_err(surface)?;
         }
     }
-    if mode == BulkMode::Perform && result.executions_deleted > 0 {
-        recount(core, call, instance, &result).await.map_err(surface)?;
+    if mode == BulkMode::Perform && (result.executions_deleted > 0 || is_miscounted) {
+        recount(core, call, instance).await.map_err(surface)?;
     }
     Ok(result)
 }
@@ -89,16 +93,22 @@ async fn remove(core: &Core, call: Call, instance: &str, mut rows: Vec<Stored>) 
     Ok(())
 }
 
-/// Takes what was pruned off the head's totals.
-async fn recount(core: &Core, call: Call, instance: &str, pruned: &PruneResult) -> Result<(), Fault> {
+/// Counts anew what the head says of all executions. What was pruned is not just taken off: who got no answer, or prunes
+/// beside somebody else, would take it off twice.
+async fn recount(core: &Core, call: Call, instance: &str) -> Result<(), Fault> {
     loop {
         let Some(found) = core.head(call, instance).await? else { return Ok(()) };
         let mut head = found.document;
         if head.is_legacy() {
             return Ok(());
         }
-        head.execution_count = head.execution_count.saturating_sub(pruned.executions_deleted).max(1);
-        head.total_event_count = head.total_event_count.saturating_sub(pruned.events_deleted);
+        // What the head knows of must be there to be counted; what comes later changes its ETag.
+        finish_commits(core, call, instance).await?;
+        let (executions, events) = totals(&outlines(core, call, instance).await?, head.current_execution_id);
+        if (head.execution_count, head.total_event_count) == (executions, events) {
+            return Ok(());
+        }
+        (head.execution_count, head.total_event_count) = (executions, events);
         let op = Op::replace(&head.id, &head, Some(&found.etag))
             .map_err(|error| Fault::refused(error.to_string()))?;
         match core.patiently(call, || core.store.write(call, instance, &op)).await {
@@ -111,6 +121,13 @@ async fn recount(core: &Core, call: Call, instance: &str, pruned: &PruneResult) 
             Err(fault) => return Err(fault),
         }
     }
+}
+
+/// How many executions and events there are. The current one is there even if nothing of it is.
+fn totals(outlines: &[Outline], current: u64) -> (u64, u64) {
+    let mut executions: BTreeSet<u64> = outlines.iter().map(|outline| outline.execution_id).collect();
+    executions.insert(current);
+    (executions.len() as u64, outlines.iter().map(Outline::events).sum())
 }
 
 #[cfg(test)]
@@ -150,5 +167,21 @@ mod tests {
         let mut executions = history();
         executions.insert(6, Past::default());
         assert_eq!(victims(&executions, 5, &PruneOptions::default()), [1, 2, 4]);
+    }
+
+    #[test]
+    fn every_execution_counts_once_and_only_history_holds_events() {
+        let outline = |kind: &str, execution: u64, events: Option<u64>| -> Outline {
+            let row = serde_json::json!({ "type": kind, "executionId": execution, "eventCount": events });
+            serde_json::from_value(row).unwrap()
+        };
+        let outlines = [
+            outline("execution", 1, Some(9)),
+            outline("history", 2, Some(4)),
+            outline("history", 2, None),
+            outline("execution", 2, Some(5)),
+        ];
+        assert_eq!(totals(&outlines, 3), (3, 5));
+        assert_eq!(totals(&[], 1), (1, 0));
     }
 }

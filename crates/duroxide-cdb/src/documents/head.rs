@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use duroxide::providers::DispatcherCapabilityFilter;
 use serde::{Deserialize, Serialize};
 
-use super::kv::Cell;
+use super::kv::{Cell, take_in};
 use super::{ChunkRef, ids, kind};
 
 /// The layout this crate writes. Documents without a stamp are the public crate's (up to 0.1.10).
@@ -57,6 +57,9 @@ pub(crate) struct Head {
     /// The value document that holds a custom status too large for the head.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) custom_status_value: Option<String>,
+    /// The pieces of that document's text, if it has any: they go with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) custom_status_pieces: Option<ChunkRef>,
     #[serde(default)]
     pub(crate) custom_status_version: u64,
 
@@ -194,6 +197,7 @@ impl Head {
             pinned_version: None,
             custom_status: None,
             custom_status_value: None,
+            custom_status_pieces: None,
             custom_status_version: 0,
             lock_token: None,
             locked_until: None,
@@ -253,6 +257,7 @@ impl Head {
         self.execution_count = self.current_execution_id;
         self.execution_started_at = self.created_at;
         self.kv = kv;
+        take_in(&mut self.kv);
         if Status::ends_execution(&self.status) {
             self.completed_at = Some(self.updated_at);
         }
@@ -265,6 +270,11 @@ impl Head {
     /// Whether somebody holds the lock at `now_ms`.
     pub(crate) fn is_locked(&self, now_ms: u64) -> bool {
         self.lock_token.is_some() && self.locked_until.is_some_and(|until| until > now_ms)
+    }
+
+    /// Whether it differs from another version at most in how long its lock lasts.
+    pub(crate) fn is_same_but_for_lock_time(&self, other: &Self) -> bool {
+        Self { locked_until: other.locked_until, ..self.clone() } == *other
     }
 
     /// Takes the lock: `batch` is what it holds; attempts of other messages seen before are kept.

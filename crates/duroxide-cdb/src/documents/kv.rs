@@ -9,6 +9,8 @@ use duroxide::providers::KvEntry;
 use duroxide::{Event, EventKind};
 use serde::{Deserialize, Serialize};
 
+use super::value::ChunkRef;
+
 /// One key.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Cell {
@@ -30,6 +32,9 @@ pub(crate) struct Stored {
     pub(crate) inline: Option<String>,
     #[serde(rename = "r", default, skip_serializing_if = "Option::is_none")]
     pub(crate) document: Option<String>,
+    /// The pieces of the text of that document, if it has any: they go with it.
+    #[serde(rename = "c", default, skip_serializing_if = "Option::is_none")]
+    pub(crate) pieces: Option<ChunkRef>,
     #[serde(rename = "b")]
     pub(crate) bytes: u64,
     #[serde(rename = "t")]
@@ -39,7 +44,8 @@ pub(crate) struct Stored {
 impl Stored {
     /// A value in the cell itself.
     pub(crate) fn inline(value: &str, updated_at: u64) -> Self {
-        Self { inline: Some(value.to_owned()), document: None, bytes: value.len() as u64, updated_at }
+        let bytes = value.len() as u64;
+        Self { inline: Some(value.to_owned()), document: None, pieces: None, bytes, updated_at }
     }
 }
 
@@ -101,6 +107,28 @@ pub(crate) fn apply(
     }
 }
 
+/// Decides where values are from now on that another layout kept in documents: the small ones in the head, as far as it
+/// has room for them; the others stay in their documents.
+pub(crate) fn take_in(pairs: &mut Pairs) {
+    let mut room = HEAD_VALUES_BYTES_MAX;
+    let values = pairs.values_mut().flat_map(|cell| [&mut cell.stored, &mut cell.changed]).flatten();
+    for stored in values.filter(|stored| stored.document.is_some()) {
+        let bytes = stored.inline.as_ref().map_or(0, String::len);
+        if bytes <= HEAD_VALUE_BYTES_MAX.min(room) {
+            room -= bytes;
+            stored.document = None;
+        } else {
+            stored.inline = None;
+        }
+    }
+}
+
+/// Whether a value is in the document given.
+pub(crate) fn points_to(pairs: &Pairs, id: &str) -> bool {
+    let values = pairs.values().flat_map(|cell| [&cell.stored, &cell.changed]).flatten();
+    values.filter_map(|stored| stored.document.as_deref()).any(|document| document == id)
+}
+
 /// Ends an execution: what it changed becomes what the next one begins with.
 pub(crate) fn settle(pairs: &mut Pairs, dropped: &mut Vec<String>) {
     for cell in pairs.values_mut() {
@@ -147,12 +175,35 @@ fn remove_empty(pairs: &mut Pairs) {
 }
 
 fn drop_document(stored: Option<Stored>, dropped: &mut Vec<String>) {
-    dropped.extend(stored.and_then(|stored| stored.document));
+    let Some(Stored { document: Some(document), pieces, .. }) = stored else { return };
+    dropped.push(document);
+    dropped.extend(pieces.iter().flat_map(ChunkRef::ids));
 }
+
+/// Each lock and renewal rewrites the head, so it stays light.
+pub(crate) const HEAD_VALUE_BYTES_MAX: usize = 2 << 10;
+pub(crate) const HEAD_VALUES_BYTES_MAX: usize = 16 << 10;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_head_takes_in_small_values_while_it_has_room_and_points_to_the_others() {
+        let kept = |bytes: usize| Stored {
+            document: Some("elsewhere".to_owned()),
+            ..Stored::inline(&"x".repeat(bytes), 1)
+        };
+        let cell = |bytes: usize| Cell { stored: Some(kept(bytes)), ..Cell::default() };
+        let mut pairs: Pairs = (0..20).map(|n| (format!("{n:02}"), cell(1 << 10))).collect();
+        pairs.insert("00".to_owned(), cell(3 << 10));
+        take_in(&mut pairs);
+        let inline = |pairs: &Pairs, key: &str| pairs[key].stored.as_ref().unwrap().inline.is_some();
+        assert!(!inline(&pairs, "00"), "too large");
+        assert!(inline(&pairs, "01") && inline(&pairs, "16"));
+        assert!(!inline(&pairs, "17"), "no room is left");
+        assert!(points_to(&pairs, "elsewhere") && !points_to(&pairs, "nowhere"));
+    }
 
     fn set(pairs: &mut Pairs, key: &str, value: &str) {
         let change = KvChange::Set { key, value, updated_at: 7 };
@@ -213,6 +264,7 @@ mod tests {
             Stored {
                 inline: None,
                 document: Some(format!("v{count}")),
+                pieces: None,
                 bytes: value.len() as u64,
                 updated_at,
             }

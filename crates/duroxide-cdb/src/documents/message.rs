@@ -59,7 +59,7 @@ impl Message {
             work_item,
             chunks,
             visible_at: delay_ms
-                .map_or_else(|| due_at(item, now), |delay| clock.after(Duration::from_millis(delay))),
+                .map_or_else(|| due_at(item, clock), |delay| clock.after(Duration::from_millis(delay))),
             enqueued_at: now,
             seq,
             attempt_count: 0,

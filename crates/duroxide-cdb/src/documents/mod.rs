@@ -23,7 +23,10 @@ pub(crate) use head::{Forgive, Head, Held, LegacyStart, Status, Version};
 pub(crate) use history::{HistoryDocument, decode, pack};
 pub use ids::is_reserved;
 pub(crate) use intent::{DeadLetter, Intent};
-pub(crate) use kv::{Cell, KvChange, Pairs, Stored, apply, merged, settle, snapshot};
+pub(crate) use kv::{
+    Cell, HEAD_VALUE_BYTES_MAX, HEAD_VALUES_BYTES_MAX, KvChange, Pairs, Stored, apply, merged, points_to,
+    settle, snapshot,
+};
 pub(crate) use manifest::{Deletion, Manifest, Staged, Tombstone};
 pub(crate) use message::Message;
 pub use packed::unpack;
@@ -32,6 +35,8 @@ pub(crate) use value::{Chunk, ChunkRef, Chunks, ValueDocument};
 pub(crate) use work::WorkDocument;
 
 use duroxide::providers::WorkItem;
+
+use crate::clock::Clock;
 
 /// The values of the `type` property: what a document is.
 pub mod kind {
@@ -140,11 +145,12 @@ fn addressee_of_json(item: &serde_json::Value) -> String {
         .to_owned()
 }
 
-/// When a work item for an orchestration may be seen: a timer when it is due, everything else at once.
-pub(crate) fn due_at(item: &WorkItem, now_ms: u64) -> u64 {
+/// When a work item for an orchestration may be seen: a timer when it is due by the runtime's clock, everything else at
+/// once.
+pub(crate) fn due_at(item: &WorkItem, clock: &Clock) -> u64 {
     match item {
-        WorkItem::TimerFired { fire_at_ms, .. } => *fire_at_ms,
-        _ => now_ms,
+        WorkItem::TimerFired { fire_at_ms, .. } => clock.of_system(*fire_at_ms),
+        _ => clock.now_ms(),
     }
 }
 

@@ -13,8 +13,8 @@ pub(crate) struct ValueDocument {
     pub(crate) instance_id: String,
     #[serde(rename = "type")]
     pub(crate) kind: String,
-    /// The turn that wrote it; of all that have a turn only values are looked for by it.
-    #[serde(rename = "sinceTurn")]
+    /// The turn that wrote it; of all that have a turn only values are looked for by it. The public crate wrote none.
+    #[serde(rename = "sinceTurn", default)]
     pub(crate) turn: u64,
     pub(crate) value: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -57,6 +57,11 @@ pub(crate) struct ChunkRef {
 }
 
 impl ChunkRef {
+    /// All pieces of a commit, whatever texts they are of.
+    pub(crate) fn all(commit: &str, count: u32) -> Self {
+        Self { commit: commit.to_owned(), first: 0, count, bytes: 0, packed: false }
+    }
+
     /// The ids of the pieces, in order.
     pub(crate) fn ids(&self) -> impl Iterator<Item = String> + '_ {
         (self.first..self.first + self.count).map(|index| ids::chunk(&self.commit, index))

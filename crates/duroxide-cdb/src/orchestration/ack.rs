@@ -3,21 +3,20 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use duroxide::providers::ProviderError;
+use duroxide::providers::{ProviderError, ScheduledActivityIdentifier};
 use serde::Deserialize;
 
 use crate::cache::Known;
 use crate::core::{Backoff, Core, decode};
-use crate::documents::{Tagged, ids};
+use crate::documents::{Head, Tagged, ids};
 use crate::error::{Fault, Trouble, invalid_token};
-use crate::queries::{self, Query};
 use crate::store::{Call, Op};
 
 use super::fetch::hint;
 use super::layout::{Layout, Limits, layout};
 use super::lock::{LeaseState, check, lease_of};
 use super::plan::{Plan, Surroundings, Turn, plan};
-use super::publish;
+use super::{adopt, pieces, publish};
 
 const OPERATION: &str = "ack_orchestration_item";
 
@@ -50,12 +49,20 @@ pub(crate) async fn ack(core: &Arc<Core>, token: &str, turn: Turn) -> Result<(),
 
 /// A commit that is ready to be sent, under an id of its own.
 struct Draft {
+    /// The head it was made from.
+    of: Tagged<Head>,
     commit: String,
     plan: Plan,
     layout: Layout,
 }
 
 impl Draft {
+    /// Whether a head is still what the draft was made from. A renewal changes nothing, a recount of a pruned history
+    /// does.
+    fn fits(&self, head: &Tagged<Head>) -> bool {
+        self.of.etag == head.etag || self.of.document.is_same_but_for_lock_time(&head.document)
+    }
+
     /// Writes what the commit needs to find.
     async fn prepare(&self, core: &Core) -> Result<(), Fault> {
         match &self.layout.prepared {
@@ -72,7 +79,7 @@ async fn draft(core: &Core, state: &LeaseState, turn: &Turn, secret: &str) -> Re
     let until = check(core, OPERATION, &state.head.document, secret)?;
     let commit = uuid::Uuid::new_v4().simple().to_string();
     let (plan, layout) = compose(core, core.call_until(OPERATION, until), state, turn, &commit).await?;
-    Ok(Draft { commit, plan, layout })
+    Ok(Draft { of: state.head.clone(), commit, plan, layout })
 }
 
 struct Committed {
@@ -95,6 +102,11 @@ async fn commit(
     loop {
         let until = check(core, OPERATION, &state.head.document, secret)?;
         let call = core.call_until(OPERATION, until);
+        if !draft.fits(&state.head) {
+            // Under a new id: what was prepared under the old one no longer fits and will be swept.
+            draft = self::draft(core, state, turn, secret).await?;
+            draft.prepare(core).await.map_err(surface)?;
+        }
         let ops = &mut draft.layout.commit;
         ops[0] = ops[0].clone().on(&state.head.etag);
         let fault = match core.store.batch(call, &instance, ops).await {
@@ -151,12 +163,15 @@ async fn compose(
     let mut plan = plan(&state.head.document, turn, around).map_err(|refusal| {
         ProviderError::permanent(OPERATION, format!("{refusal} (instance {instance:?})"))
     })?;
-    plan.deletes.extend(state.legacy.iter().cloned());
-    if state.head.document.incarnation.starts_with("legacy-") && !plan.cancels.is_empty() {
-        let named = legacy_work(core, call, instance, turn)
+    let (removed, adopted) = adopt::divide(&state.legacy, &plan.head.kv, &plan.deletes);
+    plan.deletes.extend(removed);
+    plan.adopted = adopted;
+    if needs_look_at_cancelled(core, &state.head.document, turn, &plan) {
+        let found = pieces::cancelled(core, call, instance, &turn.cancelled)
             .await
             .map_err(|fault| fault.surface(OPERATION, instance))?;
-        plan.cancels.extend(named);
+        plan.cancels.extend(found.named);
+        plan.drops.extend(found.pieces);
     }
     let sweep_at = core.clock.now_ms() + core.settings.age_threshold_ms;
     let head = Op::replace(&plan.head.id, &plan.head, None);
@@ -166,31 +181,18 @@ async fn compose(
     Ok((plan, layout))
 }
 
-/// Work items of the public crate have random ids: the cancelled ones have to be looked up.
-async fn legacy_work(core: &Core, call: Call, instance: &str, turn: &Turn) -> Result<Vec<String>, Fault> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Row {
-        id: String,
-        #[serde(alias = "execution")]
-        execution_id: Option<u64>,
-        activity_id: Option<u64>,
+/// Whether the documents of cancelled activities have to be looked at: those of the public crate have random ids, and
+/// the text of a large one is in pieces. Mostly the known history shows that they are small.
+fn needs_look_at_cancelled(core: &Core, head: &Head, turn: &Turn, plan: &Plan) -> bool {
+    if plan.cancels.is_empty() {
+        return false;
     }
-    let query = Query::new(queries::WORK_OF_INSTANCE);
-    let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
-    let mut named = Vec::new();
-    for row in rows {
-        let row: Row = decode(row.get().as_bytes())?;
-        let cancelled = turn.cancelled.iter().any(|cancel| {
-            Some(cancel.execution_id) == row.execution_id && Some(cancel.activity_id) == row.activity_id
-        });
-        let random =
-            row.execution_id.zip(row.activity_id).is_none_or(|(exec, id)| row.id != ids::work(exec, id));
-        if cancelled && random {
-            named.push(row.id);
-        }
-    }
-    Ok(named)
+    let of_this_life = |known: &Known| known.head.document.incarnation == head.incarnation;
+    let known = core.cache.get(&head.instance_id).filter(of_this_life);
+    let events = known.as_ref().map_or(&[][..], |known| known.events.as_slice());
+    let own = |cancel: &&ScheduledActivityIdentifier| cancel.instance == head.instance_id;
+    head.incarnation.starts_with("legacy-")
+        || !turn.cancelled.iter().filter(own).all(|cancel| pieces::is_whole(events, cancel))
 }
 
 /// Takes out of the turn what stands in the way of its commit, if that is harmless.
@@ -292,11 +294,14 @@ async fn finish(core: &Arc<Core>, instance: &str, committed: Committed) {
     {
         tracing::warn!(instance, %fault, "a large commit is not published yet; it will be");
     }
+    if let Err(fault) = adopt::rewrite(core, call, instance, &plan.adopted, plan.head.turn).await {
+        tracing::warn!(instance, %fault, "values in an old layout are not rewritten yet; they will be");
+    }
     let intents = plan.intents.into_iter().filter(|intent| !staged.contains(&intent.id)).collect();
     crate::outbox::deliver(core, OPERATION, intents).await;
     for cancel in plan.foreign_cancels {
         let id = ids::work(cancel.execution_id, cancel.activity_id);
-        if let Err(fault) = core.delete(call, &cancel.instance, &id).await {
+        if let Err(fault) = pieces::remove_work(core, call, &cancel.instance, &id).await {
             tracing::warn!(instance = cancel.instance, %fault, "an activity of another instance was not cancelled");
         }
         core.works.remove(&cancel.instance, &id);

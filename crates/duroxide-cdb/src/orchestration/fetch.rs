@@ -15,11 +15,12 @@ use crate::documents::{self, Head, Held, Message, Tagged, kind};
 use crate::error::Fault;
 use crate::finder::{Candidate, MessageHint, Outcome, Verdict};
 use crate::queries::{self, Query};
-use crate::store::Call;
+use crate::store::{Call, Op};
 use crate::token::Token;
 
 use super::load::{self, Partition};
 use super::lock::{TurnLease, acquire};
+use super::pieces;
 
 const OPERATION: &str = "fetch_orchestration_item";
 
@@ -239,7 +240,8 @@ async fn orphans(
         return Ok(Verdict::Park { now });
     }
     for message in batch {
-        core.delete(call, instance, &message.id).await?;
+        let removal = Op::delete(&message.id, None);
+        pieces::remove(core, call, instance, removal, message.chunks.clone()).await?;
     }
     Ok(Verdict::RestUntil(now))
 }

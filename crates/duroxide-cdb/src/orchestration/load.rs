@@ -134,7 +134,10 @@ fn sort_rows(rows: &[Box<RawValue>]) -> Result<(Partition, Vec<Manifest>), Fault
                     partition.values.insert(value.id, value.value);
                 }
             }
-            kind::LEGACY_KV | kind::LEGACY_KV_DELTA => partition.legacy.add(&envelope.kind, text)?,
+            kind::LEGACY_KV | kind::LEGACY_KV_DELTA => {
+                let (id, value) = partition.legacy.add(&envelope.kind, text)?;
+                partition.values.extend(value.map(|value| (id, value)));
+            }
             _ => {}
         }
     }
@@ -142,7 +145,8 @@ fn sort_rows(rows: &[Box<RawValue>]) -> Result<(Partition, Vec<Manifest>), Fault
 }
 
 impl LegacyValues {
-    fn add(&mut self, kind: &str, text: &[u8]) -> Result<(), Fault> {
+    /// Adds what a document holds, and returns its id and the value in it.
+    fn add(&mut self, kind: &str, text: &[u8]) -> Result<(String, Option<String>), Fault> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Row {
@@ -154,14 +158,17 @@ impl LegacyValues {
         }
         let row: Row = decode(text)?;
         let cell = self.cells.entry(row.key).or_default();
-        let stored = row.value.map(|value| Stored::inline(&value, row.last_updated_at_ms));
+        let stored = row.value.as_ref().map(|value| {
+            let inline = Stored::inline(value, row.last_updated_at_ms);
+            Stored { document: Some(row.id.clone()), ..inline }
+        });
         match (kind == kind::LEGACY_KV_DELTA, stored) {
             (false, stored) => cell.stored = stored,
             (true, Some(changed)) => cell.changed = Some(changed),
             (true, None) => cell.cleared = true,
         }
-        self.documents.push(row.id);
-        Ok(())
+        self.documents.push(row.id.clone());
+        Ok((row.id, row.value))
     }
 
     /// Reads them from the partition of an instance that has no other.

@@ -155,9 +155,7 @@ pub(crate) async fn renew(core: &Core, text: &str, extend_for: Duration) -> Resu
     let until = check(core, OPERATION, &state.head.document, &secret)?;
     let call = core.call_until(OPERATION, until);
     let extended = until.max(core.clock.after(extend_for));
-    let mut head = state.head.document.clone();
-    head.locked_until = Some(extended);
-    rewrite(core, call, &mut state, head, &secret).await?;
+    rewrite(core, call, &mut state, &secret, |head| head.locked_until = Some(extended)).await?;
     let ends = core.call_until(OPERATION, extended).deadline;
     core.turn_leases.extend(&secret, ends);
     core.turns.extended(&instance, extended);
@@ -165,18 +163,21 @@ pub(crate) async fn renew(core: &Core, text: &str, extend_for: Duration) -> Resu
     Ok(())
 }
 
-/// Writes a new version of a locked head and settles unanswered writes.
+/// Writes a changed version of a locked head and settles unanswered writes. Others write it too, so the change is made
+/// again to what they wrote.
 async fn rewrite(
     core: &Core,
     call: Call,
     state: &mut LeaseState,
-    head: Head,
     secret: &str,
+    change: impl Fn(&mut Head),
 ) -> Result<(), ProviderError> {
-    let instance = head.instance_id.clone();
+    let instance = state.head.document.instance_id.clone();
     let surface = |fault: Fault| fault.surface(call.operation, &instance);
     let mut backoff = Backoff::default();
     loop {
+        let mut head = state.head.document.clone();
+        change(&mut head);
         let op = Op::replace(&head.id, &head, Some(&state.head.etag))
             .map_err(|error| surface(Fault::refused(error.to_string())))?;
         let fault = match core.store.write(call, &instance, &op).await {
@@ -204,7 +205,7 @@ async fn rewrite(
                     if !ours {
                         return Err(invalid_token(call.operation, "somebody else holds the lock"));
                     }
-                    state.head.etag = now.etag;
+                    state.refresh(now);
                 }
                 if !backoff.wait(call, &fault).await {
                     return Err(surface(fault));
@@ -230,24 +231,22 @@ pub(crate) async fn abandon(
     if state.head.document.lock_token.as_deref() != Some(secret.as_str()) {
         return Err(invalid_token(OPERATION, "the lock is not held any more"));
     }
-    let mut head = state.head.document.clone();
-    let held: Vec<String> = head.batch.iter().map(|held| held.id.clone()).collect();
-    head.unlock(forgive);
     let delay = delay.filter(|delay| !delay.is_zero());
     if let Some(delay) = delay {
         if state.messages.is_empty() {
+            let held: Vec<String> = state.head.document.batch.iter().map(|held| held.id.clone()).collect();
             state.messages = read_messages(core, call, &instance, &held).await?;
         }
         let visible_at = core.clock.after(delay);
         for message in &mut state.messages {
             message.visible_at = visible_at;
         }
-        put_off(core, call, &mut state, head, &secret).await?;
+        put_off(core, call, &mut state, &secret, forgive).await?;
         for message in &state.messages {
             core.turns.hint(hint(message));
         }
     } else {
-        rewrite(core, call, &mut state, head, &secret).await?;
+        rewrite(core, call, &mut state, &secret, |head| head.unlock(forgive)).await?;
         for message in &state.messages {
             core.turns.hint(hint(message));
         }
@@ -264,13 +263,15 @@ async fn put_off(
     core: &Core,
     call: Call,
     state: &mut LeaseState,
-    head: Head,
     secret: &str,
+    forgive: Forgive,
 ) -> Result<(), ProviderError> {
-    let instance = head.instance_id.clone();
+    let instance = state.head.document.instance_id.clone();
     let surface = |fault: Fault| fault.surface(call.operation, &instance);
     let mut backoff = Backoff::default();
     loop {
+        let mut head = state.head.document.clone();
+        head.unlock(forgive);
         let unlock = Op::replace(&head.id, &head, Some(&state.head.etag))
             .map_err(|error| surface(Fault::refused(error.to_string())))?;
         let put_off =
@@ -292,7 +293,7 @@ async fn put_off(
             state.messages.retain(|message| message.id != op.id());
         }
         match now {
-            Some(now) if now.document.lock_token.as_deref() == Some(secret) => state.head.etag = now.etag,
+            Some(now) if now.document.lock_token.as_deref() == Some(secret) => state.refresh(now),
             Some(now) if now.document.lock_token.is_none() && now.document.attempts == head.attempts => {
                 state.head = now;
                 return Ok(());

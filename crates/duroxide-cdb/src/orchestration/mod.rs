@@ -6,9 +6,11 @@
 //! that out and settles unanswered commits by the commit id in the head; [`publish`] finishes what did not fit.
 
 pub(crate) mod ack;
+pub(crate) mod adopt;
 pub(crate) mod fetch;
 pub(crate) mod layout;
 pub(crate) mod load;
 pub(crate) mod lock;
+pub(crate) mod pieces;
 pub(crate) mod plan;
 pub(crate) mod publish;

@@ -7,8 +7,9 @@ use duroxide::{Event, EventKind};
 
 use crate::clock::Clock;
 use crate::documents::{
-    self, ChunkRef, Chunks, ExecutionRecord, Head, HistoryDocument, Intent, KvChange, Message, Status,
-    Stored, Tombstone, ValueDocument, WorkDocument, addressee, ids, kind,
+    self, ChunkRef, Chunks, ExecutionRecord, HEAD_VALUE_BYTES_MAX, HEAD_VALUES_BYTES_MAX, Head,
+    HistoryDocument, Intent, KvChange, Message, Status, Stored, Tombstone, ValueDocument, WorkDocument,
+    addressee, ids, kind,
 };
 use crate::store::Op;
 
@@ -46,8 +47,10 @@ pub(crate) struct Plan {
     pub(crate) cancels: Vec<String>,
     /// Documents to remove that are known to exist.
     pub(crate) deletes: Vec<String>,
-    /// Large texts of consumed messages.
+    /// Large texts of consumed messages and of cancelled activities.
     pub(crate) drops: Vec<ChunkRef>,
+    /// Values in the public crate's layout that the head points to.
+    pub(crate) adopted: Vec<String>,
     /// Large texts of the commit itself.
     pub(crate) chunks: Chunks,
     pub(crate) events: Vec<(u64, String)>,
@@ -90,6 +93,7 @@ pub(crate) fn plan(head: &Head, turn: &Turn, around: Surroundings<'_>) -> Result
         cancels: Vec::new(),
         deletes: Vec::new(),
         drops: Vec::new(),
+        adopted: Vec::new(),
         chunks: Chunks::new(around.commit),
         events: Vec::new(),
         messages: Vec::new(),
@@ -236,17 +240,17 @@ fn apply_values(plan: &mut Plan, turn: &Turn) -> Result<Vec<Op>, Refusal> {
         .sum();
     let mut spill = |text: &str, chunks: &mut Chunks| {
         let id = ids::value(number, values.len());
-        let (value, chunks) = chunks.hold(text.to_owned());
+        let (value, pieces) = chunks.hold(text.to_owned());
         let document = ValueDocument {
             id: id.clone(),
             instance_id: instance.clone(),
             kind: kind::VALUE.to_owned(),
             turn: number,
             value,
-            chunks,
+            chunks: pieces.clone(),
         };
         values.push(document);
-        id
+        (id, pieces)
     };
     let status = turn.history_delta.iter().rev().find_map(|event| match &event.kind {
         EventKind::CustomStatusUpdated { status } => Some(status),
@@ -256,10 +260,12 @@ fn apply_values(plan: &mut Plan, turn: &Turn) -> Result<Vec<Op>, Refusal> {
         let head = &mut plan.head;
         head.custom_status_version += 1;
         plan.deletes.extend(head.custom_status_value.take());
+        plan.deletes.extend(head.custom_status_pieces.take().iter().flat_map(ChunkRef::ids));
         head.custom_status = None;
         match status {
             Some(text) if text.len() > HEAD_VALUE_BYTES_MAX => {
-                head.custom_status_value = Some(spill(text, &mut plan.chunks));
+                let (id, pieces) = spill(text, &mut plan.chunks);
+                (head.custom_status_value, head.custom_status_pieces) = (Some(id), pieces);
             }
             small => head.custom_status.clone_from(small),
         }
@@ -271,8 +277,8 @@ fn apply_values(plan: &mut Plan, turn: &Turn) -> Result<Vec<Op>, Refusal> {
                 inline_bytes += text.len();
                 return Stored::inline(text, updated_at);
             }
-            let id = spill(text, chunks);
-            Stored { inline: None, document: Some(id), bytes: text.len() as u64, updated_at }
+            let (id, pieces) = spill(text, chunks);
+            Stored { inline: None, document: Some(id), pieces, bytes: text.len() as u64, updated_at }
         };
         documents::apply(&mut head.kv, &change, &mut store, deletes);
     }
@@ -369,8 +375,6 @@ fn unserializable(error: serde_json::Error) -> Refusal {
 
 /// Each lock and renewal rewrites the head, so it stays light.
 const HEAD_OUTPUT_BYTES_MAX: usize = 4 << 10;
-const HEAD_VALUE_BYTES_MAX: usize = 2 << 10;
-const HEAD_VALUES_BYTES_MAX: usize = 16 << 10;
 
 #[cfg(test)]
 #[path = "plan_tests.rs"]

@@ -9,12 +9,13 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 
 use crate::core::{Core, decode, in_parallel};
-use crate::documents::{Chunk, Chunks, Intent, Manifest, Message, Staged, WorkDocument, ids, kind};
+use crate::documents::{Chunk, ChunkRef, Chunks, Intent, Manifest, Message, Staged, WorkDocument, ids, kind};
 use crate::error::{Fault, Trouble};
 use crate::store::{Call, Op};
 
 use super::fetch::hint;
 use super::layout::remove_if_any;
+use super::pieces;
 
 /// Writes what a commit needs to find: the mark first, then the pieces and the staged groups.
 pub(crate) async fn prepare(
@@ -118,22 +119,25 @@ async fn publish_group(core: &Core, call: Call, instance: &str, group: &Staged) 
     Ok(())
 }
 
-/// Removes what an abandoned commit had prepared. Without its mark that commit can no longer happen.
+/// Removes what an abandoned commit had prepared. Without its mark that commit can no longer happen; a list takes its
+/// place until everything is removed.
 pub(crate) async fn sweep(core: &Core, call: Call, mark: &Manifest, etag: &str) -> Result<(), Fault> {
     let instance = mark.instance_id.as_str();
-    let op = Op::delete(&mark.id, Some(etag));
-    match core.patiently(call, || core.store.write(call, instance, &op)).await {
-        Ok(_) => {}
+    let staged = (0..mark.staged).map(|index| ids::staged(&mark.commit, index)).collect();
+    let pieces = ChunkRef::all(&mark.commit, mark.chunks);
+    let list = pieces::list(core, instance, vec![pieces], staged);
+    let create = Op::create(&list).map_err(|error| Fault::refused(error.to_string()))?;
+    let ops = [Op::delete(&mark.id, Some(etag)), create];
+    match core.patiently(call, || core.store.batch(call, instance, &ops)).await {
+        // The list is this call's own: an earlier try arrived.
+        Err(fault) if fault.trouble == Trouble::Exists => {}
         // It was committed, or swept, in the meantime.
         Err(fault) if matches!(fault.trouble, Trouble::Missing | Trouble::Changed) => return Ok(()),
-        Err(fault) => return Err(fault),
+        outcome => {
+            outcome?;
+        }
     }
-    let staged = (0..mark.staged).map(|index| ids::staged(&mark.commit, index));
-    let chunks = (0..mark.chunks).map(|index| ids::chunk(&mark.commit, index));
-    for id in staged.chain(chunks) {
-        core.delete(call, instance, &id).await?;
-    }
-    Ok(())
+    publish(core, call, &list, None).await
 }
 
 const WRITES_AT_ONCE: usize = 8;

@@ -3,9 +3,9 @@
 use duroxide::providers::ProviderError;
 
 use crate::core::{Core, decode};
-use crate::documents::{DeadLetter, Manifest, Tagged};
+use crate::documents::{DeadLetter, Tagged};
 use crate::error::{Fault, Trouble};
-use crate::orchestration::publish;
+use crate::orchestration::pieces;
 use crate::queries::{self, Query};
 use crate::store::{Call, Op};
 
@@ -71,21 +71,8 @@ pub(crate) async fn drop_letter(core: &Core, source: &str, id: &str) -> Result<(
     let call = core.call("drop_dead_letter");
     let surface = |fault: Fault| fault.surface(call.operation, source);
     let letter = existing(core, call, source, id).await?;
-    let Some(chunks) = letter.document.chunks else {
-        return core.delete(call, source, id).await.map_err(surface);
-    };
-    let commit = uuid::Uuid::new_v4().simple().to_string();
-    let mark = Manifest::prepared(source, &commit, 0, 0, core.clock.now_ms());
-    let manifest = Manifest { committed: true, drops: vec![chunks], ..mark };
-    let create = Op::create(&manifest).map_err(|error| surface(Fault::refused(error.to_string())))?;
-    let ops = [Op::delete(id, Some(&letter.etag)), create];
-    match core.patiently(call, || core.store.batch(call, source, &ops)).await {
-        Ok(_) => publish::publish(core, call, &manifest, None).await.map_err(surface),
-        Err(fault) if matches!(fault.trouble, Trouble::Exists | Trouble::Missing | Trouble::Changed) => {
-            Ok(())
-        }
-        Err(fault) => Err(surface(fault)),
-    }
+    let removal = Op::delete(id, Some(&letter.etag));
+    pieces::remove(core, call, source, removal, letter.document.chunks).await.map_err(surface)
 }
 
 async fn existing(

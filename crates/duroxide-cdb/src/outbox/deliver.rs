@@ -1,5 +1,6 @@
 //! Delivering intents.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use duroxide::providers::WorkItem;
@@ -29,12 +30,14 @@ pub(crate) async fn deliver(core: &Core, operation: &'static str, intents: Vec<I
     }
 }
 
-/// Delivers everything an instance still has to send. Targets in `except` are not to be reached any more.
+/// Delivers everything that an instance which is being deleted still has to send, except to those that are deleted with
+/// it. To these belongs a child that has not been started yet: nobody would wait for it, and nobody could find it as one
+/// of the family.
 pub(crate) async fn deliver_pending(
     core: &Core,
     call: Call,
     instance: &str,
-    except: &[String],
+    deleted: &[String],
 ) -> Result<(), Fault> {
     let query = Query::new(queries::INTENTS);
     loop {
@@ -44,8 +47,15 @@ pub(crate) async fn deliver_pending(
         if intents.is_empty() {
             return Ok(());
         }
+        let mut gone: HashSet<String> = deleted.iter().cloned().collect();
+        for intent in &intents {
+            let text = text_of(core, call, intent).await?;
+            if text.is_some_and(|text| begins_child_of(&text, deleted)) {
+                gone.insert(intent.target_instance_id.clone());
+            }
+        }
         let (moot, live): (Vec<Intent>, Vec<Intent>) =
-            intents.into_iter().partition(|intent| except.contains(&intent.target_instance_id));
+            intents.into_iter().partition(|intent| gone.contains(&intent.target_instance_id));
         remove(core, call, &moot).await?;
         deliver_all(core, call, &live).await?;
     }
@@ -174,15 +184,7 @@ async fn bury(core: &Core, call: Call, intent: &Intent, reason: String) -> Resul
 
 /// The message that tells the sender that the child it waits for will not start.
 async fn failure(core: &Core, call: Call, intent: &Intent, reason: &str) -> Result<Option<Message>, Fault> {
-    let text = match (&intent.chunks, intent.target_document()) {
-        (Some(pieces), _) => match load::join(core, call, &intent.instance_id, pieces).await {
-            Ok(text) => text,
-            Err(fault) if fault.trouble == Trouble::Refused => return Ok(None),
-            Err(fault) => return Err(fault),
-        },
-        (None, Ok(document)) => document["workItem"].as_str().unwrap_or_default().to_owned(),
-        (None, Err(_)) => return Ok(None),
-    };
+    let Some(text) = text_of(core, call, intent).await? else { return Ok(None) };
     let Ok(WorkItem::StartOrchestration {
         instance,
         parent_instance: Some(parent_instance),
@@ -210,6 +212,27 @@ async fn failure(core: &Core, call: Call, intent: &Intent, reason: &str) -> Resu
         .map_err(|error| Fault::refused(error.to_string()))?;
     message.id = ids::failure(&intent.instance_id, &intent.id);
     Ok(Some(message))
+}
+
+/// The text of the message that an intent is for, if it can be read.
+async fn text_of(core: &Core, call: Call, intent: &Intent) -> Result<Option<String>, Fault> {
+    match (&intent.chunks, intent.target_document()) {
+        (Some(pieces), _) => match load::join(core, call, &intent.instance_id, pieces).await {
+            Ok(text) => Ok(Some(text)),
+            Err(fault) if fault.trouble == Trouble::Refused => Ok(None),
+            Err(fault) => Err(fault),
+        },
+        (None, Ok(document)) => Ok(document["workItem"].as_str().map(ToOwned::to_owned)),
+        (None, Err(_)) => Ok(None),
+    }
+}
+
+/// Whether a message starts a child of one of these instances.
+fn begins_child_of(text: &str, parents: &[String]) -> bool {
+    match serde_json::from_str(text) {
+        Ok(WorkItem::StartOrchestration { parent_instance: Some(parent), .. }) => parents.contains(&parent),
+        _ => false,
+    }
 }
 
 /// Removes delivered intents, and the pieces of their texts with them.

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use cosmos_driver::{CallOptions, ContainerProperties, Credential, Driver, ItemOptions};
-use duroxide::providers::{InstanceFilter, Provider as _, ProviderAdmin as _, WorkItem};
+use duroxide::providers::{ExecutionMetadata, InstanceFilter, Provider as _, ProviderAdmin as _, WorkItem};
 use duroxide::{Event, EventKind, OrchestrationStatus};
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
 use serde_json::{Value, json};
 
 use crate::flows::{Machine, options};
-use crate::world::{DATABASE, config, documents, emulator, event, fresh_name, raw, start};
+use crate::world::{DATABASE, config, documents, emulator, event, fresh_name, named, noise, raw, start};
 
 /// Creates the container with the public crate's indexing policy and without expiry.
 async fn old_container(name: &str) {
@@ -212,4 +212,87 @@ async fn every_orchestration_the_public_crate_left_running_is_carried_on() {
     let all = InstanceFilter { instance_ids: None, completed_before: None, limit: None };
     let deleted = provider.delete_instance_bulk(all).await.unwrap();
     assert_eq!(deleted.instances_deleted, 17, "{deleted:?}");
+}
+
+#[tokio::test]
+async fn values_of_the_public_crate_that_are_larger_together_than_a_batch_are_carried_on() {
+    let name = fresh_name();
+    old_container(&name).await;
+    fill(&name).await;
+    let container = raw(&name).await;
+    let values: Vec<String> = (0..40).map(|n| noise(64_000 + n)).collect();
+    for (n, value) in values.iter().enumerate() {
+        let kind = if n % 2 == 0 { "kv" } else { "kv_delta" };
+        let document = json!({
+            "id": format!("order-1:{kind}:large {n}"), "instanceId": "order-1", "type": kind,
+            "key": format!("large {n}"), "value": value, "executionId": 1, "lastUpdatedAtMs": 5,
+        });
+        container.create_item("order-1", &document, ItemOptions::default()).await.unwrap();
+    }
+    let provider = CosmosDBProvider::new_with_config(config(&name)).await.unwrap();
+    let all = async |provider: &CosmosDBProvider| {
+        let found = provider.get_kv_all_values("order-1").await.unwrap();
+        assert_eq!(found.len(), 42);
+        for (n, value) in values.iter().enumerate() {
+            assert!(found[&format!("large {n}")] == *value, "{n}");
+        }
+    };
+    all(&provider).await;
+    let machine = Machine::start(provider.clone(), options(Duration::from_secs(5))).await;
+    assert_eq!(machine.output("order-1").await, "Hello, Ann!");
+    machine.stop().await;
+    all(&provider).await;
+    all(&CosmosDBProvider::new_with_config(config(&name)).await.unwrap()).await;
+    let documents = documents(&container, "order-1").await;
+    let count = |kind: &str| documents.iter().filter(|document| document["type"] == kind).count();
+    assert_eq!((count("kv"), count("kv_delta"), count("value")), (0, 0, 40));
+}
+
+#[tokio::test]
+async fn a_value_of_the_public_crate_is_replaced_and_replayed_whoever_locked_the_instance_first() {
+    let name = fresh_name();
+    old_container(&name).await;
+    fill(&name).await;
+    let container = raw(&name).await;
+    let value = noise(64_000);
+    let document = json!({
+        "id": "order-1:kv:large", "instanceId": "order-1", "type": "kv", "key": "large", "value": value,
+        "executionId": 1, "lastUpdatedAtMs": 5,
+    });
+    container.create_item("order-1", &document, ItemOptions::default()).await.unwrap();
+    let (lock, wait) = (Duration::from_secs(120), Duration::from_secs(30));
+    let sent = |data: &str| WorkItem::QueueMessage {
+        instance: "order-1".into(),
+        name: "mail".into(),
+        data: data.into(),
+    };
+    let first = CosmosDBProvider::new_with_config(config(&name)).await.unwrap();
+    let fetch = async |provider: &CosmosDBProvider| loop {
+        let (item, token, _) = provider.fetch_orchestration_item(lock, wait, None).await.unwrap().unwrap();
+        if item.instance == "order-1" {
+            return (item, token);
+        }
+    };
+    first.enqueue_for_orchestrator(sent("m"), None).await.unwrap();
+    // The first to lock it gives it back, another commits: the head points to the value all the while.
+    let (item, token) = fetch(&first).await;
+    assert!(item.kv_snapshot["large"].value == value);
+    first.abandon_orchestration_item(&token, None, true).await.unwrap();
+    let second = CosmosDBProvider::new_with_config(config(&name)).await.unwrap();
+    let (item, token) = fetch(&second).await;
+    assert!(item.kv_snapshot["large"].value == value);
+    let events = vec![event("order-1", 3)];
+    second.ack_orchestration_item(&token, 1, events, vec![], vec![], named(), vec![]).await.unwrap();
+    assert!(first.get_kv_value("order-1", "large").await.unwrap() == Some(value));
+    // What replaces it when the execution ends removes it.
+    second.enqueue_for_orchestrator(sent("m"), None).await.unwrap();
+    let (_, token) = fetch(&second).await;
+    let set = EventKind::KeyValueSet { key: "large".into(), value: "small".into(), last_updated_at_ms: 9 };
+    let events = vec![Event::with_event_id(4, "order-1", 1, None, set)];
+    let over = ExecutionMetadata { status: Some("Completed".into()), ..named() };
+    second.ack_orchestration_item(&token, 1, events, vec![], vec![], over, vec![]).await.unwrap();
+    assert_eq!(first.get_kv_value("order-1", "large").await.unwrap().as_deref(), Some("small"));
+    let documents = documents(&container, "order-1").await;
+    let kinds = ["kv", "kv_delta", "value"];
+    assert!(!documents.iter().any(|document| kinds.contains(&document["type"].as_str().unwrap())));
 }

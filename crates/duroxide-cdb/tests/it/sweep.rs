@@ -7,7 +7,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use cosmos_driver::{Container, QueryOptions, Scope};
+use cosmos_driver::{Container, ItemOptions, QueryOptions, Scope};
 use cosmos_emulator::{FaultRule, Verdict};
 use duroxide::runtime::RuntimeOptions;
 use duroxide::{Client, OrchestrationStatus};
@@ -289,9 +289,25 @@ async fn settled(name: &str, patience: Duration) -> Result<(), String> {
     if leftover(&container, |_| true).await.is_none() {
         return Ok(());
     }
-    let later = CosmosDBProviderConfig { clock_offset_ms: MUCH_LATER_MS, ..settings(name) };
-    let _later = CosmosDBProvider::new_with_config(later).await.map_err(|error| error.to_string())?;
+    come_of_age(&container).await;
+    let _living =
+        CosmosDBProvider::new_with_config(settings(name)).await.map_err(|error| error.to_string())?;
     without(&container, patience, |_| true).await
+}
+
+/// Makes all preparations as old as they must be for others to clear them.
+async fn come_of_age(container: &Container) {
+    for mut mark in all(container).await {
+        if mark["type"] != "manifest" || mark["committed"] != false {
+            continue;
+        }
+        mark["sweepAt"] = 1.into();
+        let (partition, id) = (mark["instanceId"].as_str().unwrap(), mark["id"].as_str().unwrap());
+        // It may be cleared, or committed, at this moment.
+        let mut options = ItemOptions::default();
+        options.if_match = mark["_etag"].as_str().map(ToOwned::to_owned);
+        drop(container.replace_item(partition, id, &mark, options).await);
+    }
 }
 
 /// Waits until none of the chosen documents is left over, or says which is.
@@ -310,8 +326,6 @@ async fn without(
     left.map_or(Ok(()), |left| Err(format!("left over: {left}")))
 }
 
-const MUCH_LATER_MS: i64 = 15 * 60 * 1000;
-
 /// A mark of what is being prepared, or something that only such a mark can explain.
 fn is_preparation(document: &Value) -> bool {
     match document["type"].as_str().unwrap_or_default() {
@@ -322,24 +336,22 @@ fn is_preparation(document: &Value) -> bool {
 
 /// A document of the chosen ones that should not be there when all is done.
 async fn leftover(container: &Container, chosen: impl Fn(&Value) -> bool) -> Option<Value> {
-    let ranges = container.ranges(cosmos_driver::CallOptions::default()).await.unwrap();
-    for range in ranges {
-        let documents: Vec<Value> = container
-            .query("SELECT * FROM c", Scope::Range(range), QueryOptions::default())
-            .collect()
-            .await
-            .unwrap();
-        let is_clean = |document: &Value| match document["type"].as_str().unwrap_or_default() {
-            "instance" => document["lockToken"].is_null() && document["started"] == true,
-            "execution" | "history" | "tombstone" | "session" | "format" | "value" => true,
-            _ => false,
-        };
-        let left = documents.into_iter().find(|document| !is_clean(document) && chosen(document));
-        if left.is_some() {
-            return left;
-        }
+    let is_clean = |document: &Value| match document["type"].as_str().unwrap_or_default() {
+        "instance" => document["lockToken"].is_null() && document["started"] == true,
+        "execution" | "history" | "tombstone" | "session" | "format" | "value" => true,
+        _ => false,
+    };
+    all(container).await.into_iter().find(|document| !is_clean(document) && chosen(document))
+}
+
+/// Every document of the container.
+async fn all(container: &Container) -> Vec<Value> {
+    let mut documents: Vec<Value> = Vec::new();
+    for range in container.ranges(cosmos_driver::CallOptions::default()).await.unwrap() {
+        let query = container.query("SELECT * FROM c", Scope::Range(range), QueryOptions::default());
+        documents.extend(query.collect::<Value>().await.unwrap());
     }
-    None
+    documents
 }
 
 /// All points of a scenario, counted first.

@@ -3,11 +3,12 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use cosmos_emulator::Emulator;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{HOST, HeaderMap};
+use hyper::header::{DATE, HOST, HeaderMap};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -57,7 +58,12 @@ impl Tap {
         emulator: &Emulator,
         judge: impl Fn(&Asked) -> Option<Response<Full<Bytes>>> + Send + Sync + 'static,
     ) -> Self {
-        Self::start(emulator, None, Box::new(judge)).await
+        Self::start(emulator, None, Box::new(judge), 0).await
+    }
+
+    /// A proxy whose answers carry a date so many seconds later.
+    pub(crate) async fn dated(emulator: &Emulator, later: u64) -> Self {
+        Self::start(emulator, None, Box::new(|_| None), later).await
     }
 
     /// A proxy that speaks TLS with the certificate given.
@@ -74,10 +80,10 @@ impl Tap {
             .with_single_cert(vec![certificate], key)
             .unwrap();
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Self::start(emulator, Some(TlsAcceptor::from(Arc::new(config))), Box::new(|_| None)).await
+        Self::start(emulator, Some(TlsAcceptor::from(Arc::new(config))), Box::new(|_| None), 0).await
     }
 
-    async fn start(emulator: &Emulator, tls: Option<TlsAcceptor>, judge: Judge) -> Self {
+    async fn start(emulator: &Emulator, tls: Option<TlsAcceptor>, judge: Judge, later: u64) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let server = emulator.endpoint();
@@ -85,7 +91,7 @@ impl Tap {
             server.trim_start_matches("http://").trim_end_matches('/').parse().expect("an address");
         let asked = Arc::new(Mutex::new(Vec::new()));
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let shared = Arc::new(Shared { server, judge, asked: Arc::clone(&asked), scheme });
+        let shared = Arc::new(Shared { server, judge, asked: Arc::clone(&asked), scheme, later });
         let task = tokio::spawn(accept(listener, tls, shared));
         Self { endpoint: format!("{scheme}://{address}"), asked, task }
     }
@@ -107,6 +113,8 @@ struct Shared {
     judge: Judge,
     asked: Arc<Mutex<Vec<Asked>>>,
     scheme: &'static str,
+    /// Seconds added to the date of every answer.
+    later: u64,
 }
 
 async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Arc<Shared>) {
@@ -159,6 +167,12 @@ impl Shared {
         parts.headers.remove("connection");
         parts.headers.remove("transfer-encoding");
         parts.version = hyper::Version::default();
+        if let Some(date) =
+            parts.headers.get(DATE).and_then(|date| cosmos_wire::date::parse(date.to_str().ok()?))
+        {
+            let date = cosmos_wire::date::format(date + Duration::from_secs(self.later));
+            parts.headers.insert(DATE, date.parse().unwrap());
+        }
         let mut body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
         if asked.path == "/" {
             // The account tells where it is: here.

@@ -215,6 +215,84 @@ async fn a_rehearsed_pruning_says_what_the_real_one_does() {
     assert_eq!(place.provider.list_executions("a").await.unwrap(), [4]);
 }
 
+/// Four executions of `a`, of which all but the last can be pruned.
+async fn with_executions(place: &Place) {
+    place.begin("a").await;
+    for execution in 1..=4 {
+        place.provider.enqueue_for_orchestrator(mail("a", "m"), None).await.unwrap();
+        let (_, token, _) = place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+        let events = (execution > 1).then(|| event("a", 1)).into_iter().collect();
+        let metadata = ended("ContinuedAsNew");
+        place
+            .provider
+            .ack_orchestration_item(&token, execution, events, vec![], vec![], metadata, vec![])
+            .await
+            .unwrap();
+    }
+}
+
+/// How many executions and events the instances are said to have.
+async fn totals(place: &Place) -> (u64, u64) {
+    let metrics = place.provider.get_system_metrics().await.unwrap();
+    (metrics.total_executions, metrics.total_events)
+}
+
+#[tokio::test]
+async fn what_was_pruned_is_counted_once_though_an_answer_is_lost() {
+    let place = place().await;
+    with_executions(&place).await;
+    assert_eq!(totals(&place).await, (4, 4));
+    let fault =
+        emulator().faults().add(place.rule(Verdict::ResetAfterCommit).on(Operation::ReplaceItem).times(1));
+    let keep = PruneOptions { keep_last: Some(3), completed_before: None };
+    assert_eq!(place.provider.prune_executions("a", keep).await.unwrap().executions_deleted, 1);
+    assert_eq!((fault.struck(), totals(&place).await), (1, (3, 3)));
+}
+
+#[tokio::test]
+async fn what_was_pruned_while_a_turn_was_held_is_not_counted_again_when_it_ends() {
+    let place = place().await;
+    with_executions(&place).await;
+    let provider = &place.provider;
+    let keep = |last| PruneOptions { keep_last: Some(last), completed_before: None };
+    let other = place.other().await;
+    let fetch = async || {
+        provider.enqueue_for_orchestrator(mail("a", "m"), None).await.unwrap();
+        let wait = Duration::from_secs(30);
+        provider.fetch_orchestration_item(LOCK, wait, None).await.unwrap().unwrap().1
+    };
+    let token = fetch().await;
+    assert_eq!(other.prune_executions("a", keep(3)).await.unwrap().executions_deleted, 1);
+    let events = vec![event("a", 2)];
+    provider.ack_orchestration_item(&token, 4, events, vec![], vec![], named(), vec![]).await.unwrap();
+    assert_eq!(totals(&place).await, (3, 4), "pruned, then committed");
+    let token = fetch().await;
+    assert_eq!(other.prune_executions("a", keep(2)).await.unwrap().executions_deleted, 1);
+    provider.renew_orchestration_item_lock(&token, LOCK).await.unwrap();
+    assert_eq!(totals(&place).await, (2, 3), "pruned, then renewed");
+    provider.abandon_orchestration_item(&token, None, true).await.unwrap();
+    let token = fetch().await;
+    assert_eq!(other.prune_executions("a", keep(1)).await.unwrap().executions_deleted, 1);
+    provider.abandon_orchestration_item(&token, Some(Duration::from_millis(1)), true).await.unwrap();
+    assert_eq!(totals(&place).await, (1, 2), "pruned, then given back");
+}
+
+#[tokio::test]
+async fn what_was_pruned_by_a_process_that_could_not_count_it_is_counted_by_the_next_pruning() {
+    let place =
+        place_with(|config| CosmosDBProviderConfig { operation_timeout: Duration::from_secs(2), ..config })
+            .await;
+    with_executions(&place).await;
+    let keep = PruneOptions { keep_last: Some(1), completed_before: None };
+    {
+        let _fault = emulator().faults().add(place.rule(status(503, 0)).on(Operation::ReplaceItem));
+        assert!(place.provider.prune_executions("a", keep.clone()).await.is_err());
+    }
+    assert_eq!(totals(&place).await, (4, 4));
+    let again = place.other().await.prune_executions("a", keep).await.unwrap();
+    assert_eq!((again.executions_deleted, totals(&place).await), (0, (1, 1)));
+}
+
 /// Deletes `x` in the background and holds its first removal up.
 async fn held_up(place: &Place) -> (FaultGuard, JoinHandle<Result<DeleteInstanceResult, ProviderError>>) {
     let rule = place.rule(Verdict::Hang).on(Operation::Batch).for_key("x").times(1);

@@ -10,6 +10,7 @@ use duroxide::providers::{
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
 
 use super::{LOCK, NOW, commit, mail, of_session, place, status};
+use crate::tap::Tap;
 use crate::world::{activity, config, documents, emulator, event, named, noise, raw, start};
 
 #[tokio::test]
@@ -49,12 +50,10 @@ async fn a_fast_clock_can_steal_work_but_never_commit_twice() {
     let place = place().await;
     place.begin("a").await;
     place.provider.enqueue_for_orchestrator(mail("a", "m"), None).await.unwrap();
-    let fast = CosmosDBProvider::new_with_config(CosmosDBProviderConfig {
-        clock_offset_ms: 600_000,
-        ..config(&place.name)
-    })
-    .await
-    .unwrap();
+    // To this process the service itself seems to say that it is ten minutes later.
+    let tap = Tap::dated(emulator(), 600).await;
+    let later = CosmosDBProviderConfig { endpoint: tap.endpoint.clone(), ..config(&place.name) };
+    let fast = CosmosDBProvider::new_with_config(later).await.unwrap();
     let (_, first, _) = place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
     let (_, second, _) = fast.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().expect("stolen");
     let commit = |provider: CosmosDBProvider, token: String| async move {

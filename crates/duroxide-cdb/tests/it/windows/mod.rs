@@ -1,12 +1,14 @@
 //! The windows in which a provider can lose, duplicate or hide work. Each test holds one of them open.
 
 mod admin;
+mod clocks;
 mod commits;
 mod fetching;
 mod locks;
 mod names;
 mod opening;
 mod outbox;
+mod pieces;
 mod sessions;
 mod transport;
 

@@ -93,6 +93,37 @@ async fn deleting_an_instance_first_sends_what_it_still_has_to_send() {
 }
 
 #[tokio::test]
+async fn a_child_that_was_not_started_yet_is_deleted_with_its_parent() {
+    let mut place = place_without_sweeps().await;
+    place.provider.set_outbox_fault_injector(OutboxFaultInjector::fail_next(1));
+    let provider = &place.provider;
+    provider.enqueue_for_orchestrator(start("parent", "Hello", ""), None).await.unwrap();
+    let (_, token, _) = provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+    let child = |instance: &str, input: &str| WorkItem::StartOrchestration {
+        instance: instance.into(),
+        orchestration: "Hello".into(),
+        input: input.into(),
+        version: None,
+        parent_instance: Some("parent".into()),
+        parent_id: Some(2),
+        parent_execution_id: Some(1),
+        execution_id: 1,
+    };
+    let cancel = WorkItem::CancelInstance { instance: "small".into(), reason: "the parent ends".into() };
+    let items = vec![child("small", ""), child("large", &noise(1_000_000)), cancel];
+    let events = vec![event("parent", 1)];
+    provider
+        .ack_orchestration_item(&token, 1, events, vec![], items, ended("Completed"), vec![])
+        .await
+        .unwrap();
+    provider.delete_instance("parent", false).await.unwrap();
+    assert!(provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().is_none());
+    for instance in ["parent", "small", "large"] {
+        assert!(place.kinds(instance).await.is_empty(), "{instance}");
+    }
+}
+
+#[tokio::test]
 async fn a_message_that_can_never_be_delivered_is_kept_with_its_reason() {
     let place = place_with(|config| CosmosDBProviderConfig {
         reconciler_interval: Duration::from_millis(50),

@@ -1,0 +1,150 @@
+//! Texts in pieces go with the document they belong to.
+//!
+//! Whoever removes such a document lists its pieces in the same batch: what is listed is removed by whoever comes by,
+//! and pieces that no list and no document names would be kept for ever.
+
+use duroxide::providers::ScheduledActivityIdentifier;
+use duroxide::{Event, EventKind};
+use serde::Deserialize;
+
+use crate::core::{Core, decode};
+use crate::documents::{ChunkRef, Manifest, Tagged, WorkDocument, ids, kind};
+use crate::error::{Fault, Trouble};
+use crate::queries::{self, Query};
+use crate::store::{Call, Op};
+
+use super::publish;
+
+/// Removes a document that may be gone already, and the pieces of its text if it has any.
+pub(crate) async fn remove(
+    core: &Core,
+    call: Call,
+    partition: &str,
+    removal: Op,
+    pieces: Option<ChunkRef>,
+) -> Result<(), Fault> {
+    let gone = |fault: &Fault| matches!(fault.trouble, Trouble::Missing | Trouble::Changed);
+    let Some(pieces) = pieces else {
+        return match core.patiently(call, || core.store.write(call, partition, &removal)).await {
+            Err(fault) if !gone(&fault) => Err(fault),
+            _ => Ok(()),
+        };
+    };
+    let list = list(core, partition, vec![pieces], Vec::new());
+    let create = Op::create(&list).map_err(|error| Fault::refused(error.to_string()))?;
+    let ops = [create, removal];
+    match core.patiently(call, || core.store.batch(call, partition, &ops)).await {
+        Ok(_) => {}
+        // The list is this call's own: an earlier try arrived.
+        Err(fault) if fault.trouble == Trouble::Exists => {}
+        // Whoever removed it has listed its pieces.
+        Err(fault) if gone(&fault) => return Ok(()),
+        Err(fault) => return Err(fault),
+    }
+    publish::publish(core, call, &list, None).await
+}
+
+/// Removes a work item of any instance, whether or not it is still there.
+pub(crate) async fn remove_work(core: &Core, call: Call, partition: &str, id: &str) -> Result<(), Fault> {
+    let found = core.read_as::<WorkDocument>(call, partition, id).await?;
+    let Some(Tagged { document, .. }) = found.filter(|found| found.document.kind == kind::WORK) else {
+        return Ok(());
+    };
+    remove(core, call, partition, Op::delete(id, None), document.chunks).await
+}
+
+/// A list of what is to be removed from a partition, under an id of its own.
+pub(crate) fn list(core: &Core, partition: &str, drops: Vec<ChunkRef>, deletes: Vec<String>) -> Manifest {
+    let commit = uuid::Uuid::new_v4().simple().to_string();
+    let sweep_at = core.clock.now_ms() + core.settings.age_threshold_ms;
+    let mark = Manifest::prepared(partition, &commit, 0, 0, sweep_at);
+    Manifest { committed: true, drops, deletes, ..mark }
+}
+
+/// What a turn has to know about the activities it cancels.
+#[derive(Debug, Default)]
+pub(crate) struct Cancelled {
+    /// Work items with ids that cannot be foreseen, as the public crate wrote them.
+    pub(crate) named: Vec<String>,
+    /// The pieces of their texts.
+    pub(crate) pieces: Vec<ChunkRef>,
+}
+
+/// Looks up the work items that a turn cancels.
+pub(crate) async fn cancelled(
+    core: &Core,
+    call: Call,
+    instance: &str,
+    cancels: &[ScheduledActivityIdentifier],
+) -> Result<Cancelled, Fault> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Row {
+        id: String,
+        #[serde(alias = "execution")]
+        execution_id: Option<u64>,
+        activity_id: Option<u64>,
+        #[serde(default)]
+        chunks: Option<ChunkRef>,
+    }
+    let query = Query::new(queries::WORK_OF_INSTANCE);
+    let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
+    let mut found = Cancelled::default();
+    for row in rows {
+        let row: Row = decode(row.get().as_bytes())?;
+        let is_meant = |cancel: &&ScheduledActivityIdentifier| {
+            cancel.instance == instance
+                && Some(cancel.execution_id) == row.execution_id
+                && Some(cancel.activity_id) == row.activity_id
+        };
+        let Some(cancel) = cancels.iter().find(is_meant) else { continue };
+        if row.id != ids::work(cancel.execution_id, cancel.activity_id) {
+            found.named.push(row.id);
+        }
+        found.pieces.extend(row.chunks);
+    }
+    Ok(found)
+}
+
+/// Whether the history shows that the work item of an activity is not in pieces: what is in it was in the event.
+pub(crate) fn is_whole(events: &[Event], cancel: &ScheduledActivityIdentifier) -> bool {
+    let scheduled = events.iter().find(|event| event.event_id == cancel.activity_id);
+    scheduled.is_some_and(|event| match &event.kind {
+        EventKind::ActivityScheduled { name, input, .. } => {
+            event.execution_id == cancel.execution_id && name.len() + input.len() <= WHOLE_BYTES_MAX
+        }
+        _ => false,
+    })
+}
+
+/// Far below what a document holds, however much of it has to be escaped.
+const WHOLE_BYTES_MAX: usize = 32 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scheduled(id: u64, bytes: usize) -> Event {
+        let kind = EventKind::ActivityScheduled {
+            name: "Echo".to_owned(),
+            input: "x".repeat(bytes),
+            session_id: None,
+            tag: None,
+        };
+        Event::with_event_id(id, "a", 1, None, kind)
+    }
+
+    #[test]
+    fn only_the_event_of_a_small_input_shows_that_a_work_item_is_whole() {
+        let events = [scheduled(2, 10), scheduled(3, 1 << 20)];
+        let cancel = |execution_id, activity_id| ScheduledActivityIdentifier {
+            instance: "a".to_owned(),
+            execution_id,
+            activity_id,
+        };
+        assert!(is_whole(&events, &cancel(1, 2)));
+        assert!(!is_whole(&events, &cancel(1, 3)), "large");
+        assert!(!is_whole(&events, &cancel(2, 2)), "of another execution");
+        assert!(!is_whole(&events, &cancel(1, 4)), "unknown");
+    }
+}

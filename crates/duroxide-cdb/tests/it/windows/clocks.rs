@@ -1,0 +1,96 @@
+//! Clocks that are wrong: the service's is the one that counts.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use duroxide::TagFilter;
+use duroxide::providers::{Provider as _, WorkItem};
+use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
+
+use super::{LOCK, NOW, Place, mail, place};
+use crate::tap::Tap;
+use crate::world::{activity, config, emulator, event, named, start};
+
+impl Place {
+    /// A process on the same container whose clock is wrong by so much.
+    async fn skewed(&self, offset: i64) -> CosmosDBProvider {
+        let skewed = CosmosDBProviderConfig { clock_offset_ms: offset, ..config(&self.name) };
+        CosmosDBProvider::new_with_config(skewed).await.unwrap()
+    }
+}
+
+#[tokio::test]
+async fn what_a_process_with_a_fast_clock_sends_is_taken_at_once() {
+    for ahead in [700_000, 3_600_000] {
+        let place = place().await;
+        let fast = place.skewed(ahead).await;
+        fast.enqueue_for_orchestrator(start("a", "Hello", ""), None).await.unwrap();
+        let other = place.other().await;
+        let (_, token, _) =
+            other.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().expect("a start that is due");
+        fast.enqueue_for_worker(activity("b", 1)).await.unwrap();
+        let other = place.other().await;
+        let fetched = other.fetch_work_item(LOCK, NOW, None, &TagFilter::Any).await.unwrap();
+        assert!(fetched.is_some(), "an activity that is due");
+        place
+            .provider
+            .ack_orchestration_item(&token, 1, vec![event("a", 1)], vec![], vec![], named(), vec![])
+            .await
+            .unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_a_process_with_a_fast_clock_gives_back_is_taken_at_once() {
+    let place = place().await;
+    let fast = place.skewed(600_000).await;
+    fast.enqueue_for_worker(activity("a", 1)).await.unwrap();
+    let (_, token, _) = fast.fetch_work_item(LOCK, NOW, None, &TagFilter::Any).await.unwrap().unwrap();
+    fast.abandon_work_item(&token, None, true).await.unwrap();
+    let other = place.other().await;
+    assert!(other.fetch_work_item(LOCK, NOW, None, &TagFilter::Any).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_process_with_a_slow_clock_sees_what_is_due() {
+    let place = place().await;
+    place.provider.enqueue_for_orchestrator(start("a", "Hello", ""), None).await.unwrap();
+    let slow = place.skewed(-600_000).await;
+    let wait = Duration::from_secs(30);
+    assert!(slow.fetch_orchestration_item(LOCK, wait, None).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_lock_lasts_as_long_for_a_process_with_a_wrong_clock_as_for_any_other() {
+    let place = place().await;
+    place.begin("a").await;
+    place.provider.enqueue_for_orchestrator(mail("a", "m"), None).await.unwrap();
+    let (_, token, _) = place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+    let fast = place.skewed(600_000).await;
+    assert!(fast.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().is_none(), "it is locked");
+    place.provider.abandon_orchestration_item(&token, None, true).await.unwrap();
+    let wait = Duration::from_secs(30);
+    let slow = place.skewed(-600_000).await;
+    let (_, token, _) = slow.fetch_orchestration_item(LOCK, wait, None).await.unwrap().unwrap();
+    assert!(place.other().await.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().is_none());
+    slow.ack_orchestration_item(&token, 1, vec![event("a", 2)], vec![], vec![], named(), vec![])
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_timer_is_due_by_the_clock_of_the_runtime_that_set_it() {
+    let place = place().await;
+    place.begin("a").await;
+    // The service's clock differs from this machine's by ten minutes, and the runtime has only this machine's.
+    let tap = Tap::dated(emulator(), 600).await;
+    let elsewhere = CosmosDBProviderConfig { endpoint: tap.endpoint.clone(), ..config(&place.name) };
+    let provider = CosmosDBProvider::new_with_config(elsewhere).await.unwrap();
+    let now = u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap();
+    let timer =
+        |id, fire_at_ms| WorkItem::TimerFired { instance: "a".into(), execution_id: 1, id, fire_at_ms };
+    provider.enqueue_for_orchestrator(timer(2, now + 60_000), None).await.unwrap();
+    assert!(provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().is_none(), "not due yet");
+    provider.enqueue_for_orchestrator(timer(3, now - 5_000), None).await.unwrap();
+    let (item, ..) = provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().expect("a due timer");
+    assert_eq!(item.messages, [timer(3, now - 5_000)]);
+}

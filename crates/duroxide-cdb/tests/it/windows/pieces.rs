@@ -1,0 +1,226 @@
+//! Texts in pieces go with the document they belong to, whoever dies in between.
+
+use std::time::Duration;
+
+use cosmos_driver::ItemOptions;
+use cosmos_emulator::{FaultGuard, Operation, Verdict};
+use duroxide::providers::{Provider as _, ScheduledActivityIdentifier, WorkItem};
+use duroxide::{Event, EventKind};
+use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
+use serde_json::json;
+
+use super::{LOCK, NOW, Place, mail, place, place_with};
+use crate::world::{activity, config, emulator, event, named, noise, raw, start, until};
+
+/// An activity whose input needs several documents.
+fn large(instance: &str, id: u64) -> WorkItem {
+    match activity(instance, id) {
+        WorkItem::ActivityExecute { instance, execution_id, id, name, session_id, tag, .. } => {
+            let input = noise(1_000_000);
+            WorkItem::ActivityExecute { instance, execution_id, id, name, input, session_id, tag }
+        }
+        other => other,
+    }
+}
+
+/// A place where others may finish at once what its own process did not.
+async fn place_of_a_dying_process() -> Place {
+    place_with(|config| CosmosDBProviderConfig {
+        reconciler_interval: Duration::from_secs(600),
+        reconciler_age_threshold: NOW,
+        ..config
+    })
+    .await
+}
+
+impl Place {
+    fn without_deletes(&self, instance: &str) -> FaultGuard {
+        let rule = self.rule(Verdict::ResetBefore).on(Operation::DeleteItem).for_key(instance);
+        emulator().faults().add(rule)
+    }
+
+    /// A process that lives and finishes what another has left.
+    async fn survivor(&self) -> CosmosDBProvider {
+        CosmosDBProvider::new_with_config(CosmosDBProviderConfig {
+            reconciler_interval: Duration::from_millis(50),
+            ..config(&self.name)
+        })
+        .await
+        .unwrap()
+    }
+
+    async fn has_pieces(&self, instance: &str) -> bool {
+        let kinds = self.kinds(instance).await;
+        ["chunk", "staged", "manifest"].iter().any(|kind| kinds.contains(&(*kind).to_owned()))
+    }
+}
+
+/// Starts `a` with a large activity and holds its next turn.
+async fn about_to_cancel(provider: &CosmosDBProvider) -> String {
+    provider.enqueue_for_orchestrator(start("a", "Hello", ""), None).await.unwrap();
+    let (_, token, _) = provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+    let work = vec![large("a", 1), activity("a", 3)];
+    provider
+        .ack_orchestration_item(&token, 1, vec![event("a", 1)], work, vec![], named(), vec![])
+        .await
+        .unwrap();
+    provider.enqueue_for_orchestrator(mail("a", "m"), None).await.unwrap();
+    provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap().1
+}
+
+fn cancel(instance: &str, activity_id: u64) -> ScheduledActivityIdentifier {
+    ScheduledActivityIdentifier { instance: instance.to_owned(), execution_id: 1, activity_id }
+}
+
+#[tokio::test]
+async fn the_pieces_of_a_cancelled_activity_go_with_it() {
+    let place = place().await;
+    let provider = &place.provider;
+    let token = about_to_cancel(provider).await;
+    let events = vec![event("a", 2)];
+    let cancelled = vec![cancel("a", 1)];
+    provider.ack_orchestration_item(&token, 1, events, vec![], vec![], named(), cancelled).await.unwrap();
+    assert_eq!(place.kinds("a").await, ["history", "history", "instance", "tombstone", "worker_queue"]);
+}
+
+#[tokio::test]
+async fn the_pieces_of_a_cancelled_activity_go_though_its_process_dies_after_the_commit() {
+    let place = place_of_a_dying_process().await;
+    let token = about_to_cancel(&place.provider).await;
+    let fault = place.without_deletes("a");
+    let dying = {
+        let provider = place.provider.clone();
+        let events = vec![event("a", 2)];
+        tokio::spawn(async move {
+            provider
+                .ack_orchestration_item(&token, 1, events, vec![], vec![], named(), vec![cancel("a", 1)])
+                .await
+        })
+    };
+    until("the turn is committed", async || fault.struck() > 0).await;
+    dying.abort();
+    let _ = dying.await;
+    drop(fault);
+    let _survivor = place.survivor().await;
+    until("nothing is left of the activity", async || !place.has_pieces("a").await).await;
+}
+
+#[tokio::test]
+async fn the_pieces_of_a_cancelled_activity_of_another_instance_go_with_it() {
+    let place = place().await;
+    let provider = &place.provider;
+    provider.enqueue_for_worker(large("b", 1)).await.unwrap();
+    place.begin("a").await;
+    provider.enqueue_for_orchestrator(mail("a", "m"), None).await.unwrap();
+    let (_, token, _) = provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+    let events = vec![event("a", 2)];
+    let cancelled = vec![cancel("b", 1)];
+    provider.ack_orchestration_item(&token, 1, events, vec![], vec![], named(), cancelled).await.unwrap();
+    assert!(place.kinds("b").await.is_empty());
+}
+
+#[tokio::test]
+async fn the_pieces_of_mail_for_nobody_go_with_it() {
+    let place = place().await;
+    let letter = mail("nobody", &noise(1_000_000));
+    place.provider.enqueue_for_orchestrator(letter, None).await.unwrap();
+    assert!(place.has_pieces("nobody").await);
+    assert!(place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().is_none());
+    assert!(place.kinds("nobody").await.is_empty());
+}
+
+#[tokio::test]
+async fn the_pieces_of_mail_for_nobody_go_though_the_process_dies_that_dropped_it() {
+    let place = place_of_a_dying_process().await;
+    let letter = mail("nobody", &noise(1_000_000));
+    place.provider.enqueue_for_orchestrator(letter, None).await.unwrap();
+    let fault = place.without_deletes("nobody");
+    let dying = {
+        let provider = place.provider.clone();
+        tokio::spawn(async move { provider.fetch_orchestration_item(LOCK, NOW, None).await })
+    };
+    until("the message is dropped", async || fault.struck() > 0).await;
+    dying.abort();
+    let _ = dying.await;
+    drop(fault);
+    let survivor = place.survivor().await;
+    let wait = Duration::from_millis(1);
+    until("nothing is left of the message", async || {
+        assert!(survivor.fetch_orchestration_item(LOCK, wait, None).await.unwrap().is_none());
+        place.kinds("nobody").await.is_empty()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_a_dead_process_had_prepared_goes_though_the_process_dies_that_sweeps_it() {
+    let place = place_of_a_dying_process().await;
+    let container = raw(&place.name).await;
+    let put = async |document: serde_json::Value| {
+        container.create_item("a", &document, ItemOptions::default()).await.unwrap();
+    };
+    for index in 0..3 {
+        let id = format!("chunk:c:{index}");
+        put(json!({ "id": id, "instanceId": "a", "type": "chunk", "data": "x" })).await;
+    }
+    put(json!({ "id": "staged:c:0", "instanceId": "a", "type": "staged", "documents": [] })).await;
+    put(json!({
+        "id": "manifest:c", "instanceId": "a", "type": "manifest", "commit": "c", "committed": false,
+        "staged": 1, "chunks": 3, "sweepAt": 1,
+    }))
+    .await;
+    // The first deletion gets through, then no other, and then the process dies.
+    let mut rule = place.rule(Verdict::ResetBefore).on(Operation::DeleteItem).for_key("a");
+    rule.skip = 1;
+    let fault = emulator().faults().add(rule);
+    let dying = CosmosDBProvider::new_with_config(CosmosDBProviderConfig {
+        reconciler_interval: Duration::from_millis(50),
+        reconciler_age_threshold: NOW,
+        ..config(&place.name)
+    })
+    .await
+    .unwrap();
+    until("the sweep has begun", async || fault.struck() > 0).await;
+    drop((dying, fault));
+    let _survivor = place.survivor().await;
+    until("nothing is left", async || place.kinds("a").await.is_empty()).await;
+}
+
+#[tokio::test]
+async fn the_pieces_of_a_replaced_custom_status_go_with_it() {
+    let place = place().await;
+    let provider = &place.provider;
+    provider.enqueue_for_orchestrator(start("a", "Hello", ""), None).await.unwrap();
+    // Long as written as JSON; history packs it, so that the only pieces are those of the status.
+    let texts = [Some(noise(450_000)), Some("short".to_owned())];
+    for (turn, status) in (1_u64..).zip(texts) {
+        let (_, token, _) = provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+        let updated = EventKind::CustomStatusUpdated { status };
+        let first = (turn == 1).then(|| event("a", 1));
+        let events = first.into_iter().chain([Event::with_event_id(turn + 1, "a", 1, None, updated)]);
+        provider
+            .ack_orchestration_item(&token, 1, events.collect(), vec![], vec![], named(), vec![])
+            .await
+            .unwrap();
+        provider.enqueue_for_orchestrator(mail("a", "m"), None).await.unwrap();
+    }
+    assert_eq!(place.provider.get_custom_status("a", 0).await.unwrap().unwrap().0.as_deref(), Some("short"));
+    let container = raw(&place.name).await;
+    let documents = crate::world::documents(&container, "a").await;
+    let named: Vec<&str> = documents
+        .iter()
+        .filter(|document| document["type"] == "history")
+        .filter_map(|document| document["chunks"]["commit"].as_str())
+        .collect();
+    let lost = documents.iter().filter(|document| document["type"] == "chunk").filter(|document| {
+        let id = document["id"].as_str().unwrap();
+        !documents.iter().any(|owner| {
+            let chunks = &owner["chunks"];
+            let (first, count) = (chunks["first"].as_u64(), chunks["count"].as_u64());
+            let range = first.unwrap_or(0)..first.unwrap_or(0) + count.unwrap_or(0);
+            let commit = chunks["commit"].as_str().unwrap_or_default();
+            range.into_iter().any(|index| id == format!("chunk:{commit}:{index}"))
+        })
+    });
+    assert_eq!(lost.count(), 0, "pieces that nothing names; history names {named:?}");
+}
