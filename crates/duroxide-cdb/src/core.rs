@@ -14,7 +14,7 @@ use crate::clock::{Clock, millis};
 use crate::config::CosmosDBProviderConfig;
 use crate::documents::{Head, Tagged, Version, WorkDocument, ids};
 use crate::error::{Fault, Trouble};
-use crate::finder::{Pace, TurnFinder, WorkFinder};
+use crate::finder::{Pace, Strays, TurnFinder, WorkFinder};
 use crate::orchestration::lock::TurnLease;
 use crate::outbox::OutboxFaultInjector;
 use crate::session::Sessions;
@@ -30,6 +30,7 @@ pub(crate) struct Core {
     pub(crate) turn_pace: Pace,
     pub(crate) works: WorkFinder,
     work_paces: Mutex<BTreeMap<String, Arc<Pace>>>,
+    pub(crate) strays: Strays,
     pub(crate) turn_leases: Leases<TurnLease>,
     pub(crate) work_leases: Leases<WorkLease>,
     pub(crate) cache: Cache,
@@ -90,6 +91,7 @@ impl Core {
             turn_pace: Pace::new(config.poll_interval_min, config.poll_interval_max),
             works: WorkFinder::default(),
             work_paces: Mutex::default(),
+            strays: Strays::default(),
             turn_leases: Leases::default(),
             work_leases: Leases::default(),
             cache: Cache::new(config.cache_bytes_max),

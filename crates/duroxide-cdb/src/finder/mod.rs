@@ -5,9 +5,11 @@
 //! dispatchers never contend. Losing an entry is harmless: the next search finds it again.
 
 mod pace;
+mod stray;
 mod turns;
 mod work;
 
 pub(crate) use pace::{Outcome, Pace};
+pub(crate) use stray::{Strays, visible_at};
 pub(crate) use turns::{Candidate, MessageHint, TurnFinder, Verdict};
 pub(crate) use work::{WorkCandidate, WorkFinder, WorkQuestion};

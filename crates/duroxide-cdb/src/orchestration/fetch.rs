@@ -10,10 +10,10 @@ use serde::Deserialize;
 
 use crate::cache::Known;
 use crate::clock::sequence_of;
-use crate::core::{Core, decode};
+use crate::core::Core;
 use crate::documents::{self, Head, Held, Message, Tagged, kind};
 use crate::error::Fault;
-use crate::finder::{Candidate, MessageHint, Outcome, Verdict};
+use crate::finder::{Candidate, MessageHint, Outcome, Verdict, visible_at};
 use crate::queries::{self, Query};
 use crate::store::Call;
 use crate::token::Token;
@@ -413,8 +413,8 @@ async fn search(core: &Core, since: tokio::time::Instant) -> Result<(), Fault> {
         let full = page.rows.len() >= reach.rows as usize || (page.has_more() && !page.rows.is_empty());
         let mut last = 0;
         for row in page.rows {
-            let row: Row = decode(row.get().as_bytes())?;
-            last = row.visible_at;
+            last = visible_at(&row);
+            let Some(row) = core.strays.read::<Row>(OPERATION, &row) else { continue };
             let seq = if row.seq == 0 { sequence_of(row.enqueued_at) } else { row.seq };
             let (instance, id, visible_at) = (row.instance_id, row.id, row.visible_at);
             if !core.is_ours(&instance, visible_at) {

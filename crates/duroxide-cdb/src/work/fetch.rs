@@ -10,7 +10,7 @@ use serde::Deserialize;
 use crate::core::{Backoff, Core, WorkLease, decode};
 use crate::documents::{Tagged, WorkDocument};
 use crate::error::{Fault, Trouble};
-use crate::finder::{Outcome, Pace, WorkCandidate, WorkQuestion};
+use crate::finder::{Outcome, Pace, WorkCandidate, WorkQuestion, visible_at};
 use crate::orchestration::load;
 use crate::queries::{self, Query};
 use crate::store::{Call, Op};
@@ -274,8 +274,8 @@ async fn search(
         let full = page.rows.len() >= reach.rows as usize || (page.has_more() && !page.rows.is_empty());
         let mut last = 0;
         for row in page.rows {
-            let row: Row = decode(row.get().as_bytes())?;
-            last = row.document.visible_at;
+            last = visible_at(&row);
+            let Some(row) = core.strays.read::<Row>(OPERATION, &row) else { continue };
             if !core.is_ours(&row.document.instance_id, row.document.visible_at) {
                 continue;
             }

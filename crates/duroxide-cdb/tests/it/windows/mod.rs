@@ -7,6 +7,7 @@ mod locks;
 mod names;
 mod opening;
 mod outbox;
+mod searching;
 mod sessions;
 mod transport;
 
