@@ -56,9 +56,9 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// Whether there is more behind it.
-    pub(crate) fn has_more(&self) -> bool {
-        self.next.is_some()
+    /// Whether there may be more behind a page that so many rows were asked for.
+    pub(crate) fn is_full(&self, rows: u32) -> bool {
+        self.rows.len() >= rows as usize || (self.next.is_some() && !self.rows.is_empty())
     }
 }
 
@@ -248,7 +248,7 @@ impl Store {
         self.collect(call, Scope::PartitionKey(partition.into()), Some(partition), query).await
     }
 
-    /// The first page of a query, from every range.
+    /// The first rows of a query, from every range.
     pub(crate) async fn query_ranges(
         &self,
         call: Call,
@@ -261,9 +261,18 @@ impl Store {
         };
         ranges.retain(|range| watch.covers(&range.min, &range.max));
         let pages = ranges.into_iter().map(|range| -> BoxFuture<'_, Result<Page, Fault>> {
-            Box::pin(self.page(call, range, query, SEARCH_ROWS, None))
+            Box::pin(self.first_rows(call, range, query))
         });
         in_parallel(RANGES_AT_ONCE, pages).await
+    }
+
+    /// The first page of a query over one range that has rows. The server may end a page before it has found any.
+    async fn first_rows(&self, call: Call, range: FeedRange, query: &Query) -> Result<Page, Fault> {
+        let mut page = self.page(call, range.clone(), query, SEARCH_ROWS, None).await?;
+        while page.rows.is_empty() && page.next.is_some() {
+            page = self.page(call, range.clone(), query, SEARCH_ROWS, page.next).await?;
+        }
+        Ok(page)
     }
 
     /// One page of a query over one range, from the beginning or from where another page ended.

@@ -13,7 +13,7 @@ use crate::clock::sequence_of;
 use crate::core::Core;
 use crate::documents::{self, Head, Held, Message, Tagged, kind};
 use crate::error::Fault;
-use crate::finder::{Candidate, MessageHint, Outcome, Verdict, visible_at};
+use crate::finder::{Candidate, Left, MessageHint, Outcome, Verdict, visible_at};
 use crate::queries::{self, Query};
 use crate::store::Call;
 use crate::token::Token;
@@ -410,7 +410,7 @@ async fn search(core: &Core, since: tokio::time::Instant) -> Result<(), Fault> {
                 continue;
             }
         };
-        let full = page.rows.len() >= reach.rows as usize || (page.has_more() && !page.rows.is_empty());
+        let full = page.is_full(reach.rows);
         let mut last = 0;
         for row in page.rows {
             last = visible_at(&row);
@@ -434,7 +434,7 @@ async fn search(core: &Core, since: tokio::time::Instant) -> Result<(), Fault> {
         (false, true) => Outcome::NothingNew,
         (false, false) => Outcome::NothingToDo,
     };
-    core.turn_pace.end(core.clock.instant(), outcome, cursor);
+    core.turn_pace.end(core.clock.instant(), outcome, Left::behind(cursor));
     failed.map_or(Ok(()), Err)
 }
 

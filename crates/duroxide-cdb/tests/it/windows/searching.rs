@@ -1,12 +1,20 @@
 //! Searching for work: nothing that is not for the searcher hides what is, or is paid for without end.
 
-use cosmos_driver::ItemOptions;
-use duroxide::TagFilter;
-use duroxide::providers::Provider as _;
-use serde_json::json;
+use std::sync::Mutex;
 
-use super::{LOCK, NOW, place};
-use crate::world::{activity, raw, start};
+use cosmos_driver::{CallOptions, Credential, Driver, ItemOptions};
+use cosmos_emulator::{Config, Emulator, Operation};
+use duroxide::TagFilter;
+use duroxide::providers::{Provider as _, SessionFetchConfig, WorkItem};
+use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
+use http_body_util::Full;
+use hyper::Response;
+use hyper::body::Bytes;
+use serde_json::{Value, json};
+
+use super::{LOCK, NOW, of_session, place};
+use crate::tap::{Asked, Tap};
+use crate::world::{DATABASE, activity, config, documents, emulator, fresh_name, raw, start};
 
 #[tokio::test]
 async fn a_document_that_cannot_be_read_hides_no_other() {
@@ -26,3 +34,184 @@ async fn a_document_that_cannot_be_read_hides_no_other() {
     assert_eq!(work.expect("it can be read").0, activity("b", 1));
     assert!(other.fetch_work_item(LOCK, NOW, None, &TagFilter::Any).await.unwrap().is_none());
 }
+
+/// An emulator of its own, so that nothing else is counted.
+struct Account {
+    emulator: Emulator,
+}
+
+impl Account {
+    fn new() -> Self {
+        Self { emulator: Emulator::start(Config::default()).unwrap() }
+    }
+
+    /// A process that has not searched yet.
+    async fn process(&self) -> CosmosDBProvider {
+        let config = CosmosDBProviderConfig::new(self.emulator.endpoint(), self.emulator.key());
+        CosmosDBProvider::new_with_config(config).await.unwrap()
+    }
+
+    /// How many searches there were since the last reset, and the documents that the greatest of them looked at.
+    fn searches(&self) -> (usize, u64) {
+        let recent = self.emulator.ledger().snapshot().recent;
+        let is_search = |operation| operation == Operation::Query;
+        let searches = recent.iter().filter(|r| is_search(r.operation) && r.partition_key.is_none());
+        let visited: Vec<u64> = searches.map(|search| search.documents_visited).collect();
+        (visited.len(), visited.into_iter().max().unwrap_or(0))
+    }
+}
+
+fn tagged(item: WorkItem, with: &str) -> WorkItem {
+    match item {
+        WorkItem::ActivityExecute { instance, execution_id, id, name, input, session_id, .. } => {
+            let tag = Some(with.to_owned());
+            WorkItem::ActivityExecute { instance, execution_id, id, name, input, session_id, tag }
+        }
+        other => other,
+    }
+}
+
+fn owner(name: &str) -> SessionFetchConfig {
+    SessionFetchConfig { owner_id: name.to_owned(), lock_timeout: LOCK }
+}
+
+/// Takes everything a worker may have.
+async fn take_all(
+    provider: &CosmosDBProvider,
+    session: Option<&SessionFetchConfig>,
+    tags: &TagFilter,
+) -> Vec<WorkItem> {
+    let mut taken = Vec::new();
+    while let Some((item, ..)) = provider.fetch_work_item(LOCK, NOW, session, tags).await.unwrap() {
+        taken.push(item);
+    }
+    taken
+}
+
+#[tokio::test]
+async fn items_with_other_tags_are_not_in_the_way_however_many_they_are() {
+    let account = Account::new();
+    let sender = account.process().await;
+    for id in 0..MANY {
+        sender.enqueue_for_worker(tagged(activity("crowd", id), "gpu")).await.unwrap();
+    }
+    let plain = [activity("b", 1), of_session("c", 1, "s")];
+    for item in plain.clone().into_iter().chain([tagged(activity("d", 1), "cpu")]) {
+        sender.enqueue_for_worker(item).await.unwrap();
+    }
+    let me = owner("me");
+    for (tags, session, expected) in [
+        (TagFilter::tags(["cpu", "tpu"]), None, vec![tagged(activity("d", 1), "cpu")]),
+        (TagFilter::DefaultOnly, None, plain[..1].to_vec()),
+        (TagFilter::DefaultOnly, Some(&me), plain[1..].to_vec()),
+    ] {
+        let worker = account.process().await;
+        account.emulator.ledger().reset();
+        assert_eq!(take_all(&worker, session, &tags).await, expected, "{tags:?}");
+        let (searches, visited) = account.searches();
+        assert!(
+            visited <= PAGE && searches <= 20,
+            "{tags:?}: {searches} searches, {visited} documents in one"
+        );
+    }
+}
+
+#[tokio::test]
+async fn items_of_sessions_that_others_own_are_not_in_the_way_however_many_they_are() {
+    let account = Account::new();
+    let other = account.process().await;
+    let (me, them) = (owner("me"), owner("them"));
+    let mine = account.process().await;
+    for (process, session, own) in [(&other, &them, "theirs"), (&mine, &me, "mine")] {
+        process.enqueue_for_worker(of_session("a", 1, own)).await.unwrap();
+        assert_eq!(take_all(process, Some(session), &TagFilter::Any).await.len(), 1);
+    }
+    for id in 2..MANY {
+        other.enqueue_for_worker(of_session("crowd", id, "theirs")).await.unwrap();
+    }
+    let expected = [of_session("b", 1, "mine"), of_session("c", 1, "nobody's"), activity("d", 1)];
+    for item in expected.clone() {
+        other.enqueue_for_worker(item).await.unwrap();
+    }
+    for tags in [TagFilter::DefaultOnly, TagFilter::Any] {
+        account.emulator.ledger().reset();
+        let mut taken = take_all(&mine, Some(&me), &tags).await;
+        if tags == TagFilter::Any {
+            assert_eq!(taken, [], "all were taken before");
+        } else {
+            taken.sort_by_key(|item| format!("{item:?}"));
+            assert_eq!(taken, expected, "{tags:?}");
+        }
+        let (searches, visited) = account.searches();
+        assert!(
+            visited <= PAGE && searches <= 50,
+            "{tags:?}: {searches} searches, {visited} documents in one"
+        );
+    }
+}
+
+/// A container as an earlier version made it, before items had lanes.
+async fn container_without_lanes(name: &str) {
+    let credential = Credential::key(emulator().key()).unwrap();
+    let driver = Driver::builder(emulator().endpoint(), credential).build().await.unwrap();
+    let _ = driver.create_database(DATABASE, CallOptions::default()).await;
+    let mut earlier = duroxide_cdb::container_definition(name);
+    let composites = &mut earlier.indexing_policy.as_mut().unwrap()["compositeIndexes"];
+    composites.as_array_mut().unwrap().truncate(1);
+    driver.database(DATABASE).create_container(&earlier, None, CallOptions::default()).await.unwrap();
+}
+
+#[tokio::test]
+async fn items_that_an_earlier_version_wrote_are_found_behind_a_crowd_of_their_kind() {
+    let name = fresh_name();
+    container_without_lanes(&name).await;
+    let container = raw(&name).await;
+    let crowd = (0..300).map(|id| (tagged(activity("crowd", id), "gpu"), id));
+    for (item, at) in crowd.chain([(activity("b", 1), 300)]) {
+        let WorkItem::ActivityExecute { instance, tag, .. } = &item else { panic!("{item:?}") };
+        let document = json!({
+            "id": format!("work:1:{at}"), "instanceId": instance, "type": "worker_queue", "tag": tag,
+            "workItem": serde_json::to_string(&item).unwrap(), "visibleAt": 1000 + at, "enqueuedAt": 1000 + at,
+        });
+        container.create_item(instance.as_str(), &document, ItemOptions::default()).await.unwrap();
+    }
+    let worker = CosmosDBProvider::new_with_config(config(&name)).await.unwrap();
+    assert_eq!(take_all(&worker, None, &TagFilter::DefaultOnly).await, [activity("b", 1)]);
+    assert_eq!(documents(&container, "b").await[0]["lane"], "plain/~", "it has one now");
+}
+
+#[tokio::test]
+async fn a_page_that_ends_before_anything_was_found_is_read_on() {
+    let place = place().await;
+    place.provider.enqueue_for_worker(activity("a", 1)).await.unwrap();
+    let item = documents(&raw(&place.name).await, "a").await.remove(0);
+    let answer = move |rows: &[Value], next: Option<&str>| {
+        let body = json!({ "_rid": "", "Documents": rows, "_count": rows.len() }).to_string();
+        let answer = Response::builder().header("x-ms-request-charge", "2.25");
+        let answer = next.into_iter().fold(answer, |answer, next| answer.header("x-ms-continuation", next));
+        answer.body(Full::new(Bytes::from(body))).unwrap()
+    };
+    let pages = Mutex::new(0);
+    let judge = move |asked: &Asked| {
+        let body = String::from_utf8_lossy(&asked.body);
+        if !body.contains("worker_queue") || asked.header("x-ms-cosmos-is-query-plan-request").is_some() {
+            return None;
+        }
+        let mut pages = pages.lock().unwrap();
+        *pages += 1;
+        let row = json!({ "visibleAt": item["visibleAt"], "lane": item["lane"], "item": item });
+        Some(match *pages {
+            1 | 2 => answer(&[], Some(r#"{"token":"+RID:~x","range":{"min":"","max":"FF"}}"#)),
+            _ => answer(&[row], None),
+        })
+    };
+    let tap = Tap::new(emulator(), judge).await;
+    let behind = CosmosDBProviderConfig { endpoint: tap.endpoint.clone(), ..config(&place.name) };
+    let worker = CosmosDBProvider::new_with_config(behind).await.unwrap();
+    let found = worker.fetch_work_item(LOCK, NOW, None, &TagFilter::Any).await.unwrap();
+    assert_eq!(found.expect("it is on the third page").0, activity("a", 1));
+}
+
+const MANY: u64 = 600;
+/// What one search may look at.
+const PAGE: u64 = 100;
