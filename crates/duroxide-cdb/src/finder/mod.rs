@@ -4,6 +4,7 @@
 //! what a dead process left, is found by a bounded search of each partition-key range. An entry is handed out once, so
 //! dispatchers never contend. Losing an entry is harmless: the next search finds it again.
 
+mod agenda;
 mod crew;
 pub(crate) mod lanes;
 mod pace;
