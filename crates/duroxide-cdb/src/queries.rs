@@ -45,6 +45,10 @@ pub(crate) const LOAD: &str = "SELECT * FROM c WHERE c.type IN ('instance', 'del
     OR (c.type = 'value' AND c.sinceTurn > @turn) \
     OR (c.type = 'history' AND c.executionId = @exec AND c.eventId > @after)";
 
+/// One partition: the first messages of a long queue.
+pub(crate) const FIRST_MESSAGES: &str = "SELECT TOP @rows c.seq, LENGTH(c.workItem) AS size FROM c \
+    WHERE c.type = 'orch_queue' AND c.visibleAt <= @now AND c.seq > 0 ORDER BY c.seq";
+
 /// One partition: the history of one execution after an event.
 pub(crate) const HISTORY: &str =
     "SELECT * FROM c WHERE c.type = 'history' AND c.executionId = @exec AND c.eventId > @after";

@@ -248,6 +248,18 @@ impl Store {
         self.collect(call, Scope::PartitionKey(partition.into()), Some(partition), query).await
     }
 
+    /// The rows of a query over one partition, as long as the caller wants another page after each; `None` when it did
+    /// not.
+    pub(crate) async fn query_while(
+        &self,
+        call: Call,
+        partition: &str,
+        query: &Query,
+        goes_on: impl FnMut(&[Box<RawValue>]) -> bool,
+    ) -> Result<Option<Vec<Box<RawValue>>>, Fault> {
+        self.collect_while(call, Scope::PartitionKey(partition.into()), Some(partition), query, goes_on).await
+    }
+
     /// The first rows of a query, from every range.
     pub(crate) async fn query_ranges(
         &self,
@@ -328,6 +340,18 @@ impl Store {
         partition: Option<&str>,
         query: &Query,
     ) -> Result<Vec<Box<RawValue>>, Fault> {
+        let rows = self.collect_while(call, scope, partition, query, |_| true).await?;
+        Ok(rows.unwrap_or_default())
+    }
+
+    async fn collect_while(
+        &self,
+        call: Call,
+        scope: Scope,
+        partition: Option<&str>,
+        query: &Query,
+        mut goes_on: impl FnMut(&[Box<RawValue>]) -> bool,
+    ) -> Result<Option<Vec<Box<RawValue>>>, Fault> {
         let options = QueryOptions::default().with_page_size(PAGE_ROWS).with_call(options(call)?);
         let mut pager = self.container.query(query_of(query), scope, options);
         let mut rows = Vec::new();
@@ -336,13 +360,17 @@ impl Store {
             match pager.next().await {
                 Ok(Some(page)) => {
                     self.record(call, partition, begun, page.charge());
+                    let read = rows.len();
                     rows.extend(page.items::<Box<RawValue>>()?);
                     // The last page says so: another request would only be told that there is nothing.
                     if page.continuation().is_none() {
-                        return Ok(rows);
+                        return Ok(Some(rows));
+                    }
+                    if !goes_on(&rows[read..]) {
+                        return Ok(None);
                     }
                 }
-                Ok(None) => return Ok(rows),
+                Ok(None) => return Ok(Some(rows)),
                 Err(error) => {
                     self.record(call, partition, begun, error.charge());
                     return Err(error.into());

@@ -18,6 +18,7 @@ use crate::queries::{self, Query};
 use crate::store::Call;
 use crate::token::Token;
 
+use super::backlog::{MESSAGE_BYTES_MAX, MESSAGES_MAX, next_window};
 use super::load::{self, Partition};
 use super::lock::{TurnLease, acquire};
 
@@ -318,7 +319,7 @@ async fn take(
     };
     let left: Vec<MessageHint> = partition.messages[view.batch.len()..].iter().map(hint).collect();
     if item.history_error.is_none() && locked.document.started {
-        let upto = partition.messages.get(BACKLOG_WINDOW).map(Message::order);
+        let upto = next_window(&partition.messages, partition.upto);
         let known = Known {
             head: Arc::new(locked.clone()),
             events: Arc::new(item.history.clone()),
@@ -440,11 +441,6 @@ async fn search(core: &Core, since: tokio::time::Instant) -> Result<(), Fault> {
 
 const LOCKED_REST_MS: u64 = 1000;
 const RACE_REST_MS: u64 = 20;
-/// What a turn takes at most; the rest follows in the next one. Leaves room in the commit batch.
-const MESSAGES_MAX: usize = 64;
-const MESSAGE_BYTES_MAX: usize = 4 << 20;
-/// With more messages waiting than this, the next loads ask only for this many.
-const BACKLOG_WINDOW: usize = 512;
 const KNOWN_MAX: usize = 256;
 /// So many pages are turned before a fetch that does not wait gives up.
 const SEARCHES_MAX: u32 = 100;

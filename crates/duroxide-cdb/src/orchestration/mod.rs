@@ -6,6 +6,7 @@
 //! that out and settles unanswered commits by the commit id in the head; [`publish`] finishes what did not fit.
 
 pub(crate) mod ack;
+mod backlog;
 pub(crate) mod fetch;
 pub(crate) mod layout;
 pub(crate) mod load;

@@ -1,9 +1,10 @@
 //! Searching for work: nothing that is not for the searcher hides what is, or is paid for without end.
 
 use std::sync::Mutex;
+use std::time::Duration;
 
 use cosmos_driver::{CallOptions, Credential, Driver, ItemOptions};
-use cosmos_emulator::{Config, Emulator, Operation};
+use cosmos_emulator::{Auth, Config, Emulator, Operation, Verdict};
 use duroxide::TagFilter;
 use duroxide::providers::{Provider as _, SessionFetchConfig, WorkItem};
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
@@ -12,9 +13,12 @@ use hyper::Response;
 use hyper::body::Bytes;
 use serde_json::{Value, json};
 
-use super::{LOCK, NOW, of_session, place};
+use super::{LOCK, NOW, commit, mail, of_session, place};
+use crate::scale::{put, queued};
 use crate::tap::{Asked, Tap};
-use crate::world::{DATABASE, activity, config, documents, emulator, fresh_name, raw, start};
+use crate::world::{
+    DATABASE, activity, config, documents, emulator, event, fresh_name, named, raw, start, until,
+};
 
 #[tokio::test]
 async fn a_document_that_cannot_be_read_hides_no_other() {
@@ -210,6 +214,68 @@ async fn a_page_that_ends_before_anything_was_found_is_read_on() {
     let worker = CosmosDBProvider::new_with_config(behind).await.unwrap();
     let found = worker.fetch_work_item(LOCK, NOW, None, &TagFilter::Any).await.unwrap();
     assert_eq!(found.expect("it is on the third page").0, activity("a", 1));
+}
+
+#[tokio::test]
+async fn throttled_instances_hold_up_one_dispatcher_however_many_they_are() {
+    let place = place().await;
+    let bad: Vec<String> = (0..4).map(|n| format!("bad{n}")).collect();
+    let strike = |verdict: Verdict| -> Vec<_> {
+        bad.iter()
+            .map(|name| emulator().faults().add(place.rule(verdict.clone()).for_key(name.as_str())))
+            .collect()
+    };
+    for name in &bad {
+        place.provider.enqueue_for_orchestrator(start(name, "Hello", ""), None).await.unwrap();
+    }
+    {
+        // So long that nobody waits for it: all of them are tried and put off.
+        let retry_after = Some(Duration::from_secs(3600));
+        let _faults = strike(Verdict::Status { code: 429, sub_status: 3200, retry_after });
+        assert!(place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().is_none());
+    }
+    let faults = strike(Verdict::Hang);
+    let struck = || faults.iter().map(|fault| fault.struck()).sum::<u64>();
+    let wait = Duration::from_secs(60);
+    let dispatchers = [(); 2].map(|()| Box::pin(place.provider.fetch_orchestration_item(LOCK, wait, None)));
+    let enqueue = async {
+        until("one of them is tried again", async || struck() > 0).await;
+        place.provider.enqueue_for_orchestrator(start("good", "Hello", ""), None).await.unwrap();
+    };
+    let (first, ()) = tokio::join!(futures::future::select_all(dispatchers), enqueue);
+    assert_eq!(first.0.unwrap().expect("there is one").0.instance, "good");
+    assert_eq!(struck(), 1, "the other dispatcher was left for it");
+}
+
+#[tokio::test]
+async fn a_fetch_reads_no_more_of_a_long_queue_than_the_next_turns_take() {
+    const WAITING: u64 = 5200;
+    let account = Account { emulator: Emulator::start(Config::default().with_auth(Auth::Open)).unwrap() };
+    let provider = account.process().await;
+    provider.enqueue_for_orchestrator(start("a", "Hello", ""), None).await.unwrap();
+    for n in 0..WAITING {
+        let item = serde_json::to_string(&mail("a", &n.to_string())).unwrap();
+        let mut message = queued("orch_queue", "a", &format!("mail {n}"), &item, 1000);
+        // Behind the start, and against the order in which they were written.
+        message["seq"] = ((1 << 52) + WAITING - n).into();
+        put(&account.emulator, "a", &message).await;
+    }
+    let mut seen = Vec::new();
+    for turn in 0..20 {
+        account.emulator.ledger().reset();
+        let (item, token, _) = provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+        let recent = account.emulator.ledger().snapshot().recent;
+        let looks = recent.iter().filter(|r| r.operation == Operation::Query && r.partition_key.is_some());
+        let looks = looks.count();
+        assert!(looks <= 3, "turn {turn}: {looks} pages");
+        seen.extend(item.messages.into_iter().filter_map(|message| match message {
+            WorkItem::QueueMessage { data, .. } => data.parse::<u64>().ok(),
+            _ => None,
+        }));
+        commit(&provider, &token, vec![event("a", turn + 1)], named()).await.unwrap();
+    }
+    let expected: Vec<u64> = (0..WAITING).rev().take(seen.len()).collect();
+    assert!(seen.len() > 1000 && seen == expected, "{seen:?}");
 }
 
 const MANY: u64 = 600;
