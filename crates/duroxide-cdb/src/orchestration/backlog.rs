@@ -27,10 +27,10 @@ impl Backlog {
             #[serde(rename = "type")]
             kind: &'a str,
         }
-        let is_message = |row: &&Box<RawValue>| {
+        let is_message = |row: &&RawValue| {
             serde_json::from_str(row.get()).is_ok_and(|row: Envelope<'_>| row.kind == kind::MESSAGE)
         };
-        for row in rows.iter().filter(is_message) {
+        for row in rows.iter().map(AsRef::as_ref).filter(is_message) {
             self.messages += 1;
             self.bytes += row.get().len();
         }

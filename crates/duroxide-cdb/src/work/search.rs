@@ -135,7 +135,7 @@ impl Search<'_> {
     }
 
     fn read(&self, page: &Page, found: &mut bool) -> Glance {
-        let glimpse = |row: &Box<RawValue>| {
+        let glimpse = |row: &RawValue| {
             let read: Option<Row<'_>> = serde_json::from_str(row.get()).ok();
             let (lane, item) = read.map_or((None, None), |row| (row.lane, row.item));
             let item = item.and_then(|item| self.core.strays.read::<Item>(OPERATION, item));
@@ -147,7 +147,10 @@ impl Search<'_> {
             }
             glimpse
         };
-        Glance { is_full: page.is_full(self.reach.rows), rows: page.rows.iter().map(glimpse).collect() }
+        Glance {
+            is_full: page.is_full(self.reach.rows),
+            rows: page.rows.iter().map(AsRef::as_ref).map(glimpse).collect(),
+        }
     }
 }
 
