@@ -117,7 +117,9 @@ fn indexing_policy() -> Value {
         "automatic": true,
         "includedPaths": included,
         "excludedPaths": [{ "path": "/*" }],
-        "compositeIndexes": [ORDERED.map(|path| json!({ "path": format!("/{path}"), "order": "ascending" }))],
+        "compositeIndexes": ORDERED.map(|paths| -> Vec<Value> {
+            paths.iter().map(|path| json!({ "path": format!("/{path}"), "order": "ascending" })).collect()
+        }),
     })
 }
 
@@ -153,15 +155,16 @@ fn improved(definition: &ContainerProperties) -> Option<ContainerProperties> {
     (better != *definition).then_some(better)
 }
 
-/// Whether a policy has the composite index that finds due work without looking at what is due later.
+/// Whether a policy has the composite indexes that find due work without looking at what is due later or for others.
 fn serves_the_order(policy: &Value) -> bool {
     let composites = policy["compositeIndexes"].as_array().map(Vec::as_slice).unwrap_or_default();
-    composites.iter().any(|composite| {
+    let serves = |composite: &Value, order: &[&str]| {
         let paths = composite.as_array().map(Vec::as_slice).unwrap_or_default();
         let names = paths.iter().map(|path| path["path"].as_str().unwrap_or_default());
         let ascending = paths.iter().all(|path| path["order"] != "descending");
-        ascending && names.eq(ORDERED.iter().map(|path| format!("/{path}")))
-    })
+        ascending && names.eq(order.iter().map(|path| format!("/{path}")))
+    };
+    ORDERED.iter().all(|order| composites.iter().any(|composite| serves(composite, order)))
 }
 
 /// The layout's stamp.
@@ -222,8 +225,8 @@ const INDEXED: [&str; 9] = [
     "parentInstanceId",
     "sweepAt",
 ];
-/// What is due, in order.
-const ORDERED: [&str; 2] = ["type", "visibleAt"];
+/// What is due, in order: all of it, and the work items of each lane.
+const ORDERED: [&[&str]; 2] = [&["type", "visibleAt"], &["type", "lane", "visibleAt"]];
 
 #[cfg(test)]
 mod tests {
@@ -242,6 +245,14 @@ mod tests {
         let better = improved(&old).unwrap();
         assert_eq!(better.default_ttl, Some(ITEMS_SAY));
         assert_eq!(better, container_definition("flows"));
+    }
+
+    #[test]
+    fn a_container_without_lanes_gets_their_index() {
+        let mut earlier = container_definition("flows");
+        let composites = &mut earlier.indexing_policy.as_mut().unwrap()["compositeIndexes"];
+        composites.as_array_mut().unwrap().truncate(1);
+        assert_eq!(improved(&earlier), Some(container_definition("flows")));
     }
 
     #[test]

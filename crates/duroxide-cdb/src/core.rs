@@ -14,7 +14,7 @@ use crate::clock::{Clock, millis};
 use crate::config::CosmosDBProviderConfig;
 use crate::documents::{Head, Tagged, Version, WorkDocument, ids};
 use crate::error::{Fault, Trouble};
-use crate::finder::{Pace, TurnFinder, WorkFinder};
+use crate::finder::{Crew, Pace, Strays, TurnFinder, WorkFinder};
 use crate::orchestration::lock::TurnLease;
 use crate::outbox::OutboxFaultInjector;
 use crate::session::Sessions;
@@ -29,7 +29,8 @@ pub(crate) struct Core {
     pub(crate) turns: TurnFinder,
     pub(crate) turn_pace: Pace,
     pub(crate) works: WorkFinder,
-    work_paces: Mutex<BTreeMap<String, Arc<Pace>>>,
+    crews: Mutex<BTreeMap<String, Arc<Crew>>>,
+    pub(crate) strays: Strays,
     pub(crate) turn_leases: Leases<TurnLease>,
     pub(crate) work_leases: Leases<WorkLease>,
     pub(crate) cache: Cache,
@@ -89,7 +90,8 @@ impl Core {
             turns: TurnFinder::asleep(),
             turn_pace: Pace::new(config.poll_interval_min, config.poll_interval_max),
             works: WorkFinder::default(),
-            work_paces: Mutex::default(),
+            crews: Mutex::default(),
+            strays: Strays::default(),
             turn_leases: Leases::default(),
             work_leases: Leases::default(),
             cache: Cache::new(config.cache_bytes_max),
@@ -141,15 +143,15 @@ impl Core {
             || Watch::Own(leases.slots_for(&self.settings.owner)).holds(instance)
     }
 
-    /// The pace of searches for one kind of worker.
-    pub(crate) fn work_pace(&self, lane: &str) -> Arc<Pace> {
-        let mut paces = self.work_paces.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(pace) = paces.get(lane) {
-            return Arc::clone(pace);
+    /// The searches of one kind of worker.
+    pub(crate) fn crew(&self, name: &str) -> Arc<Crew> {
+        let mut crews = self.crews.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(crew) = crews.get(name) {
+            return Arc::clone(crew);
         }
-        let pace = Arc::new(Pace::new(self.settings.poll_min, self.settings.poll_max));
-        paces.insert(lane.to_owned(), Arc::clone(&pace));
-        pace
+        let crew = Arc::new(Crew::new(Pace::new(self.settings.poll_min, self.settings.poll_max)));
+        crews.insert(name.to_owned(), Arc::clone(&crew));
+        crew
     }
 
     /// The pinned version of an instance that was turned away a moment ago.

@@ -22,12 +22,32 @@ impl Query {
     }
 }
 
+/// Work items for a kind of worker, as far as a search needs them.
+macro_rules! work_items {
+    ($which:literal) => {
+        concat!(
+            "SELECT TOP @rows c.visibleAt, c.lane, \
+             ((@anyTag = true OR (@untagged = true AND NOT IS_STRING(c.tag)) \
+               OR (IS_STRING(c.tag) AND ARRAY_CONTAINS(@tags, c.tag))) \
+              AND (NOT IS_STRING(c.sessionId) \
+                   OR (@sessions = true AND NOT ARRAY_CONTAINS(@foreign, c.sessionId))) \
+              ? c : null) AS item \
+             FROM c WHERE c.type = 'worker_queue' AND ",
+            $which
+        )
+    };
+}
+
 /// One partition: everything a turn needs. History only of execution `@exec` after event `@after`, values only of
 /// turns after `@turn`, messages only up to order key `@upto`.
 pub(crate) const LOAD: &str = "SELECT * FROM c WHERE c.type IN ('instance', 'deleting', 'manifest', 'kv', 'kv_delta') \
     OR (c.type = 'orch_queue' AND c.visibleAt <= @now AND (NOT IS_DEFINED(c.seq) OR c.seq <= @upto)) \
     OR (c.type = 'value' AND c.sinceTurn > @turn) \
     OR (c.type = 'history' AND c.executionId = @exec AND c.eventId > @after)";
+
+/// One partition: the first messages of a long queue.
+pub(crate) const FIRST_MESSAGES: &str = "SELECT TOP @rows c.seq, LENGTH(c.workItem) AS size FROM c \
+    WHERE c.type = 'orch_queue' AND c.visibleAt <= @now AND c.seq > 0 ORDER BY c.seq";
 
 /// One partition: the history of one execution after an event.
 pub(crate) const HISTORY: &str =
@@ -73,15 +93,20 @@ pub(crate) const FIND_TURNS: &str = "SELECT TOP @rows c.id, c.instanceId, c.seq,
     WHERE c.type = 'orch_queue' AND c.visibleAt <= @now AND c.visibleAt >= @from \
     AND NOT ARRAY_CONTAINS(@known, c.instanceId) ORDER BY c.type, c.visibleAt";
 
-/// One range: free work items for a kind of worker, the oldest first. A locked item is not visible until its lock
-/// ends; only the public crate's items say so in `lockedUntil` alone.
-pub(crate) const FIND_WORK: &str = "SELECT TOP @rows * FROM c \
-    WHERE c.type = 'worker_queue' AND c.visibleAt <= @now AND c.visibleAt >= @from \
-    AND (NOT IS_NUMBER(c.lockedUntil) OR c.lockedUntil <= @now) \
-    AND (@anyTag = true OR (@untagged = true AND (NOT IS_DEFINED(c.tag) OR IS_NULL(c.tag))) OR ARRAY_CONTAINS(@tags, c.tag)) \
-    AND ((NOT IS_DEFINED(c.sessionId) OR IS_NULL(c.sessionId)) \
-         OR (@sessions = true AND NOT ARRAY_CONTAINS(@foreign, c.sessionId))) \
-    ORDER BY c.type, c.visibleAt";
+/// One range: the oldest visible work items, whomever they are for, so that a page never looks at more than it returns;
+/// those for others without what is in them. A locked item is not visible until its lock ends.
+pub(crate) const FIND_WORK: &str =
+    work_items!("c.visibleAt <= @now AND c.visibleAt >= @from ORDER BY c.type, c.visibleAt");
+
+/// One range: the oldest visible work items of one lane.
+pub(crate) const FIND_WORK_IN_LANE: &str = work_items!(
+    "c.lane = @lane AND c.visibleAt <= @now AND c.visibleAt >= @from ORDER BY c.type, c.lane, c.visibleAt"
+);
+
+/// One range: the oldest visible work items of each lane between two, one lane after the other.
+pub(crate) const FIND_WORK_IN_LANES: &str = work_items!(
+    "c.lane > @low AND c.lane < @high AND c.visibleAt <= @now ORDER BY c.type, c.lane, c.visibleAt"
+);
 
 /// One range: work that its process did not finish in time.
 pub(crate) const UNFINISHED: &str = "SELECT TOP 100 * FROM c \

@@ -45,9 +45,9 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// Whether there is more behind it.
-    pub(crate) fn has_more(&self) -> bool {
-        self.next.is_some()
+    /// Whether there may be more behind a page that so many rows were asked for.
+    pub(crate) fn is_full(&self, rows: u32) -> bool {
+        self.rows.len() >= rows as usize || (self.next.is_some() && !self.rows.is_empty())
     }
 }
 
@@ -248,7 +248,19 @@ impl Store {
         self.collect(call, Scope::PartitionKey(partition.into()), Some(partition), query).await
     }
 
-    /// The first page of a query, from every range.
+    /// The rows of a query over one partition, as long as the caller wants another page after each; `None` when it did
+    /// not.
+    pub(crate) async fn query_while(
+        &self,
+        call: Call,
+        partition: &str,
+        query: &Query,
+        goes_on: impl FnMut(&[Box<RawValue>]) -> bool,
+    ) -> Result<Option<Vec<Box<RawValue>>>, Fault> {
+        self.collect_while(call, Scope::PartitionKey(partition.into()), Some(partition), query, goes_on).await
+    }
+
+    /// The first rows of a query, from every range.
     pub(crate) async fn query_ranges(
         &self,
         call: Call,
@@ -261,9 +273,18 @@ impl Store {
         };
         ranges.retain(|range| watch.covers(&range.min, &range.max));
         let pages = ranges.into_iter().map(|range| -> BoxFuture<'_, Result<Page, Fault>> {
-            Box::pin(self.page(call, range, query, SEARCH_ROWS, None))
+            Box::pin(self.first_rows(call, range, query))
         });
         in_parallel(RANGES_AT_ONCE, pages).await
+    }
+
+    /// The first page of a query over one range that has rows. The server may end a page before it has found any.
+    async fn first_rows(&self, call: Call, range: FeedRange, query: &Query) -> Result<Page, Fault> {
+        let mut page = self.page(call, range.clone(), query, SEARCH_ROWS, None).await?;
+        while page.rows.is_empty() && page.next.is_some() {
+            page = self.page(call, range.clone(), query, SEARCH_ROWS, page.next).await?;
+        }
+        Ok(page)
     }
 
     /// One page of a query over one range, from the beginning or from where another page ended.
@@ -319,6 +340,18 @@ impl Store {
         partition: Option<&str>,
         query: &Query,
     ) -> Result<Vec<Box<RawValue>>, Fault> {
+        let rows = self.collect_while(call, scope, partition, query, |_| true).await?;
+        Ok(rows.unwrap_or_default())
+    }
+
+    async fn collect_while(
+        &self,
+        call: Call,
+        scope: Scope,
+        partition: Option<&str>,
+        query: &Query,
+        mut goes_on: impl FnMut(&[Box<RawValue>]) -> bool,
+    ) -> Result<Option<Vec<Box<RawValue>>>, Fault> {
         let options = QueryOptions::default().with_page_size(PAGE_ROWS).with_call(call.options()?);
         let mut pager = self.container.query(query_of(query), scope, options);
         let mut rows = Vec::new();
@@ -327,13 +360,17 @@ impl Store {
             match pager.next().await {
                 Ok(Some(page)) => {
                     self.record(call, partition, begun, page.charge());
+                    let read = rows.len();
                     rows.extend(page.items::<Box<RawValue>>()?);
                     // The last page says so: another request would only be told that there is nothing.
                     if page.continuation().is_none() {
-                        return Ok(rows);
+                        return Ok(Some(rows));
+                    }
+                    if !goes_on(&rows[read..]) {
+                        return Ok(None);
                     }
                 }
-                Ok(None) => return Ok(rows),
+                Ok(None) => return Ok(Some(rows)),
                 Err(error) => {
                     self.record(call, partition, begun, error.charge());
                     return Err(error.into());

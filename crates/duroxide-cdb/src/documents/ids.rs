@@ -135,6 +135,8 @@ const DEAD_PREFIX: &str = "dead:";
 const SESSION_PREFIX: &str = "__session__:";
 const RESERVED: [&str; 3] = [DELETIONS, META, "__leases__"];
 const PARTITION_BYTES_MAX: usize = 2048;
+/// Enough to tell sessions apart; every work item carries them.
+const LANE_DIGITS: usize = 24;
 /// The service's limit is 1023 bytes; percent-escapes in a URL triple a byte, so stay well below.
 const ID_BYTES_MAX: usize = 900;
 
@@ -155,6 +157,13 @@ fn bounded(name: &str, suffix: &str) -> String {
         return format!("{name}{suffix}");
     }
     format!("~{}{suffix}", hash(&[name]))
+}
+
+/// What stands for a session in the name of a lane.
+pub(crate) fn lane_of_session(session_id: &str) -> String {
+    let mut hash = hash(&[session_id]);
+    hash.truncate(LANE_DIGITS);
+    hash
 }
 
 fn hash(parts: &[&str]) -> String {

@@ -10,6 +10,7 @@ mod history;
 pub(crate) mod ids;
 mod intent;
 mod kv;
+pub(crate) mod lane;
 mod manifest;
 mod message;
 mod packed;

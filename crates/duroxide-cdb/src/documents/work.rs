@@ -4,7 +4,7 @@ use duroxide::providers::WorkItem;
 use serde::{Deserialize, Serialize};
 
 use super::value::{ChunkRef, Chunks};
-use super::{addressee, ids, kind};
+use super::{addressee, ids, kind, lane};
 use crate::clock::{Clock, sequence_of};
 use crate::slots;
 
@@ -41,6 +41,9 @@ pub(crate) struct WorkDocument {
     pub(crate) session_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) tag: Option<String>,
+    /// Whom it is for, by tag and session; earlier versions wrote none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) lane: String,
     /// Whether it came through an outbox.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) delivered: bool,
@@ -85,6 +88,7 @@ impl WorkDocument {
             attempt_count: 0,
             execution_id,
             activity_id,
+            lane: lane::of(tag.as_deref(), session_id.as_deref()),
             session_id,
             tag,
             delivered: false,

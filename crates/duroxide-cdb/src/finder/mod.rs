@@ -4,10 +4,17 @@
 //! what a dead process left, is found by a bounded search of each partition-key range. An entry is handed out once, so
 //! dispatchers never contend. Losing an entry is harmless: the next search finds it again.
 
+mod agenda;
+mod crew;
+pub(crate) mod lanes;
 mod pace;
+mod stray;
 mod turns;
 mod work;
 
-pub(crate) use pace::{Outcome, Pace};
+pub(crate) use crew::Crew;
+pub(crate) use lanes::{Glance, Glimpse, Mark, Stretch};
+pub(crate) use pace::{Left, Outcome, Pace, Reach};
+pub(crate) use stray::{Strays, visible_at};
 pub(crate) use turns::{Candidate, MessageHint, TurnFinder, Verdict};
 pub(crate) use work::{WorkCandidate, WorkFinder, WorkQuestion};

@@ -31,12 +31,28 @@ struct State {
     pause: Duration,
     next: Option<Instant>,
     last_begun: Option<Instant>,
-    /// Where the next search continues when the last one saw a full page.
-    cursor: u64,
+    /// What the last search left.
+    left: Left,
     /// How many rows the next search asks each range for.
     rows: u32,
     /// How many searches there were.
     searches: u64,
+}
+
+/// What a search left for the next one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Left {
+    /// Where the next one continues because the last one saw a full page; zero: at the beginning.
+    pub(crate) cursor: u64,
+    /// Whether there may be something for the searcher.
+    pub(crate) is_promising: bool,
+}
+
+impl Left {
+    /// Everything behind a full page is for the searcher.
+    pub(crate) fn behind(cursor: u64) -> Self {
+        Self { cursor, is_promising: cursor > 0 }
+    }
 }
 
 /// What a search asks for.
@@ -60,7 +76,7 @@ impl Pace {
                 pause: min,
                 next: None,
                 last_begun: None,
-                cursor: 0,
+                left: Left::default(),
                 rows: ROWS_MIN,
                 searches: 0,
             }),
@@ -82,9 +98,9 @@ impl Pace {
         Some(guard)
     }
 
-    /// Whether the last search left something behind a full page.
+    /// Whether the last search may have left something for the searcher.
     pub(crate) fn has_more(&self) -> bool {
-        self.lock().cursor > 0
+        self.lock().left.is_promising
     }
 
     /// Notes that a search begins.
@@ -94,24 +110,25 @@ impl Pace {
         // A search whose future is dropped must not stop all others.
         state.next = Some(now + self.min);
         state.searches += 1;
-        Reach { from: state.cursor, rows: state.rows, number: state.searches }
+        Reach { from: state.left.cursor, rows: state.rows, number: state.searches }
     }
 
     /// Notes what a search found and where the next one continues: soon if there is nothing else to do, at leisure
     /// otherwise.
-    pub(crate) fn end(&self, now: Instant, outcome: Outcome, cursor: u64) {
+    pub(crate) fn end(&self, now: Instant, outcome: Outcome, left: Left) {
         let mut state = self.lock();
         // The pages of one round follow each other quickly, so that known work hides no other. Only news makes the rounds
         // themselves quick: what nothing can be done about may fill pages for ever.
-        let turns_page = outcome == Outcome::NothingToDo && cursor > 0;
+        let turns_page = outcome == Outcome::NothingToDo && left.is_promising;
         state.pause = match outcome {
             Outcome::Found => self.min,
             _ if turns_page => state.pause,
             Outcome::NothingNew | Outcome::NothingToDo => (state.pause * 2).clamp(self.min, self.max),
         };
-        state.cursor = cursor;
+        state.left = left;
         // One turn needs one row. Whoever has a backlog before them takes more at a time.
-        state.rows = if cursor > 0 { (state.rows * 2).min(ROWS_MAX) } else { ROWS_MIN };
+        state.rows =
+            if left.cursor > 0 || left.is_promising { (state.rows * 2).min(ROWS_MAX) } else { ROWS_MIN };
         state.next = Some(now + if turns_page { self.min } else { state.pause });
     }
 
@@ -146,7 +163,7 @@ mod tests {
         ];
         for (outcome, cursor, expected) in cases {
             pace.begin(now);
-            pace.end(now, outcome, cursor);
+            pace.end(now, outcome, Left::behind(cursor));
             assert_eq!(pace.due(), Some(now + Duration::from_millis(expected)));
         }
     }
@@ -158,7 +175,7 @@ mod tests {
         let mut rows = Vec::new();
         for cursor in [1, 2, 3, 4, 5, 0, 0] {
             rows.push(pace.begin(now).rows);
-            pace.end(now, Outcome::Found, cursor);
+            pace.end(now, Outcome::Found, Left::behind(cursor));
             assert_eq!(pace.has_more(), cursor > 0);
         }
         assert_eq!(rows, [10, 20, 40, 80, 100, 100, 10]);

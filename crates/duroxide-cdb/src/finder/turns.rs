@@ -1,9 +1,11 @@
 //! Instances with messages.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
+
+use super::agenda::{Agenda, Standing, Trial, Turn};
 
 /// A message somebody knows to be in an instance's queue.
 #[derive(Debug, Clone)]
@@ -24,8 +26,7 @@ pub(crate) struct TurnFinder {
 #[derive(Debug, Default)]
 struct State {
     instances: HashMap<String, Entry>,
-    /// Instances by the time from which they may be tried, then by the order of their first message.
-    agenda: BTreeSet<(u64, u64, String)>,
+    agenda: Agenda,
     /// Counts hints, to tell those a load could have seen from later ones.
     hints: u64,
     /// Nobody has asked yet: hints are not kept.
@@ -52,10 +53,14 @@ struct Entry {
     in_hand: bool,
     /// This process holds the lock.
     locked: bool,
-    scheduled: Option<(u64, u64)>,
+    scheduled: Option<(Standing, Turn)>,
 }
 
 impl Entry {
+    fn standing(&self) -> Standing {
+        if self.parks > 0 { Standing::Troubled } else { Standing::Sound }
+    }
+
     /// Whether this process has the instance's turn, or takes it as soon as it may.
     fn is_busy(&self, now: u64) -> bool {
         let is_due = || self.pending.values().any(|pending| pending.visible_at <= now);
@@ -80,6 +85,8 @@ pub(crate) struct Candidate {
     pub(crate) instance: String,
     /// How often in a row nothing could be done with it.
     pub(crate) parks: u32,
+    /// As it was handed out.
+    standing: Standing,
     /// Hints up to this one were made before the candidate was handed out.
     hints: u64,
     state: Arc<Mutex<State>>,
@@ -129,11 +136,7 @@ impl TurnFinder {
     /// The next instance that may be tried at `now`, without those that are not for the caller.
     pub(crate) fn take_except(&self, now: u64, except: &HashSet<String>) -> Option<Candidate> {
         let mut state = lock(&self.state);
-        let (at, seq, instance) = state.first_except(except).cloned()?;
-        if at > now {
-            return None;
-        }
-        state.agenda.remove(&(at, seq, instance.clone()));
+        let (instance, standing) = state.agenda.take(now, except)?;
         let entry = state.instances.entry(instance.clone()).or_default();
         entry.scheduled = None;
         entry.in_hand = true;
@@ -142,6 +145,7 @@ impl TurnFinder {
         Some(Candidate {
             instance,
             parks,
+            standing,
             hints: state.hints,
             state: Arc::clone(&self.state),
             changed: Arc::clone(&self.changed),
@@ -156,7 +160,7 @@ impl TurnFinder {
 
     /// When the next instance may be tried, without those that are not for the caller.
     pub(crate) fn next_at_except(&self, except: &HashSet<String>) -> Option<u64> {
-        lock(&self.state).first_except(except).map(|(at, ..)| *at)
+        lock(&self.state).agenda.next_at(except)
     }
 
     /// A future that ends when something changes after this call.
@@ -192,9 +196,9 @@ impl TurnFinder {
     pub(crate) fn forget(&self, instance: &str) {
         let mut state = lock(&self.state);
         if let Some(entry) = state.instances.remove(instance)
-            && let Some((at, seq)) = entry.scheduled
+            && let Some((standing, turn)) = entry.scheduled
         {
-            state.agenda.remove(&(at, seq, instance.to_owned()));
+            state.agenda.remove(standing, turn, instance);
         }
     }
 
@@ -221,6 +225,12 @@ impl Candidate {
     pub(crate) fn decide(mut self, verdict: Verdict) {
         self.decided = true;
         let mut state = lock(&self.state);
+        let trial = match &verdict {
+            Verdict::Locked { .. } => Trial::Passed,
+            Verdict::RestUntil(_) => Trial::Moot,
+            Verdict::Park { .. } => Trial::Failed,
+        };
+        state.agenda.tried(self.standing, trial);
         let entry = state.instances.entry(self.instance.clone()).or_default();
         entry.in_hand = false;
         match verdict {
@@ -267,6 +277,7 @@ impl Drop for Candidate {
             return;
         }
         let mut state = lock(&self.state);
+        state.agenda.tried(self.standing, Trial::Moot);
         if let Some(entry) = state.instances.get_mut(&self.instance) {
             entry.in_hand = false;
         }
@@ -291,29 +302,21 @@ impl Entry {
 }
 
 impl State {
-    fn first_except(&self, except: &HashSet<String>) -> Option<&(u64, u64, String)> {
-        self.agenda.iter().find(|(.., instance)| !except.contains(instance))
-    }
-
     /// Whether a message can be kept. An instance whose time comes later makes room.
     fn has_room_for(&mut self, hint: &MessageHint) -> bool {
         if self.instances.len() < INSTANCES_MAX || self.instances.contains_key(&hint.instance) {
             return true;
         }
-        let Some((at, seq, last)) = self.agenda.last() else { return false };
-        if (*at, *seq) <= (hint.visible_at, hint.seq) {
-            return false;
-        }
-        self.instances.remove(last);
-        self.agenda.pop_last();
+        let Some(last) = self.agenda.pop_behind((hint.visible_at, hint.seq)) else { return false };
+        self.instances.remove(&last);
         true
     }
 
     /// Puts an instance where it belongs in the agenda.
     fn schedule(&mut self, instance: &str) {
         let Some(entry) = self.instances.get_mut(instance) else { return };
-        if let Some((at, seq)) = entry.scheduled.take() {
-            self.agenda.remove(&(at, seq, instance.to_owned()));
+        if let Some((standing, turn)) = entry.scheduled.take() {
+            self.agenda.remove(standing, turn, instance);
         }
         if entry.in_hand {
             return;
@@ -322,8 +325,9 @@ impl State {
         match first {
             Some((visible_at, seq)) => {
                 let at = visible_at.max(entry.rest_until);
-                entry.scheduled = Some((at, seq));
-                self.agenda.insert((at, seq, instance.to_owned()));
+                let (standing, turn) = (entry.standing(), (at, seq));
+                entry.scheduled = Some((standing, turn));
+                self.agenda.insert(standing, turn, instance);
             }
             None if entry.locked => {}
             None => {
@@ -454,6 +458,49 @@ mod tests {
         candidate.decide(locked(100, &["1"]));
         finder.released("a", &["1".to_owned()]);
         assert_eq!(finder.take(10).unwrap().instance, "a");
+    }
+
+    #[test]
+    fn of_many_that_gave_trouble_one_is_tried_at_a_time_and_the_others_go_on() {
+        let finder = TurnFinder::default();
+        for n in 0..10 {
+            finder.hint(hint(&format!("bad {n}"), "1", n, 5));
+        }
+        while let Some(bad) = finder.take(10) {
+            bad.decide(Verdict::Park { now: 10 });
+        }
+        for n in 0..5 {
+            finder.hint(hint(&format!("good {n}"), "1", 100 + n, 1000));
+        }
+        let bad = finder.take(1000).unwrap();
+        assert_eq!(bad.instance, "bad 0");
+        let good: Vec<Candidate> = std::iter::from_fn(|| finder.take(1000)).collect();
+        assert_eq!(good.len(), 5);
+        assert_eq!(finder.next_at(), None, "nobody waits for what may not be tried now");
+        bad.decide(Verdict::Park { now: 1000 });
+        assert_eq!(finder.next_at(), Some(210));
+        let next = finder.take(1000).unwrap();
+        assert_eq!(next.instance, "bad 1");
+        drop(next);
+        assert_eq!(finder.take(1000).unwrap().instance, "bad 1", "dropped, it makes room too");
+    }
+
+    #[test]
+    fn trouble_that_is_over_holds_nobody_up() {
+        let finder = TurnFinder::default();
+        for n in 0..10 {
+            finder.hint(hint(&n.to_string(), "1", n, 5));
+        }
+        while let Some(all) = finder.take(10) {
+            all.decide(Verdict::Park { now: 10 });
+        }
+        let mut at_a_time = Vec::new();
+        while finder.next_at().is_some_and(|at| at <= 1000) {
+            let taken: Vec<Candidate> = std::iter::from_fn(|| finder.take(1000)).collect();
+            at_a_time.push(taken.len());
+            taken.into_iter().for_each(|candidate| candidate.decide(locked(5000, &["1"])));
+        }
+        assert_eq!(at_a_time, [1, 2, 7]);
     }
 
     #[test]

@@ -10,14 +10,15 @@ use serde::Deserialize;
 
 use crate::cache::Known;
 use crate::clock::sequence_of;
-use crate::core::{Core, decode};
+use crate::core::Core;
 use crate::documents::{self, Head, Held, Message, Tagged, kind};
 use crate::error::Fault;
-use crate::finder::{Candidate, MessageHint, Outcome, Verdict};
+use crate::finder::{Candidate, Left, MessageHint, Outcome, Verdict, visible_at};
 use crate::queries::{self, Query};
 use crate::store::{Call, Op};
 use crate::token::Token;
 
+use super::backlog::{MESSAGE_BYTES_MAX, MESSAGES_MAX, next_window};
 use super::load::{self, Partition};
 use super::lock::{TurnLease, acquire};
 use super::pieces;
@@ -320,7 +321,7 @@ async fn take(
     };
     let left: Vec<MessageHint> = partition.messages[view.batch.len()..].iter().map(hint).collect();
     if item.history_error.is_none() && locked.document.started {
-        let upto = partition.messages.get(BACKLOG_WINDOW).map(Message::order);
+        let upto = next_window(&partition.messages, partition.upto);
         let known = Known {
             head: Arc::new(locked.clone()),
             events: Arc::new(item.history.clone()),
@@ -412,11 +413,11 @@ async fn search(core: &Core, since: tokio::time::Instant) -> Result<(), Fault> {
                 continue;
             }
         };
-        let full = page.rows.len() >= reach.rows as usize || (page.has_more() && !page.rows.is_empty());
+        let full = page.is_full(reach.rows);
         let mut last = 0;
         for row in page.rows {
-            let row: Row = decode(row.get().as_bytes())?;
-            last = row.visible_at;
+            last = visible_at(&row);
+            let Some(row) = core.strays.read::<Row>(OPERATION, &row) else { continue };
             let seq = if row.seq == 0 { sequence_of(row.enqueued_at) } else { row.seq };
             let (instance, id, visible_at) = (row.instance_id, row.id, row.visible_at);
             if !core.is_ours(&instance, visible_at) {
@@ -436,17 +437,12 @@ async fn search(core: &Core, since: tokio::time::Instant) -> Result<(), Fault> {
         (false, true) => Outcome::NothingNew,
         (false, false) => Outcome::NothingToDo,
     };
-    core.turn_pace.end(core.clock.instant(), outcome, cursor);
+    core.turn_pace.end(core.clock.instant(), outcome, Left::behind(cursor));
     failed.map_or(Ok(()), Err)
 }
 
 const LOCKED_REST_MS: u64 = 1000;
 const RACE_REST_MS: u64 = 20;
-/// What a turn takes at most; the rest follows in the next one. Leaves room in the commit batch.
-const MESSAGES_MAX: usize = 64;
-const MESSAGE_BYTES_MAX: usize = 4 << 20;
-/// With more messages waiting than this, the next loads ask only for this many.
-const BACKLOG_WINDOW: usize = 512;
 const KNOWN_MAX: usize = 256;
 /// So many pages are turned before a fetch that does not wait gives up.
 const SEARCHES_MAX: u32 = 100;

@@ -18,6 +18,7 @@ use crate::error::Fault;
 use crate::queries::{self, Query};
 use crate::store::{Call, Read};
 
+use super::backlog::{self, Backlog, Outline};
 use super::publish;
 
 /// What one look at a partition shows.
@@ -33,6 +34,8 @@ pub(crate) struct Partition {
     pub(crate) known: Option<Known>,
     /// Messages visible at this time were asked for.
     pub(crate) as_of: u64,
+    /// Messages up to this order key were asked for, because many wait.
+    pub(crate) upto: Option<u64>,
 }
 
 /// Key-values as the public crate kept them.
@@ -52,20 +55,30 @@ pub(crate) struct History {
 /// Looks at an instance's partition. Unfinished commits are finished first.
 pub(crate) async fn look(core: &Core, call: Call, instance: &str) -> Result<Partition, Fault> {
     let mut known = core.cache.get(instance).filter(|known| !known.head.document.is_legacy());
+    let mut upto = known.as_ref().and_then(|known| known.upto);
     for _ in 0..LOOKS_MAX {
-        let (exec, after, turn, upto) = known.as_ref().map_or((-1, 0, 0, u64::MAX >> 11), |known| {
+        let (exec, after, turn) = known.as_ref().map_or((-1, 0, 0), |known| {
             let head = &known.head.document;
             let exec = i64::try_from(head.current_execution_id).unwrap_or(i64::MAX);
-            (exec, head.last_event_id, head.turn, known.upto.unwrap_or(u64::MAX >> 11))
+            (exec, head.last_event_id, head.turn)
         });
         let as_of = core.clock.now_ms();
         let query = Query::new(queries::LOAD)
             .with("@now", as_of)
-            .with("@upto", upto)
+            .with("@upto", upto.unwrap_or(ORDER_MAX))
             .with("@turn", turn)
             .with("@exec", exec)
             .with("@after", after);
-        let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
+        let look = || async {
+            let mut backlog = Backlog::default();
+            let goes_on = |rows: &[_]| upto.is_some() || backlog.goes_on(rows);
+            core.store.query_while(call, instance, &query, goes_on).await
+        };
+        let Some(rows) = core.patiently(call, look).await? else {
+            // More messages wait than the next turns take: only those are read.
+            upto = Some(first_window(core, call, instance, as_of).await?);
+            continue;
+        };
         let (mut partition, manifests) = sort_rows(&rows)?;
         if !manifests.is_empty() {
             for manifest in manifests {
@@ -85,21 +98,29 @@ pub(crate) async fn look(core: &Core, call: Call, instance: &str) -> Result<Part
         };
         if known.as_ref().is_some_and(|known| !same(known)) {
             core.cache.forget(instance);
-            known = None;
+            (known, upto) = (None, None);
             continue;
         }
-        if known.as_ref().is_some_and(|known| known.upto.is_some()) && partition.messages.is_empty() {
-            if let Some(known) = &mut known {
-                known.upto = None;
-            }
+        if upto.is_some() && partition.messages.is_empty() {
+            upto = None;
             continue;
         }
         partition.messages.sort_by_key(Message::order);
         partition.known = known;
         partition.as_of = as_of;
+        partition.upto = upto;
         return Ok(partition);
     }
     Err(Fault::transient("the instance changed with every look at it"))
+}
+
+/// The order key up to which the messages of a long queue are read. Those without one are all read.
+async fn first_window(core: &Core, call: Call, instance: &str, now: u64) -> Result<u64, Fault> {
+    let query = Query::new(queries::FIRST_MESSAGES).with("@now", now).with("@rows", backlog::WINDOW + 1);
+    let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
+    let first: Vec<Outline> =
+        rows.iter().map(|row| decode(row.get().as_bytes())).collect::<Result<_, Fault>>()?;
+    Ok(backlog::window(&first).unwrap_or(ORDER_MAX))
 }
 
 fn sort_rows(rows: &[Box<RawValue>]) -> Result<(Partition, Vec<Manifest>), Fault> {
@@ -294,4 +315,6 @@ pub(crate) fn carried(events: &[Event]) -> u64 {
 }
 
 const LOOKS_MAX: usize = 6;
+/// Beyond all order keys, and a whole number for everybody.
+const ORDER_MAX: u64 = u64::MAX >> 11;
 const PIECES_AT_ONCE: usize = 8;

@@ -7,6 +7,7 @@
 
 pub(crate) mod ack;
 pub(crate) mod adopt;
+mod backlog;
 pub(crate) mod fetch;
 pub(crate) mod layout;
 pub(crate) mod load;

@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use duroxide::TagFilter;
 use duroxide::providers::{ProviderError, SessionFetchConfig, WorkItem};
-use serde::Deserialize;
 
 use crate::core::{Backoff, Core, WorkLease, decode};
-use crate::documents::{Tagged, WorkDocument};
+use crate::documents::{Tagged, WorkDocument, lane};
 use crate::error::{Fault, Trouble};
-use crate::finder::{Outcome, Pace, WorkCandidate, WorkQuestion};
+use crate::finder::{Crew, WorkCandidate, WorkQuestion};
 use crate::orchestration::load;
-use crate::queries::{self, Query};
 use crate::store::{Call, Op};
 use crate::token::Token;
 
-const OPERATION: &str = "fetch_work_item";
+use super::search::search;
+
+pub(super) const OPERATION: &str = "fetch_work_item";
 
 type Fetched = (WorkItem, String, u32);
 
@@ -28,8 +28,8 @@ pub(crate) async fn fetch(
     session: Option<&SessionFetchConfig>,
     tags: &TagFilter,
 ) -> Result<Option<Fetched>, ProviderError> {
-    let Some(lane) = lane_of(tags, session.is_some()) else { return Ok(None) };
-    let pace = core.work_pace(&lane);
+    let Some(name) = Crew::name(tags, session.is_some()) else { return Ok(None) };
+    let crew = core.crew(&name);
     let begun = core.clock.instant();
     let deadline = begun + poll_timeout;
     // Who does not wait still gets everything looked at, unless there is no end of trouble.
@@ -45,12 +45,12 @@ pub(crate) async fn fetch(
     loop {
         let changed = core.works.changed();
         let now = core.clock.instant();
-        let due = pace.due().unwrap_or(now);
+        let due = crew.pace.due().unwrap_or(now);
         if due <= now && (!poll_timeout.is_zero() || searches == 0) {
             searches += 1;
             // Several wake when a search is due: one of them makes it. Who does not wait wants one of its own.
             let since = if poll_timeout.is_zero() { now } else { due };
-            trouble = search(core, &pace, since, session.is_some(), tags).await.err();
+            trouble = search(core, &crew, since, session.is_some(), tags).await.err();
         }
         while let Some(candidate) = core.works.take(core.clock.now_ms(), question) {
             // What is in pieces may be large and not bad.
@@ -64,18 +64,18 @@ pub(crate) async fn fetch(
             }
         }
         // Without waiting, everything there is must have been looked at before the answer is no.
-        let unseen = searches == 0 || (pace.has_more() && searches < SEARCHES_MAX && trouble.is_none());
+        let unseen = searches == 0 || (crew.pace.has_more() && searches < SEARCHES_MAX && trouble.is_none());
         if unseen && poll_timeout.is_zero() && !late() {
             let since = if searches == 0 { begun } else { core.clock.instant() };
             searches += 1;
-            trouble = search(core, &pace, since, session.is_some(), tags).await.err();
+            trouble = search(core, &crew, since, session.is_some(), tags).await.err();
             continue;
         }
         let now = core.clock.instant();
         if now >= deadline {
             return trouble.map_or(Ok(None), |fault| Err(fault.surface(OPERATION, "")));
         }
-        let mut wake = deadline.min(pace.due().unwrap_or(now));
+        let mut wake = deadline.min(crew.pace.due().unwrap_or(now));
         let now_ms = core.clock.now_ms();
         if let Some(at) = core.works.next_at(now_ms, question) {
             wake = wake.min(now + Duration::from_millis(at.saturating_sub(now_ms).max(1)));
@@ -85,24 +85,6 @@ pub(crate) async fn fetch(
             () = tokio::time::sleep_until(wake) => {}
         }
     }
-}
-
-/// Names the kind of worker, so that those that ask the same share one search. `None` asks for nothing.
-fn lane_of(tags: &TagFilter, sessions: bool) -> Option<String> {
-    let sorted = |set: &std::collections::HashSet<String>| {
-        let mut names: Vec<&str> = set.iter().map(String::as_str).collect();
-        names.sort_unstable();
-        names.join("\u{1f}")
-    };
-    let tags = match tags {
-        TagFilter::None => return None,
-        TagFilter::DefaultOnly => "default".to_owned(),
-        TagFilter::Any => "any".to_owned(),
-        TagFilter::Tags(set) if set.is_empty() => return None,
-        TagFilter::Tags(set) => format!("tags:{}", sorted(set)),
-        TagFilter::DefaultAnd(set) => format!("default+tags:{}", sorted(set)),
-    };
-    Some(format!("{tags}/{sessions}"))
 }
 
 /// Tries one candidate. Trouble with it is its own: others are not held up.
@@ -192,6 +174,8 @@ async fn claim(
 ) -> Result<Claim, Fault> {
     let mut locked = WorkDocument::clone(&item.document);
     locked.attempt_count += 1;
+    // Earlier versions wrote none.
+    locked.lane = lane::of(locked.tag.as_deref(), locked.session_id.as_deref());
     locked.lock_token = Some(token.secret().to_owned());
     let mut backoff = Backoff::default();
     loop {
@@ -228,85 +212,6 @@ async fn claim(
     }
 }
 
-/// Searches every range for free work items of a kind.
-async fn search(
-    core: &Core,
-    pace: &Pace,
-    since: tokio::time::Instant,
-    sessions: bool,
-    tags: &TagFilter,
-) -> Result<(), Fault> {
-    #[derive(Deserialize)]
-    struct Row {
-        #[serde(flatten)]
-        document: WorkDocument,
-        #[serde(rename = "_etag")]
-        etag: String,
-    }
-    let Some(_searching) = pace.enter(since).await else { return Ok(()) };
-    let reach = pace.begin(core.clock.instant());
-    let call = core.quick_call(OPERATION);
-    let names = match tags {
-        TagFilter::Tags(set) | TagFilter::DefaultAnd(set) => set.iter().cloned().collect(),
-        TagFilter::DefaultOnly | TagFilter::Any | TagFilter::None => Vec::new(),
-    };
-    let now = core.clock.now_ms();
-    let query = Query::new(queries::FIND_WORK)
-        .with("@now", now)
-        .with("@from", reach.from)
-        .with("@rows", reach.rows)
-        .with("@anyTag", matches!(tags, TagFilter::Any))
-        .with("@untagged", matches!(tags, TagFilter::DefaultOnly | TagFilter::DefaultAnd(_)))
-        .with("@tags", names)
-        .with("@sessions", sessions)
-        .with("@foreign", core.sessions.foreign(now, FOREIGN_MAX));
-    let mut found = false;
-    let mut cursor = 0;
-    let mut failed = None;
-    for page in core.store.query_ranges(call, &query, &core.watch(reach.number)).await {
-        let page = match page {
-            Ok(page) => page,
-            Err(fault) => {
-                failed = Some(fault);
-                continue;
-            }
-        };
-        let full = page.rows.len() >= reach.rows as usize || (page.has_more() && !page.rows.is_empty());
-        let mut last = 0;
-        for row in page.rows {
-            let row: Row = decode(row.get().as_bytes())?;
-            last = row.document.visible_at;
-            if !core.is_ours(&row.document.instance_id, row.document.visible_at) {
-                continue;
-            }
-            found |= core.works.found(Arc::new(row.document), row.etag);
-        }
-        if full {
-            let next = if last == reach.from { last + 1 } else { last };
-            cursor = if cursor == 0 { next } else { next.min(cursor) };
-        }
-    }
-    let outcome = if found { Outcome::Found } else { Outcome::NothingToDo };
-    pace.end(core.clock.instant(), outcome, cursor);
-    failed.map_or(Ok(()), Err)
-}
-
 /// So many pages are turned before a fetch that does not wait gives up.
 const SEARCHES_MAX: u32 = 100;
-const FOREIGN_MAX: usize = 256;
 const UNREADABLE_REST_MS: u64 = 30_000;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn workers_that_ask_the_same_share_a_lane() {
-        let a = lane_of(&TagFilter::tags(["x", "y"]), true);
-        assert_eq!(a, lane_of(&TagFilter::tags(["y", "x"]), true));
-        assert_ne!(a, lane_of(&TagFilter::tags(["y", "x"]), false));
-        assert_ne!(a, lane_of(&TagFilter::default_and(["x", "y"]), true));
-        assert_eq!(lane_of(&TagFilter::None, true), None);
-        assert_eq!(lane_of(&TagFilter::Tags(std::collections::HashSet::new()), true), None);
-    }
-}

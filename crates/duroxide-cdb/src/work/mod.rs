@@ -3,3 +3,4 @@
 pub(crate) mod ack;
 pub(crate) mod fetch;
 pub(crate) mod lock;
+mod search;

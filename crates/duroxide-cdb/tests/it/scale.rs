@@ -128,14 +128,14 @@ async fn fill(emulator: &Emulator, crowd: Crowd) {
     }
 }
 
-fn queued(kind: &str, instance: &str, id: &str, item: &str, visible_at: u64) -> Value {
+pub(crate) fn queued(kind: &str, instance: &str, id: &str, item: &str, visible_at: u64) -> Value {
     json!({
         "id": id, "instanceId": instance, "type": kind, "workItem": item, "visibleAt": visible_at,
         "enqueuedAt": visible_at,
     })
 }
 
-async fn put(emulator: &Emulator, partition: &str, document: &Value) {
+pub(crate) async fn put(emulator: &Emulator, partition: &str, document: &Value) {
     let request = Request::post("/dbs/duroxide/colls/duroxide/docs")
         .header("host", "localhost")
         .header("x-ms-version", "2020-07-15")

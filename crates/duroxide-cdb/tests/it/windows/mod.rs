@@ -9,6 +9,7 @@ mod names;
 mod opening;
 mod outbox;
 mod pieces;
+mod searching;
 mod sessions;
 mod transport;
 

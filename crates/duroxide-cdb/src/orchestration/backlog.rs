@@ -1,0 +1,115 @@
+//! How much of a long queue one look at an instance reads: what a few turns take, however much waits.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::documents::{Message, kind};
+
+/// What a turn takes at most; the rest follows in the next one. Leaves room in the commit batch.
+pub(crate) const MESSAGES_MAX: usize = 64;
+pub(crate) const MESSAGE_BYTES_MAX: usize = 4 << 20;
+/// With more messages waiting than this, a look asks only for this many and one more.
+pub(crate) const WINDOW: usize = 512;
+
+/// Counts the messages of a look, page by page.
+#[derive(Debug, Default)]
+pub(crate) struct Backlog {
+    messages: usize,
+    bytes: usize,
+}
+
+impl Backlog {
+    /// Counts a page behind which there is another one. Whether that one is wanted: not when what has been read is more
+    /// than the next turns take.
+    pub(crate) fn goes_on(&mut self, rows: &[Box<RawValue>]) -> bool {
+        #[derive(Deserialize)]
+        struct Envelope<'a> {
+            #[serde(rename = "type")]
+            kind: &'a str,
+        }
+        let is_message = |row: &&RawValue| {
+            serde_json::from_str(row.get()).is_ok_and(|row: Envelope<'_>| row.kind == kind::MESSAGE)
+        };
+        for row in rows.iter().map(AsRef::as_ref).filter(is_message) {
+            self.messages += 1;
+            self.bytes += row.get().len();
+        }
+        self.messages <= WINDOW && self.bytes <= WINDOW_BYTES_MAX
+    }
+}
+
+/// A message of a long queue: its order key and its size.
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub(crate) struct Outline {
+    pub(crate) seq: u64,
+    #[serde(default)]
+    pub(crate) size: usize,
+}
+
+/// The order key up to which messages are read, given the first ones in order. `None` if none has a key.
+pub(crate) fn window(first: &[Outline]) -> Option<u64> {
+    let mut bytes = 0;
+    let fitting = first.iter().take_while(|message| {
+        // More than one turn takes, so that something is left that tells of the rest.
+        let fits = bytes <= WINDOW_BYTES_MAX;
+        bytes += message.size;
+        fits
+    });
+    fitting.last().map(|last| last.seq)
+}
+
+/// The order key up to which the next look asks for messages, given those of this look and how far it asked.
+pub(crate) fn next_window(messages: &[Message], upto: Option<u64>) -> Option<u64> {
+    let is_enough = messages.len() > 2 * MESSAGES_MAX;
+    messages.get(WINDOW).map(Message::order).or(upto.filter(|_| is_enough))
+}
+
+const WINDOW_BYTES_MAX: usize = 2 * MESSAGE_BYTES_MAX;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+    use crate::documents::Chunks;
+    use duroxide::providers::WorkItem;
+
+    fn row(kind: &str, bytes: usize) -> Box<RawValue> {
+        let text = format!(r#"{{"type":"{kind}","workItem":"{}"}}"#, "x".repeat(bytes));
+        RawValue::from_string(text).unwrap()
+    }
+
+    #[test]
+    fn a_look_stops_when_it_has_more_messages_than_the_next_turns_take() {
+        let page = |kind, rows, bytes| (0..rows).map(|_| row(kind, bytes)).collect::<Vec<_>>();
+        for (pages, expected) in [
+            (vec![page(kind::HISTORY, 1000, 10), page(kind::HISTORY, 1000, 10)], true),
+            (vec![page(kind::MESSAGE, 300, 10), page(kind::HISTORY, 1000, 10)], true),
+            (vec![page(kind::MESSAGE, 300, 10), page(kind::MESSAGE, 300, 10)], false),
+            (vec![page(kind::MESSAGE, 5, 1 << 20), page(kind::MESSAGE, 5, 1 << 20)], false),
+        ] {
+            let mut backlog = Backlog::default();
+            let went_on = pages.iter().map(|page| backlog.goes_on(page)).last();
+            assert_eq!(went_on, Some(expected));
+        }
+    }
+
+    #[test]
+    fn a_window_holds_more_than_a_turn_takes_and_not_much_more() {
+        let queue = |size| (1..=600).map(|seq| Outline { seq, size }).collect::<Vec<_>>();
+        assert_eq!(window(&queue(100)[..=WINDOW]), Some(513));
+        assert_eq!(window(&queue(MESSAGE_BYTES_MAX)), Some(3));
+        assert_eq!(window(&[]), None);
+    }
+
+    #[test]
+    fn the_window_stays_until_few_are_left_in_it() {
+        let clock = Clock::default();
+        let mail = WorkItem::QueueMessage { instance: "a".into(), name: "q".into(), data: String::new() };
+        let queue: Vec<Message> =
+            (0..600).map(|_| Message::new(&mail, None, &clock, 0, &mut Chunks::new("c")).unwrap()).collect();
+        assert_eq!(next_window(&queue, None), Some(queue[WINDOW].order()));
+        assert_eq!(next_window(&queue[..400], Some(7)), Some(7));
+        assert_eq!(next_window(&queue[..400], None), None);
+        assert_eq!(next_window(&queue[..100], Some(7)), None);
+    }
+}
