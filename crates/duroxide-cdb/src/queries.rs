@@ -109,9 +109,9 @@ pub(crate) const FIND_WORK_IN_LANES: &str = work_items!(
 );
 
 /// One range: work that its process did not finish in time.
-pub(crate) const UNFINISHED: &str = "SELECT TOP 100 * FROM c \
+pub(crate) const UNFINISHED: &str = "SELECT TOP @rows * FROM c \
     WHERE c.type IN ('outbox_intent', 'manifest', 'deleting', 'deletion') \
-    AND (NOT IS_DEFINED(c.sweepAt) OR c.sweepAt <= @now)";
+    AND (NOT IS_DEFINED(c.sweepAt) OR c.sweepAt <= @now) AND NOT ARRAY_CONTAINS(@passed, c.id)";
 
 /// One range: ids and ages of instances.
 pub(crate) const INSTANCES: &str = "SELECT c.instanceId, c.createdAt FROM c WHERE c.type = 'instance' \

@@ -15,13 +15,13 @@ use crate::documents::{self, Head, Held, Message, Tagged, kind};
 use crate::error::Fault;
 use crate::finder::{Candidate, Left, MessageHint, Outcome, Verdict, visible_at};
 use crate::queries::{self, Query};
-use crate::store::{Call, Op};
+use crate::store::Call;
 use crate::token::Token;
 
 use super::backlog::{MESSAGE_BYTES_MAX, MESSAGES_MAX, next_window};
 use super::load::{self, Partition};
 use super::lock::{TurnLease, acquire};
-use super::pieces;
+use super::orphans;
 
 const OPERATION: &str = "fetch_orchestration_item";
 
@@ -188,7 +188,7 @@ async fn examine(
         Tagged { document: adopted, etag: head.etag }
     });
     if !head.as_ref().is_some_and(|head| head.document.started) && !items.iter().any(begins) {
-        return orphans(core, call, instance, &partition.messages, &items).await.map(Examined::Pass);
+        return orphans::settle(core, call, instance, &partition.messages, &items).await.map(Examined::Pass);
     }
     let known = partition.known.clone();
     let mut values = known.map_or_else(HashMap::new, |known| HashMap::clone(&known.values));
@@ -225,36 +225,6 @@ async fn choose<'a>(
 
 fn begins(item: &WorkItem) -> bool {
     matches!(item, WorkItem::StartOrchestration { .. } | WorkItem::ContinueAsNew { .. })
-}
-
-/// Messages to an instance that does not exist: queue messages are dropped, everything else waits for its start.
-async fn orphans(
-    core: &Core,
-    call: Call,
-    instance: &str,
-    messages: &[Message],
-    items: &[WorkItem],
-) -> Result<Verdict, Fault> {
-    let now = core.clock.now_ms();
-    let (batch, rest) = messages.split_at(items.len());
-    if !are_mail(items, rest) {
-        return Ok(Verdict::Park { now });
-    }
-    for message in batch {
-        let removal = Op::delete(&message.id, None);
-        pieces::remove(core, call, instance, removal, message.chunks.clone()).await?;
-    }
-    Ok(Verdict::RestUntil(now))
-}
-
-/// Whether a queue holds nothing but queue messages. The pieces of large ones behind the batch are not read: they show
-/// when it is their turn.
-fn are_mail(items: &[WorkItem], rest: &[Message]) -> bool {
-    let is_mail = |item: &WorkItem| matches!(item, WorkItem::QueueMessage { .. });
-    items.iter().all(is_mail)
-        && rest.iter().filter(|message| message.chunks.is_none()).all(|message| {
-            serde_json::from_str(&message.work_item).is_ok_and(|item: WorkItem| is_mail(&item))
-        })
 }
 
 struct View<'a> {

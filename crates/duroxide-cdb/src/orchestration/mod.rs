@@ -12,6 +12,7 @@ pub(crate) mod fetch;
 pub(crate) mod layout;
 pub(crate) mod load;
 pub(crate) mod lock;
+mod orphans;
 pub(crate) mod pieces;
 pub(crate) mod plan;
 pub(crate) mod publish;

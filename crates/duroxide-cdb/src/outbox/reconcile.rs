@@ -49,11 +49,12 @@ async fn run(core: Weak<Core>, interval: Duration) {
     let jitter = interval.mul_f64(f64::from(uuid::Uuid::new_v4().as_bytes()[0]) / 512.0);
     let mut pause = interval + jitter;
     let mut number = 0;
+    let mut passed = Vec::new();
     loop {
         tokio::time::sleep(pause).await;
         let Some(core) = core.upgrade() else { return };
         number += 1;
-        pause = match sweep(&core, number).await {
+        pause = match sweep(&core, number, &mut passed).await {
             Ok(0) => (pause * 2).min((interval + jitter) * IDLE_FACTOR),
             Ok(_) => interval,
             Err(fault) => {
@@ -66,10 +67,15 @@ async fn run(core: Weak<Core>, interval: Duration) {
 
 /// The `number`th sweep, over the ranges this process looks after. Returns how many things it found to do.
 ///
-/// Each thing has time of its own and several are done at once: one that cannot be done holds no other up.
-pub(crate) async fn sweep(core: &Arc<Core>, number: u64) -> Result<usize, Fault> {
-    let query = Query::new(queries::UNFINISHED).with("@now", core.clock.now_ms());
+/// Each thing has time of its own and several are done at once: one that cannot be done holds no other up. Nor do many:
+/// where more waits than one page holds, those are `passed` over until the rest has been seen.
+async fn sweep(core: &Arc<Core>, number: u64, passed: &mut Vec<String>) -> Result<usize, Fault> {
+    let query = Query::new(queries::UNFINISHED)
+        .with("@now", core.clock.now_ms())
+        .with("@rows", PAGE_ROWS)
+        .with("@passed", passed.clone());
     let mut found = 0;
+    let mut has_more = false;
     let mut trouble = None;
     let mut intents: BTreeMap<String, Vec<Intent>> = BTreeMap::new();
     let mut work = Vec::new();
@@ -81,6 +87,7 @@ pub(crate) async fn sweep(core: &Arc<Core>, number: u64) -> Result<usize, Fault>
                 continue;
             }
         };
+        has_more |= page.is_full(PAGE_ROWS);
         for row in page.rows {
             match Unfinished::read(row.get().as_bytes()) {
                 Ok(Unfinished::Intents(source, mut some)) => {
@@ -97,13 +104,21 @@ pub(crate) async fn sweep(core: &Arc<Core>, number: u64) -> Result<usize, Fault>
         }
     }
     work.extend(intents.into_iter().map(|(source, some)| Unfinished::Intents(source, some)));
+    let ids: Vec<Vec<String>> = work.iter().map(Unfinished::ids).collect();
     let finished = work
         .into_iter()
         .map(|work| -> BoxFuture<'_, Result<(), Fault>> { Box::pin(async move { work.finish(core).await }) });
-    for outcome in in_parallel(FINISHED_AT_ONCE, finished).await {
+    let mut left = Vec::new();
+    for (outcome, ids) in in_parallel(FINISHED_AT_ONCE, finished).await.into_iter().zip(ids) {
         if let Err(fault) = outcome {
             trouble = Some(fault);
+            left.extend(ids);
         }
+    }
+    if has_more && passed.len() + left.len() <= PASSED_MAX {
+        passed.extend(left);
+    } else {
+        passed.clear();
     }
     trouble.map_or(Ok(found), Err)
 }
@@ -145,6 +160,15 @@ impl Unfinished {
         }
     }
 
+    fn ids(&self) -> Vec<String> {
+        match self {
+            Self::Intents(_, intents) => intents.iter().map(|intent| intent.id.clone()).collect(),
+            Self::Manifest(manifest) => vec![manifest.document.id.clone()],
+            Self::Fence(head) => vec![head.document.id.clone()],
+            Self::Deletion(deletion) => vec![deletion.id.clone()],
+        }
+    }
+
     async fn finish(self, core: &Arc<Core>) -> Result<(), Fault> {
         let call = core.call(OPERATION);
         match self {
@@ -162,3 +186,7 @@ impl Unfinished {
 const INTERVAL_MIN: Duration = Duration::from_millis(10);
 const IDLE_FACTOR: u32 = 4;
 const FINISHED_AT_ONCE: usize = 8;
+/// Rows of one range that a sweep looks at.
+const PAGE_ROWS: u32 = 100;
+/// So many ids fit into a query.
+const PASSED_MAX: usize = 2000;

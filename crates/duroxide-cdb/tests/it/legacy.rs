@@ -9,7 +9,9 @@ use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
 use serde_json::{Value, json};
 
 use crate::flows::{Machine, options};
-use crate::world::{DATABASE, config, documents, emulator, event, fresh_name, named, noise, raw, start};
+use crate::world::{
+    DATABASE, config, documents, emulator, event, fresh_name, named, noise, raw, start, until,
+};
 
 /// Creates the container with the public crate's indexing policy and without expiry.
 async fn old_container(name: &str) {
@@ -238,14 +240,19 @@ async fn values_of_the_public_crate_that_are_larger_together_than_a_batch_are_ca
         }
     };
     all(&provider).await;
-    let machine = Machine::start(provider.clone(), options(Duration::from_secs(5))).await;
+    let machine = Machine::start(provider.clone(), options(Duration::from_secs(60))).await;
     assert_eq!(machine.output("order-1").await, "Hello, Ann!");
+    all(&CosmosDBProvider::new_with_config(config(&name)).await.unwrap()).await;
+    // The output shows with the commit, and the documents are written anew after it.
+    until("all values are documents of ours", async || {
+        let documents = documents(&container, "order-1").await;
+        let count = |kind: &str| documents.iter().filter(|document| document["type"] == kind).count();
+        (count("kv"), count("kv_delta"), count("value")) == (0, 0, 40)
+    })
+    .await;
     machine.stop().await;
     all(&provider).await;
     all(&CosmosDBProvider::new_with_config(config(&name)).await.unwrap()).await;
-    let documents = documents(&container, "order-1").await;
-    let count = |kind: &str| documents.iter().filter(|document| document["type"] == kind).count();
-    assert_eq!((count("kv"), count("kv_delta"), count("value")), (0, 0, 40));
 }
 
 #[tokio::test]

@@ -390,3 +390,26 @@ async fn a_deletion_that_is_taken_back_forgets_no_attempt() {
         place.other().await.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
     assert_eq!((item.instance.as_str(), attempt), ("a", 2));
 }
+
+#[tokio::test]
+async fn an_answer_to_an_instance_that_was_deleted_is_dropped_and_an_event_waits_for_a_start() {
+    let place = place().await;
+    let provider = &place.provider;
+    place.begin("a").await;
+    provider.delete_instance("a", true).await.unwrap();
+    let answer = WorkItem::SubOrchCompleted {
+        parent_instance: "a".into(),
+        parent_execution_id: 1,
+        parent_id: 2,
+        result: noise(1_000_000),
+    };
+    let raised = WorkItem::ExternalRaised { instance: "a".into(), name: "go".into(), data: "1".into() };
+    for message in [answer, raised] {
+        provider.enqueue_for_orchestrator(message, None).await.unwrap();
+    }
+    assert!(provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().is_none());
+    assert_eq!(place.kinds("a").await, ["orch_queue"]);
+    provider.enqueue_for_orchestrator(start("a", "Hello", ""), None).await.unwrap();
+    let (item, _, _) = provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+    assert!(matches!(&item.messages[1], WorkItem::ExternalRaised { .. }), "{:?}", item.messages);
+}

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use cosmos_driver::ItemOptions;
 use cosmos_emulator::{Operation, Verdict};
 use duroxide::OrchestrationStatus;
 use duroxide::providers::{Provider as _, ProviderAdmin as _, WorkItem};
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig, OutboxFaultInjector};
+use serde_json::json;
 
 use super::{LOCK, NOW, ended, mail, place, place_with, place_without_sweeps, status};
 use crate::flows::{Machine, options};
@@ -371,4 +373,35 @@ async fn a_target_that_does_not_answer_neither_holds_the_sender_up_nor_has_the_o
     let ack = provider.ack_orchestration_item(&token, 1, events, vec![], children, named(), vec![]);
     tokio::time::timeout(Duration::from_secs(60), ack).await.expect("nobody waits for the target").unwrap();
     assert_eq!(place.kinds("parent").await, ["history", "instance", "outbox_intent"]);
+}
+
+#[tokio::test]
+async fn messages_that_cannot_be_delivered_hide_no_others_however_many_they_are() {
+    let place = place_without_sweeps().await;
+    let container = raw(&place.name).await;
+    let intent = async |source: &str, n: u32, target: &str| {
+        let document = json!({
+            "id": format!("intent:{source}:{n}"), "instanceId": source, "type": "outbox_intent",
+            "targetInstanceId": target, "createdAt": 1, "attemptCount": 0, "sweepAt": 1,
+            "document": {
+                "id": format!("message:{source}:{n}"), "instanceId": target, "type": "orch_queue", "seq": n,
+                "enqueuedAt": 1, "visibleAt": 1, "delivered": true,
+                "workItem": serde_json::to_string(&start(target, "Hello", "")).unwrap(),
+            },
+        });
+        container.create_item(source, &document, ItemOptions::default()).await.unwrap();
+    };
+    for n in 0..120 {
+        intent("busy", n, "unreachable").await;
+    }
+    intent("other", 0, "reachable").await;
+    let _fault = emulator().faults().add(place.rule(status(503, 0)).for_key("unreachable"));
+    let _reconciler = CosmosDBProvider::new_with_config(CosmosDBProviderConfig {
+        reconciler_interval: Duration::from_millis(50),
+        operation_timeout: Duration::from_secs(1),
+        ..config(&place.name)
+    })
+    .await
+    .unwrap();
+    until("the other message has arrived", async || !place.kinds("reachable").await.is_empty()).await;
 }
