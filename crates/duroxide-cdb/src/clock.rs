@@ -3,12 +3,11 @@
 //! Lock times and visibility are wall-clock milliseconds because other processes read them; waiting and
 //! deadlines use the monotonic clock. Everything asks this type, nobody asks the system.
 //!
-//! The clocks of processes differ, the service's is one: every answer carries its date, and a clock that cannot be
-//! right by it is put right. A clock that may be right stays as it is, so that on machines whose clocks are kept right
-//! nothing ever moves.
+//! The clocks of processes differ, the service's is one: every answer carries its date, and a clock that is wrong by
+//! seconds by it is put right. From then on time goes by the monotonic clock, so that nobody who sets the system's clock
+//! changes it. A clock that is right within seconds stays as it is.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
@@ -16,46 +15,52 @@ use tokio::time::Instant;
 /// Wall-clock milliseconds, a monotonic clock, and strictly increasing sequence numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Clock {
-    /// What has to be added to the system's clock to get the service's.
-    offset_ms: AtomicI64,
+    /// What the system's clock is taken to lack, until an answer says otherwise.
+    offset_ms: i64,
+    /// When the system's clock was found to be wrong: the service's time, and the moment.
+    anchor: RwLock<Option<(u64, std::time::Instant)>>,
     last_sequence: Mutex<u64>,
 }
 
 impl Clock {
     /// A clock that takes the system's to differ from the service's by so much, until it learns better.
     pub(crate) fn shifted(offset_ms: i64) -> Self {
-        Self { offset_ms: AtomicI64::new(offset_ms), last_sequence: Mutex::new(0) }
+        Self { offset_ms, ..Self::default() }
     }
 
     /// Milliseconds since the Unix epoch.
     pub(crate) fn now_ms(&self) -> u64 {
-        self.of_system(system_ms())
+        let anchor = *self.anchor.read().unwrap_or_else(PoisonError::into_inner);
+        let now = match anchor {
+            Some((service_ms, at)) => service_ms.saturating_add(millis(at.elapsed())),
+            None => system_ms().saturating_add_signed(self.offset_ms),
+        };
+        now.min(TIME_MAX_MS)
     }
 
     /// The service's time when the system's clock shows, showed or will show `system_ms`: what the runtime says about
     /// time it has from the system's clock.
-    pub(crate) fn of_system(&self, system_ms: u64) -> u64 {
-        let offset = self.offset_ms.load(Ordering::Relaxed);
-        system_ms.saturating_add_signed(offset).min(TIME_MAX_MS)
+    pub(crate) fn of_system(&self, system_at_ms: u64) -> u64 {
+        let offset = difference(self.now_ms(), system_ms());
+        system_at_ms.saturating_add_signed(offset).min(TIME_MAX_MS)
     }
 
-    /// Takes note of the service's date, from an answer that has just come after so long a time.
-    pub(crate) fn learn(&self, date: SystemTime, took: Duration) {
-        let received = system_ms();
-        let asked = received.saturating_sub(millis(took)).saturating_sub(1);
+    /// Takes note of the service's date, from an answer that has just come to what was asked at `begun`.
+    pub(crate) fn learn(&self, date: SystemTime, begun: Instant) {
+        let received = self.now_ms();
+        // Read after the other: what passes between the two makes the question older, never younger.
+        let asked = received.saturating_sub(millis(begun.elapsed()));
         let date = unix_ms(date);
-        let learned = self.offset_ms.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |offset| {
-            let right = put_right(offset, date, asked, received);
-            (right != offset).then_some(right)
-        });
-        if let Ok(before) = learned
-            && before.abs_diff(difference(date, received)) > NOTABLE_MS
-        {
-            tracing::warn!(
-                "this machine's clock is wrong by about {} s; the service's time is used",
-                difference(received, date) / 1000
-            );
+        if !is_wrong(date, asked, received) || date > DATE_MAX_MS {
+            return;
         }
+        tracing::warn!(
+            "this machine's clock is wrong by about {} s; the service's time is used",
+            difference(received, date) / 1000
+        );
+        // The earliest time it can be: what this process stamps is not in the future of others.
+        let anchor = Some((date, std::time::Instant::now()));
+        *self.anchor.write().unwrap_or_else(PoisonError::into_inner) = anchor;
     }
 
     /// When a time from now on is over, in milliseconds since the Unix epoch; the end of all times if it is that long.
@@ -77,14 +82,12 @@ impl Clock {
     }
 }
 
-/// What to add to the system's clock, given that between the times `asked` and `received` of it the service's clock
-/// showed `date`, which has no fractions of a second. What may be right stays. What cannot be is set to the earliest
-/// time that can: a clock that was wrong is then behind by up to a second until later answers bring it closer, and what
-/// it stamps is not in the future of others.
-fn put_right(offset_ms: i64, date_ms: u64, asked_ms: u64, received_ms: u64) -> i64 {
-    let earliest = difference(date_ms, received_ms);
-    let latest = difference(date_ms + DATE_STEP_MS, asked_ms);
-    if (earliest..=latest).contains(&offset_ms) { offset_ms } else { earliest }
+/// Whether a clock is wrong by seconds that showed `asked_ms` and `received_ms` when a question was asked and its answer
+/// received, given that in between the service's clock showed `date_ms`. Small differences are not worth a jump: dates
+/// are told in whole seconds, and some servers make a new one only once a second.
+fn is_wrong(date_ms: u64, asked_ms: u64, received_ms: u64) -> bool {
+    let (earliest, latest) = (date_ms, date_ms + DATE_STEP_MS);
+    received_ms + TOLERANCE_MS < earliest || latest + TOLERANCE_MS < asked_ms
 }
 
 fn difference(minuend_ms: u64, subtrahend_ms: u64) -> i64 {
@@ -117,50 +120,58 @@ const SEQUENCES_PER_MS: u64 = 1024;
 /// The largest integer that JSON numbers keep exactly.
 const TIME_MAX_MS: u64 = (1 << 53) - 1;
 
-/// A date tells seconds.
-const DATE_STEP_MS: u64 = 1000;
-/// A difference that somebody should look into.
-const NOTABLE_MS: u64 = 5000;
+/// A date tells seconds, and may be one second old.
+const DATE_STEP_MS: u64 = 2000;
+/// A clock that is wrong by less stays as it is.
+const TOLERANCE_MS: u64 = 3000;
+/// Order keys are made of times up to this one.
+const DATE_MAX_MS: u64 = TIME_MAX_MS / SEQUENCES_PER_MS / 2;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_may_be_right_stays_and_a_wrong_one_is_put_right_from_below() {
-        // The service's clock shows 100.000 to 100.999 at some time between asking and answering.
+    fn a_clock_is_wrong_when_it_is_wrong_by_seconds() {
+        // The service's clock showed 100.000 to 101.999 at some time between asking and answering.
         let cases = [
-            // (offset, asked, received, right)
-            (0, 100_000, 100_040, 0),
-            (0, 100_900, 100_999, 0),
-            (0, 99_990, 100_010, 0),
-            (250, 100_100, 100_140, 250),
-            (0, 400_500, 400_540, -300_540),
-            (-299_600, 400_500, 400_540, -299_600),
-            (0, 40_500, 40_540, 59_460),
-            (600_000, 100_500, 100_540, -540),
+            // (asked, received, wrong)
+            (100_000, 100_040, false),
+            (101_900, 101_999, false),
+            (99_000, 99_010, false),
+            (97_010, 97_040, false),
+            (104_900, 104_950, false),
+            (96_000, 96_040, true),
+            (105_010, 105_050, true),
+            // A slow answer says little.
+            (60_000, 140_000, false),
+            (400_500, 400_540, true),
         ];
-        for (offset, asked, received, right) in cases {
-            assert_eq!(put_right(offset, 100_000, asked, received), right, "{offset} {asked} {received}");
+        for (asked, received, wrong) in cases {
+            assert_eq!(is_wrong(100_000, asked, received), wrong, "{asked} {received}");
         }
     }
 
     #[test]
-    fn the_answers_of_a_second_bring_a_wrong_clock_close_and_never_ahead() {
-        // This clock shows five minutes more than the service's.
-        let mut offset = 0;
-        for service in (7_300..9_000).step_by(50) {
-            let (date, received) = (service / 1000 * 1000, service + 300_000 + 2);
-            offset = put_right(offset, date, received - 4, received);
-            assert!(offset <= -300_000, "ahead by {} ms", offset + 300_000);
-        }
-        assert!(offset > -300_060, "behind by {} ms", -300_000 - offset);
+    fn a_wrong_clock_is_put_right_once_and_goes_on_whatever_the_systems_shows() {
+        let service = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+        let clock = Clock::shifted(0);
+        clock.learn(service, Instant::now());
+        let first = clock.now_ms();
+        assert!((1_000_000_000_000..1_000_000_001_000).contains(&first), "{first}");
+        // Answers that agree move nothing, and an absurd one is not believed.
+        clock.learn(service + Duration::from_secs(1), Instant::now());
+        clock.learn(UNIX_EPOCH + Duration::from_secs(20_000_000_000), Instant::now());
+        assert!(clock.now_ms() - first < 1000);
+        // A later one that does not puts it right again.
+        clock.learn(service + Duration::from_secs(60), Instant::now());
+        assert!(clock.now_ms() >= first + 59_000);
     }
 
     #[test]
     fn what_the_runtime_says_about_time_is_meant_by_the_systems_clock() {
         let clock = Clock::shifted(0);
-        clock.learn(UNIX_EPOCH + Duration::from_secs(1_000_000), Duration::ZERO);
+        clock.learn(UNIX_EPOCH + Duration::from_secs(1_000_000), Instant::now());
         let in_a_minute = clock.of_system(system_ms() + 60_000);
         assert!((1_000_059_000..=1_000_061_000).contains(&in_a_minute), "{in_a_minute}");
     }

@@ -22,17 +22,23 @@ impl Query {
     }
 }
 
+/// Whether a work item is for the kind of worker that searches.
+macro_rules! for_searcher {
+    () => {
+        "(@anyTag = true OR (@untagged = true AND NOT IS_STRING(c.tag)) \
+          OR (IS_STRING(c.tag) AND ARRAY_CONTAINS(@tags, c.tag))) \
+         AND (NOT IS_STRING(c.sessionId) \
+              OR (@sessions = true AND NOT ARRAY_CONTAINS(@foreign, c.sessionId)))"
+    };
+}
+
 /// Work items for a kind of worker, as far as a search needs them.
 macro_rules! work_items {
-    ($which:literal) => {
+    ($which:expr) => {
         concat!(
-            "SELECT TOP @rows c.visibleAt, c.lane, \
-             ((@anyTag = true OR (@untagged = true AND NOT IS_STRING(c.tag)) \
-               OR (IS_STRING(c.tag) AND ARRAY_CONTAINS(@tags, c.tag))) \
-              AND (NOT IS_STRING(c.sessionId) \
-                   OR (@sessions = true AND NOT ARRAY_CONTAINS(@foreign, c.sessionId))) \
-              ? c : null) AS item \
-             FROM c WHERE c.type = 'worker_queue' AND ",
+            "SELECT TOP @rows c.visibleAt, c.lane, (",
+            for_searcher!(),
+            " ? c : null) AS item FROM c WHERE c.type = 'worker_queue' AND ",
             $which
         )
     };
@@ -108,10 +114,18 @@ pub(crate) const FIND_WORK_IN_LANES: &str = work_items!(
     "c.lane > @low AND c.lane < @high AND c.visibleAt <= @now ORDER BY c.type, c.lane, c.visibleAt"
 );
 
+/// One range: the oldest visible work items that are in no lane, and only those for the searcher: looking for them takes
+/// looking at all that others left of that kind.
+pub(crate) const FIND_WORK_IN_NO_LANE: &str = work_items!(concat!(
+    "NOT IS_DEFINED(c.lane) AND c.visibleAt <= @now AND ",
+    for_searcher!(),
+    " ORDER BY c.type, c.visibleAt"
+));
+
 /// One range: work that its process did not finish in time.
 pub(crate) const UNFINISHED: &str = "SELECT TOP @rows * FROM c \
     WHERE c.type IN ('outbox_intent', 'manifest', 'deleting', 'deletion') \
-    AND (NOT IS_DEFINED(c.sweepAt) OR c.sweepAt <= @now) AND NOT ARRAY_CONTAINS(@passed, c.id)";
+    AND (NOT IS_DEFINED(c.sweepAt) OR c.sweepAt <= @now) AND NOT ARRAY_CONTAINS(@passed, c._rid)";
 
 /// One range: ids and ages of instances.
 pub(crate) const INSTANCES: &str = "SELECT c.instanceId, c.createdAt FROM c WHERE c.type = 'instance' \

@@ -392,7 +392,7 @@ impl Store {
 
     fn learn(&self, begun: Instant, response: &Response) {
         if let Some(date) = response.header(header::DATE).and_then(date::parse) {
-            self.clock.learn(date, begun.elapsed());
+            self.clock.learn(date, begun);
         }
     }
 

@@ -66,7 +66,8 @@ impl DiskStorage {
             durability: options.durability,
             failure: OnceLock::new(),
             journal_bytes: AtomicU64::new(journal_bytes),
-            fresh_bytes: AtomicU64::new(journal_bytes),
+            // Whatever was replayed, the next commit finds that it is enough.
+            fresh_bytes: AtomicU64::new(journal_bytes.min(MEMTABLE_BYTES - 1)),
             journals,
             folder,
         };

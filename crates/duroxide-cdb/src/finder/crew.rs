@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use duroxide::TagFilter;
 
-use super::lanes::{Glance, Mark, Stretch, is_crowded, stretches};
+use super::lanes::{Glance, Mark, Stretch, has_unlisted, is_crowded, stretches};
 use super::pace::Pace;
 
 /// The searches of one kind of worker.
@@ -65,6 +65,7 @@ impl Crew {
         }
         // The order must be the same each time: tags come from a set.
         let mut stretches = stretches(tags, sessions);
+        stretches.extend(has_unlisted(pages).then_some(Stretch::Unlisted));
         stretches.sort_unstable();
         let marks = way.marks.iter().cloned().chain(std::iter::repeat(Mark::Beginning));
         stretches.into_iter().zip(marks).collect()

@@ -15,6 +15,8 @@ pub(crate) enum Stretch {
     Lane(String),
     /// All lanes between two texts, one lane after the other.
     Between(String, String),
+    /// What earlier versions wrote: it is in no lane.
+    Unlisted,
 }
 
 /// How far the searches of a stretch have come.
@@ -69,9 +71,13 @@ pub(crate) fn stretches(tags: &TagFilter, sessions: bool) -> Vec<Stretch> {
     plain.chain(of_sessions).collect()
 }
 
-/// Whether items for others may stand before some of the searcher's own.
+/// Whether items for others may stand before some of the searcher's own. A page that is mostly its own gives it enough to
+/// do.
 pub(crate) fn is_crowded(pages: &[Glance]) -> bool {
-    full(pages).any(|page| page.rows.iter().any(|row| !row.is_for_us))
+    full(pages).any(|page| {
+        let own = page.rows.iter().filter(|row| row.is_for_us).count();
+        own * 2 <= page.rows.len()
+    })
 }
 
 /// Whether a full page has items that are in no lane: there may be more of them behind it, which no lane shows.
@@ -105,6 +111,8 @@ impl Stretch {
                     full(pages).filter_map(|page| page.rows.last()).filter_map(|row| row.lane.clone());
                 lasts.min().map_or(Mark::Beginning, Mark::Behind)
             }
+            // All that it shows is for the searcher, and gone once it is done.
+            Self::Unlisted => Mark::Beginning,
         }
     }
 }
@@ -172,6 +180,7 @@ mod tests {
     #[test]
     fn a_worker_looks_into_the_lanes_of_what_it_may_take_and_into_no_other() {
         let within = |stretch: &Stretch, lane: &str| match stretch {
+            Stretch::Unlisted => false,
             Stretch::Lane(own) => own == lane,
             Stretch::Between(low, high) => low.as_str() < lane && lane < high.as_str(),
         };

@@ -75,15 +75,17 @@ pub(crate) enum Verdict {
     Locked { until: u64, taken: Vec<String>, left: Vec<MessageHint> },
     /// Not to be tried before the time given, unless something new arrives.
     RestUntil(u64),
-    /// Not to be tried for a while that grows each time, unless something new arrives.
+    /// Not to be tried for a while that grows each time, unless something new arrives: nothing can be done with it yet.
     Park { now: u64 },
+    /// The same, because its partition does not answer.
+    Trouble { now: u64 },
 }
 
 /// An instance handed out. Dropping it undecided puts it back.
 #[derive(Debug)]
 pub(crate) struct Candidate {
     pub(crate) instance: String,
-    /// How often in a row nothing could be done with it.
+    /// How often in a row its partition did not answer.
     pub(crate) parks: u32,
     /// As it was handed out.
     standing: Standing,
@@ -226,18 +228,19 @@ impl Candidate {
         self.decided = true;
         let mut state = lock(&self.state);
         let trial = match &verdict {
-            Verdict::Locked { .. } => Trial::Passed,
-            Verdict::RestUntil(_) => Trial::Moot,
-            Verdict::Park { .. } => Trial::Failed,
+            // Its partition has answered.
+            Verdict::Locked { .. } | Verdict::RestUntil(_) | Verdict::Park { .. } => Trial::Passed,
+            Verdict::Trouble { .. } => Trial::Failed,
         };
         state.agenda.tried(self.standing, trial);
         let entry = state.instances.entry(self.instance.clone()).or_default();
         entry.in_hand = false;
+        entry.parks = if trial == Trial::Failed { entry.parks + 1 } else { 0 };
         match verdict {
             Verdict::Locked { until, taken, left } => {
                 entry.locked = true;
                 entry.rest_until = until;
-                (entry.rest_step, entry.parks) = (0, 0);
+                entry.rest_step = 0;
                 // Should the lock expire, its messages must be found again without a search.
                 for id in taken {
                     entry.pending.entry(id).or_insert(Pending { seq: 0, visible_at: 0, hint: 0 });
@@ -248,10 +251,9 @@ impl Candidate {
                 }
             }
             Verdict::RestUntil(until) => entry.rest_until = until,
-            Verdict::Park { now } => {
+            Verdict::Park { now } | Verdict::Trouble { now } => {
                 entry.rest_step = (entry.rest_step * 2).clamp(PARK_MS_MIN, PARK_MS_MAX);
                 entry.rest_until = now + entry.rest_step;
-                entry.parks += 1;
             }
         }
         state.schedule(&self.instance);
@@ -467,7 +469,7 @@ mod tests {
             finder.hint(hint(&format!("bad {n}"), "1", n, 5));
         }
         while let Some(bad) = finder.take(10) {
-            bad.decide(Verdict::Park { now: 10 });
+            bad.decide(Verdict::Trouble { now: 10 });
         }
         for n in 0..5 {
             finder.hint(hint(&format!("good {n}"), "1", 100 + n, 1000));
@@ -477,7 +479,7 @@ mod tests {
         let good: Vec<Candidate> = std::iter::from_fn(|| finder.take(1000)).collect();
         assert_eq!(good.len(), 5);
         assert_eq!(finder.next_at(), None, "nobody waits for what may not be tried now");
-        bad.decide(Verdict::Park { now: 1000 });
+        bad.decide(Verdict::Trouble { now: 1000 });
         assert_eq!(finder.next_at(), Some(210));
         let next = finder.take(1000).unwrap();
         assert_eq!(next.instance, "bad 1");
@@ -492,7 +494,7 @@ mod tests {
             finder.hint(hint(&n.to_string(), "1", n, 5));
         }
         while let Some(all) = finder.take(10) {
-            all.decide(Verdict::Park { now: 10 });
+            all.decide(Verdict::Trouble { now: 10 });
         }
         let mut at_a_time = Vec::new();
         while finder.next_at().is_some_and(|at| at <= 1000) {
@@ -501,6 +503,19 @@ mod tests {
             taken.into_iter().for_each(|candidate| candidate.decide(locked(5000, &["1"])));
         }
         assert_eq!(at_a_time, [1, 2, 7]);
+    }
+
+    #[test]
+    fn what_only_waited_for_something_is_not_among_those_that_gave_trouble() {
+        let finder = TurnFinder::default();
+        finder.hint(hint("bad", "1", 1, 5));
+        finder.hint(hint("early", "event", 2, 5));
+        finder.take(10).unwrap().decide(Verdict::Trouble { now: 10 });
+        finder.take(10).unwrap().decide(Verdict::Park { now: 10 });
+        finder.hint(hint("early", "start", 3, 20));
+        let bad = finder.take(1000).unwrap();
+        let early = finder.take(1000).unwrap();
+        assert_eq!((early.instance.as_str(), bad.instance.as_str()), ("bad", "early"));
     }
 
     #[test]

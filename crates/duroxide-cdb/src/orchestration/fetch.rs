@@ -127,7 +127,7 @@ async fn attempt(
         }
         Err(fault) => {
             tracing::warn!(instance = candidate.instance, %fault, "cannot fetch a turn of this instance now");
-            candidate.decide(Verdict::Park { now: core.clock.now_ms() });
+            candidate.decide(Verdict::Trouble { now: core.clock.now_ms() });
             Attempt::Passed
         }
     }

@@ -6,7 +6,7 @@
 use duroxide::providers::WorkItem;
 
 use crate::core::Core;
-use crate::documents::Message;
+use crate::documents::{Message, Tombstone};
 use crate::error::Fault;
 use crate::finder::Verdict;
 use crate::store::{Call, Op};
@@ -31,8 +31,14 @@ pub(super) async fn settle(
     } else {
         return Ok(Verdict::Park { now });
     };
-    for (message, _) in batch.iter().zip(items).filter(|(_, item)| is_unwanted(item)) {
-        let removal = Op::delete(&message.id, None);
+    for (message, item) in batch.iter().zip(items).filter(|(_, item)| is_unwanted(item)) {
+        // Its sender may not know yet that it arrived, and the next life of the instance must not get it.
+        let removal = if message.delivered && is_answer(item) {
+            let tombstone = Tombstone::new(instance, &message.id, core.settings.tombstone_ttl_seconds);
+            Op::replace(&message.id, &tombstone, None).map_err(|error| Fault::refused(error.to_string()))?
+        } else {
+            Op::delete(&message.id, None)
+        };
         pieces::remove(core, call, instance, removal, message.chunks.clone()).await?;
     }
     Ok(Verdict::RestUntil(now))

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use crate::admin;
 use crate::core::{Core, decode, in_parallel};
@@ -77,8 +78,9 @@ async fn sweep(core: &Arc<Core>, number: u64, passed: &mut Vec<String>) -> Resul
     let mut found = 0;
     let mut has_more = false;
     let mut trouble = None;
-    let mut intents: BTreeMap<String, Vec<Intent>> = BTreeMap::new();
+    let mut intents: BTreeMap<String, (Vec<String>, Vec<Intent>)> = BTreeMap::new();
     let mut work = Vec::new();
+    let mut left = Vec::new();
     for page in core.store.query_ranges(core.call(OPERATION), &query, &core.watch(number)).await {
         let page = match page {
             Ok(page) => page,
@@ -89,30 +91,33 @@ async fn sweep(core: &Arc<Core>, number: u64, passed: &mut Vec<String>) -> Resul
         };
         has_more |= page.is_full(PAGE_ROWS);
         for row in page.rows {
+            let rid = rid_of(&row);
             match Unfinished::read(row.get().as_bytes()) {
                 Ok(Unfinished::Intents(source, mut some)) => {
-                    intents.entry(source).or_default().append(&mut some);
+                    let (rids, intents) = intents.entry(source).or_default();
+                    rids.push(rid);
+                    intents.append(&mut some);
                 }
-                Ok(other) => work.push(other),
+                Ok(other) => work.push((vec![rid], other)),
                 // It is not counted: a row that stays as it is gives no reason to sweep more often.
                 Err(fault) => {
                     tracing::error!(%fault, "unfinished work that cannot be read is passed over");
+                    left.push(rid);
                     continue;
                 }
             }
             found += 1;
         }
     }
-    work.extend(intents.into_iter().map(|(source, some)| Unfinished::Intents(source, some)));
-    let ids: Vec<Vec<String>> = work.iter().map(Unfinished::ids).collect();
+    work.extend(intents.into_iter().map(|(source, (rids, some))| (rids, Unfinished::Intents(source, some))));
+    let (rids, work): (Vec<Vec<String>>, Vec<Unfinished>) = work.into_iter().unzip();
     let finished = work
         .into_iter()
         .map(|work| -> BoxFuture<'_, Result<(), Fault>> { Box::pin(async move { work.finish(core).await }) });
-    let mut left = Vec::new();
-    for (outcome, ids) in in_parallel(FINISHED_AT_ONCE, finished).await.into_iter().zip(ids) {
+    for (outcome, rids) in in_parallel(FINISHED_AT_ONCE, finished).await.into_iter().zip(rids) {
         if let Err(fault) = outcome {
             trouble = Some(fault);
-            left.extend(ids);
+            left.extend(rids);
         }
     }
     if has_more && passed.len() + left.len() <= PASSED_MAX {
@@ -121,6 +126,16 @@ async fn sweep(core: &Arc<Core>, number: u64, passed: &mut Vec<String>) -> Resul
         passed.clear();
     }
     trouble.map_or(Ok(found), Err)
+}
+
+/// What tells a row from those of all partitions: ids are unique only in theirs.
+fn rid_of(row: &RawValue) -> String {
+    #[derive(Deserialize)]
+    struct Row {
+        #[serde(rename = "_rid")]
+        rid: String,
+    }
+    serde_json::from_str(row.get()).map(|Row { rid }| rid).unwrap_or_default()
 }
 
 /// What a process left unfinished.
@@ -157,15 +172,6 @@ impl Unfinished {
             }
             kind::DELETION => Ok(Self::Deletion(decode(text).map_err(named)?)),
             _ => Err(named(Fault::refused("nobody knows how to finish it"))),
-        }
-    }
-
-    fn ids(&self) -> Vec<String> {
-        match self {
-            Self::Intents(_, intents) => intents.iter().map(|intent| intent.id.clone()).collect(),
-            Self::Manifest(manifest) => vec![manifest.document.id.clone()],
-            Self::Fence(head) => vec![head.document.id.clone()],
-            Self::Deletion(deletion) => vec![deletion.id.clone()],
         }
     }
 

@@ -35,7 +35,10 @@ pub(super) async fn search(
     for (stretch, mark) in crew.detours(reach.from, &oldest.pages, tags, sessions) {
         let seen = search.ask(query_of(&stretch, &mark)).await;
         found |= seen.found;
-        marks.push(stretch.mark_behind(&mark, &seen.pages));
+        marks.push(match &seen.failed {
+            Some(fault) if fault.is_transient() => mark,
+            _ => stretch.mark_behind(&mark, &seen.pages),
+        });
         match seen.failed {
             // The index is not built yet: everybody's pages are turned instead.
             Some(fault) if !fault.is_transient() => {
@@ -59,6 +62,7 @@ pub(super) async fn search(
 
 fn query_of(stretch: &Stretch, mark: &Mark) -> Query {
     match (stretch, mark) {
+        (Stretch::Unlisted, _) => Query::new(queries::FIND_WORK_IN_NO_LANE),
         (Stretch::Lane(lane), mark) => {
             let from = if let Mark::From(from) = mark { *from } else { 0 };
             Query::new(queries::FIND_WORK_IN_LANE).with("@lane", lane.as_str()).with("@from", from)

@@ -381,7 +381,7 @@ async fn messages_that_cannot_be_delivered_hide_no_others_however_many_they_are(
     let container = raw(&place.name).await;
     let intent = async |source: &str, n: u32, target: &str| {
         let document = json!({
-            "id": format!("intent:{source}:{n}"), "instanceId": source, "type": "outbox_intent",
+            "id": "intent:1:0", "instanceId": source, "type": "outbox_intent",
             "targetInstanceId": target, "createdAt": 1, "attemptCount": 0, "sweepAt": 1,
             "document": {
                 "id": format!("message:{source}:{n}"), "instanceId": target, "type": "orch_queue", "seq": n,
@@ -392,7 +392,7 @@ async fn messages_that_cannot_be_delivered_hide_no_others_however_many_they_are(
         container.create_item(source, &document, ItemOptions::default()).await.unwrap();
     };
     for n in 0..120 {
-        intent("busy", n, "unreachable").await;
+        intent(&format!("busy {n}"), n, "unreachable").await;
     }
     intent("other", 0, "reachable").await;
     let _fault = emulator().faults().add(place.rule(status(503, 0)).for_key("unreachable"));

@@ -167,21 +167,25 @@ async fn container_without_lanes(name: &str) {
 
 #[tokio::test]
 async fn items_that_an_earlier_version_wrote_are_found_behind_a_crowd_of_their_kind() {
-    let name = fresh_name();
-    container_without_lanes(&name).await;
-    let container = raw(&name).await;
-    let crowd = (0..300).map(|id| (tagged(activity("crowd", id), "gpu"), id));
-    for (item, at) in crowd.chain([(activity("b", 1), 300)]) {
-        let WorkItem::ActivityExecute { instance, tag, .. } = &item else { panic!("{item:?}") };
-        let document = json!({
-            "id": format!("work:1:{at}"), "instanceId": instance, "type": "worker_queue", "tag": tag,
-            "workItem": serde_json::to_string(&item).unwrap(), "visibleAt": 1000 + at, "enqueuedAt": 1000 + at,
-        });
-        container.create_item(instance.as_str(), &document, ItemOptions::default()).await.unwrap();
+    // One after the other, and all at the same moment.
+    for step in [1, 0] {
+        let name = fresh_name();
+        container_without_lanes(&name).await;
+        let container = raw(&name).await;
+        let crowd = (0..300).map(|id| (tagged(activity("crowd", id), "gpu"), id));
+        for (item, id) in crowd.chain([(activity("b", 1), 300)]) {
+            let WorkItem::ActivityExecute { instance, tag, .. } = &item else { panic!("{item:?}") };
+            let at = 1000 + id * step;
+            let document = json!({
+                "id": format!("work:1:{id}"), "instanceId": instance, "type": "worker_queue", "tag": tag,
+                "workItem": serde_json::to_string(&item).unwrap(), "visibleAt": at, "enqueuedAt": at,
+            });
+            container.create_item(instance.as_str(), &document, ItemOptions::default()).await.unwrap();
+        }
+        let worker = CosmosDBProvider::new_with_config(config(&name)).await.unwrap();
+        assert_eq!(take_all(&worker, None, &TagFilter::DefaultOnly).await, [activity("b", 1)]);
+        assert_eq!(documents(&container, "b").await[0]["lane"], "plain/~", "it has one now");
     }
-    let worker = CosmosDBProvider::new_with_config(config(&name)).await.unwrap();
-    assert_eq!(take_all(&worker, None, &TagFilter::DefaultOnly).await, [activity("b", 1)]);
-    assert_eq!(documents(&container, "b").await[0]["lane"], "plain/~", "it has one now");
 }
 
 #[tokio::test]
