@@ -4,6 +4,7 @@ mod admin;
 mod backlog;
 mod clocks;
 mod commits;
+mod families;
 mod fetching;
 mod locks;
 mod names;
