@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use cosmos_driver::ItemOptions;
 use cosmos_emulator::{Operation, Verdict};
 use duroxide::providers::{
     DeleteInstanceResult, ExecutionMetadata, Provider as _, ProviderAdmin as _, ProviderError, WorkItem,
@@ -10,7 +11,7 @@ use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig, OutboxFaultInjector
 use tokio::task::JoinHandle;
 
 use super::{LOCK, NOW, Place, commit, ended, mail, place, place_with, place_without_sweeps, status};
-use crate::world::{config, emulator, event, named, noise, start, until};
+use crate::world::{config, documents, emulator, event, named, noise, raw, start, until};
 
 /// The start of a child of `parent`.
 fn child(parent: &str, instance: &str, input: &str) -> WorkItem {
@@ -85,6 +86,8 @@ async fn a_child_whose_start_has_arrived_and_that_has_not_run_is_deleted_with_it
         assert!(process.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().is_none());
     }
     assert_gone(&place, &["parent", "small", "large"]).await;
+    // Who sent the start may not know that it arrived.
+    assert_eq!(place.kinds("small").await, ["tombstone"]);
     // The name is free again.
     place.begin("small").await;
 }
@@ -283,4 +286,122 @@ async fn a_parent_started_again_while_its_child_is_being_removed_gets_a_new_chil
     let (item, ..) =
         other.fetch_orchestration_item(LOCK, Duration::from_secs(30), None).await.unwrap().unwrap();
     assert_eq!(item.messages, [child("parent", "child", "new")]);
+}
+
+#[tokio::test]
+async fn a_start_that_is_delivered_again_after_it_was_deleted_with_the_parent_starts_nothing() {
+    let place = place_with(|config| CosmosDBProviderConfig {
+        reconciler_interval: Duration::from_secs(600),
+        reconciler_age_threshold: NOW,
+        operation_timeout: Duration::from_secs(2),
+        ..config
+    })
+    .await;
+    // The start arrives, but its sender cannot note it.
+    let mut rule = place.rule(status(503, 0)).on(Operation::Batch).for_key("parent");
+    rule.skip = 1;
+    let unnoted = emulator().faults().add(rule);
+    send(&place.provider, "parent", vec![child("parent", "child", "")], named()).await;
+    assert!(place.kinds("parent").await.contains(&"outbox_intent".to_owned()));
+    assert_eq!(place.kinds("child").await, ["orch_queue"]);
+    // Another process is about to deliver it again, and slow.
+    let rule = place.rule(Verdict::Hang).on(Operation::CreateItem).for_key("child").times(1);
+    let slow = emulator().faults().add(rule);
+    let _reconciler = CosmosDBProvider::new_with_config(CosmosDBProviderConfig {
+        reconciler_interval: Duration::from_millis(50),
+        ..config(&place.name)
+    })
+    .await
+    .unwrap();
+    until("it is being delivered again", async || slow.struck() > 0).await;
+    drop(unnoted);
+    place.provider.delete_instance("parent", true).await.unwrap();
+    assert_eq!(place.kinds("child").await, ["tombstone"]);
+    drop(slow);
+    assert!(place.other().await.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().is_none());
+    assert_gone(&place, &["parent", "child"]).await;
+}
+
+/// A parent with one child whose start has arrived and one whose start is still to be delivered.
+async fn family() -> Place {
+    let mut place = place_with(|config| CosmosDBProviderConfig {
+        reconciler_interval: Duration::from_secs(600),
+        reconciler_age_threshold: NOW,
+        ..config
+    })
+    .await;
+    place.provider.set_outbox_fault_injector(OutboxFaultInjector::fail_next(1));
+    let provider = &place.provider;
+    send(provider, "parent", vec![child("parent", "sent", "")], named()).await;
+    provider.enqueue_for_orchestrator(mail("parent", "m"), None).await.unwrap();
+    let token = fetch(provider, "parent").await;
+    let (events, items) = (vec![event("parent", 2)], vec![child("parent", "arrived", "")]);
+    provider.ack_orchestration_item(&token, 1, events, vec![], items, named(), vec![]).await.unwrap();
+    assert!(place.kinds("sent").await.is_empty());
+    place
+}
+
+/// Makes fences as old as they must be for others to take them down.
+async fn come_of_age(place: &Place) {
+    let container = raw(&place.name).await;
+    for instance in ["parent", "arrived", "sent"] {
+        for mut document in documents(&container, instance).await {
+            if document["type"] == "deleting" {
+                document["sweepAt"] = 1.into();
+                let id = document["id"].as_str().unwrap().to_owned();
+                container.replace_item(instance, &id, &document, ItemOptions::default()).await.unwrap();
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_deletion_that_dies_at_any_request_takes_the_whole_family_or_nobody() {
+    let (mut whole, mut nobody) = (0, 0);
+    for request in 0.. {
+        let place = family().await;
+        let mut rule = place.rule(Verdict::Hang);
+        rule.skip = request;
+        let fault = emulator().faults().add(rule);
+        let dying = deleting(&place, true);
+        until("it is held up or over", async || fault.struck() > 0 || dying.is_finished()).await;
+        let is_over = dying.is_finished();
+        dying.abort();
+        let _ = dying.await;
+        drop(fault);
+        come_of_age(&place).await;
+        let heir = CosmosDBProvider::new_with_config(CosmosDBProviderConfig {
+            reconciler_interval: Duration::from_millis(10),
+            ..config(&place.name)
+        })
+        .await
+        .unwrap();
+        let unfinished = ["deleting", "deletion", "outbox_intent"];
+        until("nothing is left to do", async || {
+            let mut kinds = Vec::new();
+            for partition in ["parent", "arrived", "sent", "__deletions__"] {
+                kinds.extend(place.kinds(partition).await);
+            }
+            !kinds.iter().any(|kind| unfinished.contains(&kind.as_str()))
+        })
+        .await;
+        let is_there = !heir.list_instances().await.unwrap().is_empty();
+        let mut started = Vec::new();
+        while let Some((item, ..)) = heir.fetch_orchestration_item(LOCK, NOW, None).await.unwrap() {
+            started.push(item.instance);
+        }
+        started.sort();
+        if is_there {
+            nobody += 1;
+            assert_eq!(started, ["arrived", "sent"], "request {request}");
+        } else {
+            whole += 1;
+            assert_eq!(started, [""; 0], "request {request}");
+            assert_gone(&place, &["parent", "arrived", "sent"]).await;
+        }
+        if is_over {
+            break;
+        }
+    }
+    assert!(whole > 10 && nobody > 10, "{whole} and {nobody}");
 }
