@@ -293,12 +293,14 @@ async fn a_lane_is_read_on_where_it_was_when_asking_for_it_failed_for_once() {
 
 #[tokio::test]
 async fn throttled_instances_hold_up_one_dispatcher_however_many_they_are() {
-    // So long that what must not wait for it is done before, however busy the machine.
+    // However busy the machine, nobody gives up on a connection and asks once more.
     let long = Duration::from_secs(600);
     let place = place_with(|mut config| {
         config.operation_timeout = long;
         config.driver.timeouts.operation = long;
         config.driver.timeouts.feed_attempt = long;
+        config.driver.connections.ping_timeout = long;
+        config.driver.sharding.read_hang = long;
         config
     })
     .await;
