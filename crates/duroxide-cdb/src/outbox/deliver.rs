@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::core::{Core, decode, in_parallel};
 use crate::documents::{
     ChunkRef, Chunks, DeadLetter, Intent, Manifest, Message, Tombstone, WorkDocument, ids,
-    is_sent_from_outside, kind,
+    is_sent_from_outside, kind, name_parent,
 };
 use crate::error::{Fault, Trouble};
 use crate::orchestration::fetch::hint;
@@ -181,6 +181,7 @@ async fn deliver_one(core: &Core, call: Call, intent: &Intent) -> Result<Fate, F
             }
             Err(fault) => return Err(fault),
         };
+        name_parent(&mut document, Some(&text));
         let (inline, moved) = chunks.hold(text);
         document["workItem"] = inline.into();
         document["chunks"] = serde_json::to_value(moved).unwrap_or_default();
