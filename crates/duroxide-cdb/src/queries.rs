@@ -83,7 +83,7 @@ pub(crate) const EXECUTION_DOCUMENTS: &str = "SELECT c.id, c.type, c.eventCount,
 /// One partition: what an instance leaves, but for its head and the marks that must outlive it. Of commits only those
 /// that are being prepared.
 pub(crate) const CONTENTS: &str = "SELECT c.id, c.type, c.eventCount, c.chunks, c.commit, c.delivered, \
-    c.parentInstanceId, c._etag, LEFT(c.workItem, 32) AS item FROM c \
+    c._etag, LEFT(c.workItem, 32) AS item FROM c \
     WHERE NOT (c.type IN ('instance', 'deleting', 'tombstone', 'outbox_intent', 'manifest')) \
     OR (c.type = 'manifest' AND c.committed = false)";
 

@@ -92,7 +92,7 @@ async fn remove(core: &Core, instance: &str, deletion: &Deletion) -> Result<Coun
                 counts.events += row.events();
                 counts.queued += u64::from([kind::MESSAGE, kind::WORK].contains(&row.kind.as_str()));
             }
-            let ops = going.iter().map(|row| removal(core, instance, row, deletion));
+            let ops = going.iter().map(|row| removal(core, instance, row));
             let ops = ops.collect::<Result<Vec<Op>, Fault>>()?;
             let removals = ops.chunks(100).map(|group| -> BoxFuture<'_, Result<(), Fault>> {
                 Box::pin(remove_all(core, call, instance, group))
@@ -119,11 +119,10 @@ async fn remove(core: &Core, instance: &str, deletion: &Deletion) -> Result<Coun
     Ok(counts)
 }
 
-/// Removes a document as it was listed. Of the start of a child a tombstone is left: who delivered it may not know that
-/// it arrived, and would start the child again.
-fn removal(core: &Core, instance: &str, row: &Stored, deletion: &Deletion) -> Result<Op, Fault> {
-    let parent = row.parent_instance_id.as_ref();
-    if row.delivered && parent.is_some_and(|parent| deletion.instances.contains(parent)) {
+/// Removes a document as it was listed. Of a message that may come again a tombstone is left, as if it had been consumed:
+/// who delivered it may not know that it arrived.
+fn removal(core: &Core, instance: &str, row: &Stored) -> Result<Op, Fault> {
+    if row.kind == kind::MESSAGE && row.delivered {
         let tombstone = Tombstone::new(instance, &row.id, core.settings.tombstone_ttl_seconds);
         let op = Op::replace(&row.id, &tombstone, row.etag.as_deref());
         return op.map_err(|error| Fault::refused(error.to_string()));
@@ -192,8 +191,6 @@ pub(super) struct Stored {
     commit: Option<String>,
     #[serde(default)]
     delivered: bool,
-    #[serde(default)]
-    parent_instance_id: Option<String>,
     /// The beginning of a message's text.
     #[serde(default)]
     item: Option<String>,
