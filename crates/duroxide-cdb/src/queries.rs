@@ -83,12 +83,13 @@ pub(crate) const EXECUTION_DOCUMENTS: &str = "SELECT c.id, c.type, c.eventCount,
 /// One partition: what an instance leaves, but for its head and the marks that must outlive it. Of commits only those
 /// that are being prepared.
 pub(crate) const CONTENTS: &str = "SELECT c.id, c.type, c.eventCount, c.chunks, c.commit, c.delivered, \
-    c.parentInstanceId, c._etag, LEFT(c.workItem, 32) AS item FROM c \
+    c._etag, LEFT(c.workItem, 32) AS item FROM c \
     WHERE NOT (c.type IN ('instance', 'deleting', 'tombstone', 'outbox_intent', 'manifest')) \
     OR (c.type = 'manifest' AND c.committed = false)";
 
 /// One partition: which messages wait.
-pub(crate) const QUEUED: &str = "SELECT TOP @rows VALUE c.id FROM c WHERE c.type = 'orch_queue'";
+pub(crate) const QUEUED: &str = "SELECT TOP @rows c.id, c.seq, c.enqueuedAt, c.parentInstanceId, c.chunks, \
+    LEFT(c.workItem, 32) AS item FROM c WHERE c.type = 'orch_queue'";
 
 /// One partition: undelivered messages to other partitions.
 pub(crate) const INTENTS: &str = "SELECT * FROM c WHERE c.type = 'outbox_intent'";
@@ -154,9 +155,9 @@ pub(crate) const INSTANCE_COUNTS: &str = "SELECT c.status, c.executionCount, c.t
 pub(crate) const CHILDREN: &str = "SELECT c.instanceId, c.createdAt FROM c \
     WHERE c.type = 'instance' AND ARRAY_CONTAINS(@parents, c.parentInstanceId)";
 
-/// One range: direct children of an instance, also those that have not run: of these there is only their start.
-pub(crate) const OFFSPRING: &str = "SELECT c.type, c.instanceId FROM c \
-    WHERE c.type IN ('instance', 'orch_queue') AND ARRAY_CONTAINS(@parents, c.parentInstanceId)";
+/// One range: children that have not run: of them there is only a start that waits.
+pub(crate) const UNBORN: &str = "SELECT VALUE c.instanceId FROM c \
+    WHERE c.type = 'orch_queue' AND ARRAY_CONTAINS(@parents, c.parentInstanceId)";
 
 /// One range: sessions whose lock has ended.
 pub(crate) const EXPIRED_SESSIONS: &str =

@@ -20,6 +20,7 @@ use serde::Deserialize;
 use crate::core::{Core, decode, in_parallel};
 use crate::documents::{ChunkRef, Deletion, Head, Tagged, Tombstone, ids, is_sent_from_outside, kind};
 use crate::error::{Fault, Trouble};
+use crate::history::finish_commits;
 use crate::orchestration::load;
 use crate::outbox;
 use crate::queries::{self, Query};
@@ -47,8 +48,13 @@ pub(crate) async fn instances(
     let surface = |fault: Fault| fault.surface(OPERATION, &ids[0]);
     let sweep_at = core.clock.now_ms() + core.settings.age_threshold_ms;
     let record = Deletion::new(&fences.deletion, &fences.members, fences.doomed(), sweep_at);
-    let op = Op::create(&record).map_err(|error| surface(Fault::refused(error.to_string())))?;
-    core.create_own(call, ids::DELETIONS, &op).await.map_err(surface)?;
+    if let Err(fault) = enter(core, call, &record).await {
+        if fault.trouble == Trouble::Refused {
+            fences.take_down(core).await;
+            return Err(unrecorded(&fault, record.instances.len()));
+        }
+        return Err(surface(fault));
+    }
     let mut result = DeleteInstanceResult::default();
     for head in &fences.heads {
         let counts = remove(core, &head.document.instance_id, &record).await.map_err(surface)?;
@@ -61,6 +67,21 @@ pub(crate) async fn instances(
     }
     core.delete(core.call(OPERATION), ids::DELETIONS, &record.id).await.map_err(surface)?;
     Ok(result)
+}
+
+/// Writes the record of a deletion: from here on there is no way back.
+async fn enter(core: &Core, call: Call, record: &Deletion) -> Result<(), Fault> {
+    let op = Op::create(record).map_err(|error| Fault::refused(error.to_string()))?;
+    core.create_own(call, ids::DELETIONS, &op).await.map(drop)
+}
+
+/// The error of a deletion that does not happen because its record is refused: most likely it is too large.
+fn unrecorded(fault: &Fault, instances: usize) -> ProviderError {
+    let sentence = format!(
+        "{fault}. The deletion of {instances} instances cannot be recorded, so nothing is deleted: delete them in \
+         smaller groups, children first."
+    );
+    ProviderError::permanent(OPERATION, sentence)
 }
 
 #[derive(Debug, Default)]
@@ -92,7 +113,7 @@ async fn remove(core: &Core, instance: &str, deletion: &Deletion) -> Result<Coun
                 counts.events += row.events();
                 counts.queued += u64::from([kind::MESSAGE, kind::WORK].contains(&row.kind.as_str()));
             }
-            let ops = going.iter().map(|row| removal(core, instance, row, deletion));
+            let ops = going.iter().map(|row| removal(core, instance, row));
             let ops = ops.collect::<Result<Vec<Op>, Fault>>()?;
             let removals = ops.chunks(100).map(|group| -> BoxFuture<'_, Result<(), Fault>> {
                 Box::pin(remove_all(core, call, instance, group))
@@ -119,11 +140,10 @@ async fn remove(core: &Core, instance: &str, deletion: &Deletion) -> Result<Coun
     Ok(counts)
 }
 
-/// Removes a document as it was listed. Of the start of a child a tombstone is left: who delivered it may not know that
-/// it arrived, and would start the child again.
-fn removal(core: &Core, instance: &str, row: &Stored, deletion: &Deletion) -> Result<Op, Fault> {
-    let parent = row.parent_instance_id.as_ref();
-    if row.delivered && parent.is_some_and(|parent| deletion.instances.contains(parent)) {
+/// Removes a document as it was listed. Of a message that may come again a tombstone is left, as if it had been consumed:
+/// who delivered it may not know that it arrived.
+fn removal(core: &Core, instance: &str, row: &Stored) -> Result<Op, Fault> {
+    if row.kind == kind::MESSAGE && row.delivered {
         let tombstone = Tombstone::new(instance, &row.id, core.settings.tombstone_ttl_seconds);
         let op = Op::replace(&row.id, &tombstone, row.etag.as_deref());
         return op.map_err(|error| Fault::refused(error.to_string()));
@@ -192,8 +212,6 @@ pub(super) struct Stored {
     commit: Option<String>,
     #[serde(default)]
     delivered: bool,
-    #[serde(default)]
-    parent_instance_id: Option<String>,
     /// The beginning of a message's text.
     #[serde(default)]
     item: Option<String>,
@@ -249,6 +267,8 @@ async fn remove_all(core: &Core, call: Call, instance: &str, ops: &[Op]) -> Resu
 /// Finishes a recorded deletion.
 pub(crate) async fn resume(core: &Arc<Core>, deletion: &Deletion) -> Result<(), Fault> {
     for instance in &deletion.instances {
+        // An earlier version recorded deletions before it finished what was committed.
+        finish_commits(core, core.call(OPERATION), instance).await?;
         remove(core, instance, deletion).await?;
     }
     core.delete(core.call(OPERATION), ids::DELETIONS, &deletion.id).await
@@ -258,11 +278,36 @@ pub(crate) async fn resume(core: &Arc<Core>, deletion: &Deletion) -> Result<(), 
 pub(crate) async fn resume_head(core: &Arc<Core>, call: Call, head: Tagged<Head>) -> Result<(), Fault> {
     let id = head.document.deletion.clone().unwrap_or_default();
     match core.read_as::<Deletion>(call, ids::DELETIONS, &id).await? {
-        Some(deletion) => resume(core, &deletion.document).await,
+        // One of all the heads goes through the set. They must not just wait for somebody to find the record: a page of
+        // a sweep may show nothing but them.
+        Some(record) => match claim(core, call, record).await? {
+            Some(deletion) => resume(core, &deletion).await,
+            None => Ok(()),
+        },
         // It never passed the point of no return.
         None => unfence(core, call, head).await,
     }
 }
+
+/// Takes a recorded deletion on for a while, unless somebody else has.
+async fn claim(core: &Core, call: Call, record: Tagged<Deletion>) -> Result<Option<Deletion>, Fault> {
+    let now = core.clock.now_ms();
+    if record.document.sweep_at > now {
+        return Ok(None);
+    }
+    let claimed =
+        Deletion { sweep_at: now + core.settings.age_threshold_ms.max(CLAIM_MS), ..record.document };
+    let op = Op::replace(&claimed.id, &claimed, Some(&record.etag))
+        .map_err(|error| Fault::refused(error.to_string()))?;
+    match core.patiently(call, || core.store.write(call, ids::DELETIONS, &op)).await {
+        Ok(_) => Ok(Some(claimed)),
+        Err(fault) if matches!(fault.trouble, Trouble::Changed | Trouble::Missing) => Ok(None),
+        Err(fault) => Err(fault),
+    }
+}
+
+/// How long a deletion is left to whoever took it on.
+const CLAIM_MS: u64 = 10_000;
 
 #[cfg(test)]
 mod tests {

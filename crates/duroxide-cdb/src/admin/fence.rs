@@ -4,27 +4,32 @@
 //! is fenced first; then it can start no more children, and those it started and that have not run are fenced with it.
 //! Of these there is only a start, on its way or arrived, so they get a head that is nothing but a fence. One that
 //! begins in the meantime is fenced like any other instance.
+//!
+//! Parents are fenced before their children, and what they still have to send is listed in between: a message that has
+//! left the parent by then is among those that wait for the child when it is fenced, and goes with it.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
 
 use duroxide::providers::ProviderError;
 use futures::future::BoxFuture;
 
-use crate::core::{Core, decode, in_parallel};
+use crate::core::{Core, in_parallel};
 use crate::documents::{Forgive, Head, Status, Tagged, kind};
 use crate::error::{Fault, Trouble};
 use crate::outbox::{self, Unsent};
-use crate::queries::{self, Query};
 use crate::store::{Call, Op};
 
 use super::delete::OPERATION;
 use super::info::not_found;
 use super::list;
+use super::waiting::{self, begins_stranger};
 
 /// What stands behind the fences of one deletion.
 pub(super) struct Fences {
     pub(super) deletion: String,
-    /// What is deleted: what was asked for, then children that had not run, behind their parents.
+    asked: Vec<String>,
+    /// What is deleted, parents before their children: what was asked for and is there, then those that had not run.
     pub(super) members: Vec<String>,
     /// The fenced heads of those that have one.
     pub(super) heads: Vec<Tagged<Head>>,
@@ -37,98 +42,140 @@ enum Reason<'a> {
     /// It was asked for.
     Asked,
     /// It had not run when it was found as a child of one of these.
-    Unborn(&'a HashSet<&'a str>),
+    Unborn(&'a HashSet<String>),
 }
 
 impl Fences {
     /// No fences yet, for the instances asked for.
     pub(super) fn around(ids: &[String]) -> Self {
-        let mut members: Vec<String> = Vec::new();
-        for id in ids {
-            if !members.contains(id) {
-                members.push(id.clone());
-            }
-        }
+        let mut seen = HashSet::new();
+        let asked: Vec<String> = ids.iter().filter(|id| seen.insert(id.as_str())).cloned().collect();
         let deletion = format!("deletion:{}", uuid::Uuid::new_v4().simple());
-        Self { deletion, members, heads: Vec::new(), unsent: Vec::new() }
+        Self { deletion, asked, members: Vec::new(), heads: Vec::new(), unsent: Vec::new() }
     }
 
     /// Fences every head, then the children that have not run, and makes sure that no other child is left out.
     pub(super) async fn put_up(&mut self, core: &Core, call: Call, force: bool) -> Result<(), ProviderError> {
-        for id in &self.members {
-            self.heads.extend(fence(core, call, id, force, &self.deletion, Reason::Asked).await?);
-        }
+        let outcome = self.enclose(core, call, force).await;
+        outcome.map_err(|error| in_time(error, call.remaining(), self.heads.len(), self.members.len()))
+    }
+
+    async fn enclose(&mut self, core: &Core, call: Call, force: bool) -> Result<(), ProviderError> {
+        self.fence_asked(core, call, force).await?;
         if self.heads.is_empty() {
-            return Err(not_found(OPERATION, &self.members[0]));
+            return Err(not_found(OPERATION, &self.asked[0]));
         }
-        let mut parents = self.members.clone();
-        let mut sent = 0;
+        let mut parents = self.asked.clone();
         while !parents.is_empty() {
-            let unborn = self.unborn(core, call, &parents, sent).await?;
-            sent = self.heads.len();
+            let unborn = self.unborn(core, call, &parents).await?;
             // Noted first: a fence whose answer is missing is taken down as well.
             self.members.extend(unborn.iter().cloned());
-            let fenced = self.fence_unborn(core, call, &unborn, force).await;
-            parents.clear();
-            for (child, fenced) in unborn.into_iter().zip(fenced) {
-                match fenced? {
-                    // It began in the meantime and may have children.
-                    Some(head) if head.document.is_listed() => {
-                        self.heads.push(head);
-                        parents.push(child);
-                    }
-                    Some(head) => self.heads.push(head),
-                    None => self.members.retain(|member| *member != child),
-                }
-            }
+            let family: HashSet<String> = self.members.iter().cloned().collect();
+            let unborn = unborn.into_iter().map(|child| (child, None)).collect();
+            // One that began in the meantime may have children.
+            parents = self.fence_together(core, call, force, unborn, Reason::Unborn(&family)).await?;
         }
         Ok(())
     }
 
-    /// The children of these parents that have not run. One that has, and is not among the members, is in the way.
-    async fn unborn(
+    /// Fences what was asked for and is there, parents before children.
+    async fn fence_asked(&mut self, core: &Core, call: Call, force: bool) -> Result<(), ProviderError> {
+        let reads = self.asked.iter().map(|id| -> BoxFuture<'_, Result<_, ProviderError>> {
+            Box::pin(async move { core.head(call, id).await.map_err(|fault| fault.surface(OPERATION, id)) })
+        });
+        let reads = in_parallel(FENCES_AT_ONCE, reads).await;
+        let mut heads: HashMap<String, Tagged<Head>> = HashMap::with_capacity(reads.len());
+        for (id, read) in self.asked.iter().zip(reads) {
+            heads.extend(read?.map(|head| (id.clone(), head)));
+        }
+        let there = self.asked.iter().filter_map(|id| Some((id.as_str(), &heads.get(id)?.document)));
+        let levels = generations(
+            &there.map(|(id, head)| (id, head.parent_instance_id.as_deref())).collect::<Vec<_>>(),
+        );
+        self.members = levels.concat();
+        for level in levels {
+            let level = level.into_iter().map(|id| (heads.remove(&id), id));
+            let level = level.map(|(head, id)| (id, head)).collect();
+            self.fence_together(core, call, force, level, Reason::Asked).await?;
+        }
+        Ok(())
+    }
+
+    /// Fences instances, with what is known of their heads, and lists what each of them still has to send. Returns those
+    /// that have run.
+    async fn fence_together(
         &mut self,
         core: &Core,
         call: Call,
-        parents: &[String],
-        sent: usize,
+        force: bool,
+        instances: Vec<(String, Option<Tagged<Head>>)>,
+        reason: Reason<'_>,
     ) -> Result<Vec<String>, ProviderError> {
-        let surface = |fault: Fault| fault.surface(OPERATION, &parents[0]);
-        let members: HashSet<&str> = self.members.iter().map(String::as_str).collect();
-        for head in &self.heads[sent..] {
-            let unsent = outbox::unsent(core, call, &head.document.instance_id, &self.members).await;
-            self.unsent.extend(unsent.map_err(surface)?);
+        let (ids, known): (Vec<String>, Vec<Option<Tagged<Head>>>) = instances.into_iter().unzip();
+        let (deletion, members) = (&self.deletion, &self.members);
+        let fences = ids.iter().zip(known).map(|(id, known)| -> BoxFuture<'_, Result<_, ProviderError>> {
+            Box::pin(async move {
+                let Some(head) = fence(core, call, id, known, force, deletion, reason).await? else {
+                    return Ok(None);
+                };
+                let unsent = if head.document.is_listed() {
+                    let unsent = outbox::unsent(core, call, id, members).await;
+                    unsent.map_err(|fault| fault.surface(OPERATION, id))?
+                } else {
+                    Vec::new()
+                };
+                Ok(Some((head, unsent)))
+            })
+        });
+        let fences = in_parallel(FENCES_AT_ONCE, fences).await;
+        let mut have_run = Vec::new();
+        let mut strangers = HashSet::new();
+        let mut trouble = None;
+        for (id, fence) in ids.into_iter().zip(fences) {
+            match fence {
+                Ok(Some((head, unsent))) => {
+                    if head.document.is_listed() {
+                        have_run.push(id);
+                    }
+                    self.heads.push(head);
+                    self.unsent.extend(unsent);
+                }
+                Ok(None) => {
+                    strangers.insert(id);
+                }
+                Err(error) => trouble = trouble.or(Some(error)),
+            }
         }
+        self.members.retain(|member| !strangers.contains(member));
+        trouble.map_or(Ok(have_run), Err)
+    }
+
+    /// The children of these parents that have not run, or had not when they were asked for. Another one that has, and
+    /// is not among the members, is in the way.
+    async fn unborn(
+        &self,
+        core: &Core,
+        call: Call,
+        parents: &[String],
+    ) -> Result<Vec<String>, ProviderError> {
+        let members: HashSet<&str> = self.members.iter().map(String::as_str).collect();
+        let asked: HashSet<&str> = self.asked.iter().map(String::as_str).collect();
         // Asked for after the outboxes were read: what has left them by then has arrived.
-        let offspring = list::offspring(core, call, parents).await.map_err(surface)?;
-        if let Some(orphan) = offspring.begun.iter().find(|child| !members.contains(child.as_str())) {
+        let offspring = list::offspring(core, call, parents).await;
+        let offspring = offspring.map_err(|fault| fault.surface(OPERATION, &parents[0]))?;
+        let is_known = |child: &String| members.contains(child.as_str()) || asked.contains(child.as_str());
+        if let Some(orphan) = offspring.begun.iter().find(|child| !is_known(child)) {
             let sentence = format!(
                 "The child {orphan} would be an orphan: it is not in the set to delete. Read the tree again and retry."
             );
             return Err(ProviderError::permanent(OPERATION, sentence));
         }
         let to_start = self.unsent.iter().filter(|message| message.begins_child);
-        let mut unborn: Vec<String> = to_start.map(|message| message.target.clone()).collect();
-        unborn.extend(offspring.unborn);
+        let to_start = to_start.map(|message| &message.target);
         let mut seen = members;
-        let unborn: Vec<&String> = unborn.iter().filter(|child| seen.insert(child.as_str())).collect();
+        let unborn = to_start.chain(&offspring.unborn).chain(&offspring.begun);
+        let unborn: Vec<&String> = unborn.filter(|child| seen.insert(child.as_str())).collect();
         Ok(unborn.into_iter().cloned().collect())
-    }
-
-    async fn fence_unborn(
-        &self,
-        core: &Core,
-        call: Call,
-        unborn: &[String],
-        force: bool,
-    ) -> Vec<Result<Option<Tagged<Head>>, ProviderError>> {
-        let family: HashSet<&str> = self.members.iter().map(String::as_str).collect();
-        let (family, deletion) = (&family, &self.deletion);
-        let fences =
-            unborn.iter().map(|child| -> BoxFuture<'_, Result<Option<Tagged<Head>>, ProviderError>> {
-                Box::pin(fence(core, call, child, force, deletion, Reason::Unborn(family)))
-            });
-        in_parallel(FENCES_AT_ONCE, fences).await
     }
 
     /// The messages that members have sent to each other and that were still to be delivered.
@@ -141,18 +188,54 @@ impl Fences {
     /// Takes down the fences of a deletion that does not happen, also one whose answer is missing. Each gets time of its
     /// own: perhaps they could not all be put up because there was none left.
     pub(super) async fn take_down(&self, core: &Core) {
-        for id in &self.members {
-            let call = core.quick_call(OPERATION);
-            let outcome = match fenced_by(core, call, id, &self.deletion).await {
-                Ok(Some(head)) => unfence(core, call, head).await,
-                Ok(None) => Ok(()),
-                Err(fault) => Err(fault),
-            };
-            if let Err(fault) = outcome {
-                tracing::warn!(instance = id, %fault, "a fence may be left behind; the reconciler will take it down");
-            }
-        }
+        let fences = self.members.iter().map(|id| -> BoxFuture<'_, ()> {
+            Box::pin(async move {
+                let call = core.quick_call(OPERATION);
+                let outcome = match fenced_by(core, call, id, &self.deletion).await {
+                    Ok(Some(head)) => unfence(core, call, head).await,
+                    Ok(None) => Ok(()),
+                    Err(fault) => Err(fault),
+                };
+                if let Err(fault) = outcome {
+                    tracing::warn!(instance = id, %fault, "a fence may be left behind; the reconciler will take it down");
+                }
+            })
+        });
+        in_parallel(FENCES_AT_ONCE, fences).await;
     }
+}
+
+/// Puts instances, given with their parents, in order: each group holds those whose parents are in none that follows.
+fn generations(instances: &[(&str, Option<&str>)]) -> Vec<Vec<String>> {
+    let parents: HashMap<&str, Option<&str>> = instances.iter().copied().collect();
+    let depth = |id: &str| {
+        let mut depth = 0;
+        let mut at = parents.get(id).copied().flatten();
+        // A circle is no family, but it comes to an end.
+        while let Some(parent) = at.filter(|parent| depth < instances.len() && parents.contains_key(parent)) {
+            depth += 1;
+            at = parents.get(parent).copied().flatten();
+        }
+        depth
+    };
+    let mut groups: BTreeMap<usize, Vec<String>> = BTreeMap::new();
+    for (id, _) in instances {
+        groups.entry(depth(id)).or_default().push((*id).to_owned());
+    }
+    groups.into_values().collect()
+}
+
+/// The error of fences that could not all be put up: if the time was not enough, it says what helps.
+fn in_time(error: ProviderError, remaining: Duration, fenced: usize, members: usize) -> ProviderError {
+    if !error.retryable || remaining > TIME_IS_OVER {
+        return error;
+    }
+    let sentence = format!(
+        "{}. The time was over when {fenced} of {members} instances were fenced; nothing is deleted. If this goes on, \
+         delete them in smaller groups, children first.",
+        error.message
+    );
+    ProviderError::retryable(OPERATION, sentence)
 }
 
 /// The call under which all fences are put up and the set is recorded: it ends long before others may take the first
@@ -163,19 +246,22 @@ pub(super) fn fencing_call(core: &Core) -> Call {
     Call { deadline: call.deadline.min(fence.deadline), ..call }
 }
 
-/// Fences one head. `None` if there is no such instance, or if it is somebody else's that shares the name of a child.
+/// Fences one head, beginning with what is known of it. `None` if there is no such instance, or if it is somebody else's
+/// that shares the name of a child.
 async fn fence(
     core: &Core,
     call: Call,
     id: &str,
+    mut known: Option<Tagged<Head>>,
     force: bool,
     deletion: &str,
     reason: Reason<'_>,
 ) -> Result<Option<Tagged<Head>>, ProviderError> {
     let surface = |fault: Fault| fault.surface(OPERATION, id);
     loop {
-        let (mut head, etag) = match (core.head(call, id).await.map_err(surface)?, reason) {
+        let (mut head, etag) = match (known, reason) {
             (Some(found), _) => (found.document, Some(found.etag)),
+            // Mostly there is none; if there is, the fence will not be put up beside it.
             (None, Reason::Unborn(_)) => (Head::unstarted(id, core.clock.now_ms()), None),
             (None, Reason::Asked) => return Ok(None),
         };
@@ -197,10 +283,17 @@ async fn fence(
                 format!("Instance {id} is still running. Cancel it first, or delete it with force."),
             ));
         }
+        // Listed before the fence: nobody was told yet that the instance is not there.
+        let mut queue = waiting::messages(core, call, id).await.map_err(surface)?;
+        if let (Reason::Unborn(family), false) = (reason, head.is_listed()) {
+            waiting::open(core, call, id, &mut queue).await.map_err(surface)?;
+            if begins_stranger(&queue, family) {
+                return Ok(None);
+            }
+        }
         head.kind = kind::DELETING.to_owned();
         head.deletion = Some(deletion.to_owned());
-        // Listed before the fence: nobody was told yet that the instance is not there.
-        head.doomed = queued(core, call, id).await.map_err(surface)?;
+        head.doomed = waiting::list(queue);
         head.sweep_at = Some(core.clock.now_ms() + core.settings.age_threshold_ms.max(FENCE_MS));
         // The attempts count if the deletion is taken back.
         head.unlock(Forgive::No);
@@ -214,6 +307,7 @@ async fn fence(
             Err(fault) if matches!(fault.trouble, Trouble::Changed | Trouble::Missing | Trouble::Exists) => {}
             Err(fault) => return Err(surface(fault)),
         }
+        known = core.head(call, id).await.map_err(surface)?;
     }
 }
 
@@ -222,15 +316,6 @@ fn is_stranger(head: &Head, reason: Reason<'_>) -> bool {
     let Reason::Unborn(family) = reason else { return false };
     let is_of_family = head.parent_instance_id.as_deref().is_some_and(|parent| family.contains(parent));
     head.is_listed() && !is_of_family
-}
-
-/// The messages that wait for an instance; `None` if they are too many for a list.
-async fn queued(core: &Core, call: Call, instance: &str) -> Result<Option<Vec<String>>, Fault> {
-    let query = Query::new(queries::QUEUED).with("@rows", LISTED_MAX + 1);
-    let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
-    let ids: Vec<String> =
-        rows.iter().map(|row| decode(row.get().as_bytes())).collect::<Result<_, Fault>>()?;
-    Ok((ids.len() <= LISTED_MAX).then_some(ids))
 }
 
 /// Takes a fence down.
@@ -261,9 +346,9 @@ pub(super) async fn fenced_by(
 
 /// How long a fence without a record is left alone.
 const FENCE_MS: u64 = 60_000;
-/// How many waiting messages the fence lists: far below what fits into a document.
-const LISTED_MAX: usize = 10_000;
 const FENCES_AT_ONCE: usize = 16;
+/// Who has less time left does not try again.
+const TIME_IS_OVER: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
@@ -271,7 +356,7 @@ mod tests {
 
     #[test]
     fn only_an_instance_of_its_own_is_a_stranger_to_the_family() {
-        let family = HashSet::from(["parent"]);
+        let family = HashSet::from(["parent".to_owned()]);
         let mut head = Head::unstarted("child", 1);
         assert!(!is_stranger(&head, Reason::Unborn(&family)), "a lock is no instance");
         head.started = true;
@@ -284,6 +369,24 @@ mod tests {
     #[test]
     fn each_instance_asked_for_is_deleted_once() {
         let fences = Fences::around(&["b".to_owned(), "a".to_owned(), "b".to_owned()]);
-        assert_eq!(fences.members, ["b", "a"]);
+        assert_eq!(fences.asked, ["b", "a"]);
+    }
+
+    #[test]
+    fn parents_come_before_their_children_however_they_are_named() {
+        let family =
+            [("c", Some("b")), ("x", None), ("b", Some("a")), ("a", Some("elsewhere")), ("d", Some("a"))];
+        assert_eq!(generations(&family), [vec!["x", "a"], vec!["b", "d"], vec!["c"]]);
+        assert_eq!(generations(&[("a", Some("b")), ("b", Some("a"))]).concat(), ["a", "b"], "a circle ends");
+        assert!(generations(&[]).is_empty());
+    }
+
+    #[test]
+    fn only_an_error_at_the_end_of_the_time_speaks_of_it() {
+        let error = |retryable| ProviderError { retryable, ..ProviderError::permanent("delete", "trouble") };
+        let late = in_time(error(true), Duration::ZERO, 3, 5);
+        assert!(late.retryable && late.message.contains("3 of 5"), "{late}");
+        assert_eq!(in_time(error(true), Duration::from_secs(9), 3, 5).message, "trouble");
+        assert_eq!(in_time(error(false), Duration::ZERO, 3, 5).message, "trouble");
     }
 }

@@ -7,3 +7,4 @@ pub(crate) mod info;
 pub(crate) mod list;
 pub(crate) mod metrics;
 pub(crate) mod prune;
+mod waiting;

@@ -114,7 +114,7 @@ pub(crate) struct Deletion {
     pub(crate) instance_id: String,
     #[serde(rename = "type")]
     pub(crate) kind: String,
-    /// What is deleted, parents before their children that had not run.
+    /// What is deleted, parents before their children.
     pub(crate) instances: Vec<String>,
     /// Messages from these instances to each other that were still to be delivered: wherever they are now, they go.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -73,8 +73,18 @@ impl Message {
 
     /// The order key, also of a document that has none.
     pub(crate) fn order(&self) -> u64 {
-        if self.seq == 0 { ahead(sequence_of(self.enqueued_at), &self.work_item) } else { self.seq }
+        order_of(self.seq, self.enqueued_at, &self.work_item)
     }
+}
+
+/// The order key of a message, of whose text the beginning is enough.
+pub(crate) fn order_of(seq: u64, enqueued_at: u64, item: &str) -> u64 {
+    if seq == 0 { ahead(sequence_of(enqueued_at), item) } else { seq }
+}
+
+/// Whether a message, or its beginning, is one that begins an instance.
+pub(crate) fn begins_instance(text: &str) -> bool {
+    text.starts_with(r#"{"StartOrchestration""#)
 }
 
 /// The parent of the child that an item starts.
@@ -99,7 +109,7 @@ pub(crate) fn is_sent_from_outside(text: &str) -> bool {
 fn ahead(key: u64, item: &str) -> u64 {
     let lead = if item.starts_with(r#"{"ContinueAsNew""#) {
         2 * LEAD
-    } else if item.starts_with(r#"{"StartOrchestration""#) {
+    } else if begins_instance(item) {
         LEAD
     } else {
         0

@@ -104,7 +104,8 @@ async fn an_ack_in_flight_does_not_bring_a_deleted_instance_back() {
         )
         .await;
     assert!(!late.unwrap_err().retryable);
-    assert!(place.kinds("a").await.is_empty());
+    // The mail may be sent again by whoever got no answer.
+    assert_eq!(place.kinds("a").await, ["tombstone"]);
     place.begin("a").await;
 }
 

@@ -14,7 +14,7 @@ use super::{LOCK, NOW, Place, commit, ended, mail, place, place_with, place_with
 use crate::world::{config, documents, emulator, event, named, noise, raw, start, until};
 
 /// The start of a child of `parent`.
-fn child(parent: &str, instance: &str, input: &str) -> WorkItem {
+pub(super) fn child(parent: &str, instance: &str, input: &str) -> WorkItem {
     WorkItem::StartOrchestration {
         instance: instance.into(),
         orchestration: "Hello".into(),
@@ -28,12 +28,17 @@ fn child(parent: &str, instance: &str, input: &str) -> WorkItem {
 }
 
 /// What the runtime says about a running child.
-fn child_of(parent: &str) -> ExecutionMetadata {
+pub(super) fn child_of(parent: &str) -> ExecutionMetadata {
     ExecutionMetadata { parent_instance_id: Some(parent.to_owned()), ..named() }
 }
 
 /// Commits the first turn of `parent`, in which it sends `items`.
-async fn send(provider: &CosmosDBProvider, parent: &str, items: Vec<WorkItem>, metadata: ExecutionMetadata) {
+pub(super) async fn send(
+    provider: &CosmosDBProvider,
+    parent: &str,
+    items: Vec<WorkItem>,
+    metadata: ExecutionMetadata,
+) {
     provider.enqueue_for_orchestrator(start(parent, "Hello", ""), None).await.unwrap();
     let (_, token, _) = provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
     let events = vec![event(parent, 1)];
@@ -41,7 +46,7 @@ async fn send(provider: &CosmosDBProvider, parent: &str, items: Vec<WorkItem>, m
 }
 
 /// Fetches the first turn of the only instance that waits for one.
-async fn fetch(provider: &CosmosDBProvider, instance: &str) -> String {
+pub(super) async fn fetch(provider: &CosmosDBProvider, instance: &str) -> String {
     let wait = Duration::from_secs(30);
     let (item, token, _) = provider.fetch_orchestration_item(LOCK, wait, None).await.unwrap().unwrap();
     assert_eq!(item.instance, instance);
@@ -55,11 +60,11 @@ fn deleting(place: &Place, force: bool) -> JoinHandle<Result<DeleteInstanceResul
 }
 
 /// Whether nothing but the marks of received messages is left of an instance.
-async fn is_gone(place: &Place, instance: &str) -> bool {
+pub(super) async fn is_gone(place: &Place, instance: &str) -> bool {
     place.kinds(instance).await.iter().all(|kind| kind == "tombstone")
 }
 
-async fn assert_gone(place: &Place, instances: &[&str]) {
+pub(super) async fn assert_gone(place: &Place, instances: &[&str]) {
     for instance in instances {
         assert!(is_gone(place, instance).await, "{instance}: {:?}", place.kinds(instance).await);
     }
@@ -86,8 +91,8 @@ async fn a_child_whose_start_has_arrived_and_that_has_not_run_is_deleted_with_it
         assert!(process.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().is_none());
     }
     assert_gone(&place, &["parent", "small", "large"]).await;
-    // Who sent the start may not know that it arrived.
-    assert_eq!(place.kinds("small").await, ["tombstone"]);
+    // Who sent them may not know that they arrived.
+    assert_eq!(place.kinds("small").await, ["tombstone"; 3]);
     // The name is free again.
     place.begin("small").await;
 }
@@ -200,7 +205,8 @@ async fn a_deletion_that_does_not_happen_lets_the_children_start() {
     {
         let rule = place.rule(status(503, 0)).on(Operation::CreateItem).for_key("two");
         let _fault = emulator().faults().add(rule);
-        assert!(place.provider.delete_instance("parent", true).await.is_err());
+        let late = place.provider.delete_instance("parent", true).await.unwrap_err();
+        assert!(late.retryable && late.message.contains("in smaller groups"), "{late}");
     }
     assert_eq!(place.provider.list_instances().await.unwrap(), ["parent"]);
     let other = place.other().await;
@@ -403,5 +409,5 @@ async fn a_deletion_that_dies_at_any_request_takes_the_whole_family_or_nobody() 
             break;
         }
     }
-    assert!(whole > 10 && nobody > 10, "{whole} and {nobody}");
+    assert!(whole > 10 && nobody > 8, "{whole} and {nobody}");
 }

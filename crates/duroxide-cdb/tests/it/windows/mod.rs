@@ -14,6 +14,7 @@ mod outbox;
 mod pieces;
 mod searching;
 mod sessions;
+mod sets;
 mod transport;
 
 use std::time::Duration;
