@@ -11,7 +11,7 @@ use crate::process::{Server, build_cdb, install_vercel};
 use crate::report::{Better, Cell, Report, Table};
 
 /// In-flight requests of the throughput cells.
-const IN_FLIGHT: [usize; 3] = [1, 16, 64];
+const IN_FLIGHT: [usize; 2] = [1, 16];
 /// Container sizes at which the same query is timed.
 const SIZES: [u64; 3] = [500, 2_000, 8_000];
 /// Documents that are read over and over.

@@ -83,14 +83,14 @@ impl<'a> Asked<'a> {
 
     /// The text of a header; absent, empty and not-text are all nothing.
     pub(crate) fn text(&self, name: HeaderName) -> Option<&'a str> {
-        let value = self.fields.get(&name)?;
+        let value = self.fields.get(name)?;
         let is_text = !value.is_empty() && value.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\t'));
         std::str::from_utf8(value).ok().filter(|_| is_text)
     }
 
     /// The text of a header that may carry UTF-8, as partition keys do with some clients.
     pub(crate) fn utf8(&self, name: HeaderName) -> Option<&'a str> {
-        std::str::from_utf8(self.fields.get(&name)?).ok().filter(|text| !text.is_empty())
+        std::str::from_utf8(self.fields.get(name)?).ok().filter(|text| !text.is_empty())
     }
 
     fn flag(&self, name: HeaderName) -> bool {

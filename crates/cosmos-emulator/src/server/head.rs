@@ -46,7 +46,7 @@ impl Head {
 
     /// The host the client thinks it speaks to.
     pub(crate) fn host(&self) -> Option<&str> {
-        match (self.fields().get(&http::header::HOST), &self.form) {
+        match (self.fields().get(http::header::HOST), &self.form) {
             (Some(host), _) => std::str::from_utf8(host).ok(),
             (None, Form::Parts(parts)) => Some(parts.uri.authority()?.as_str()),
             (None, Form::Text(_)) => None,
@@ -70,7 +70,7 @@ pub(crate) enum Fields<'a> {
 
 impl<'a> Fields<'a> {
     /// The value of a header; the first, where there are several.
-    pub(crate) fn get(self, name: &HeaderName) -> Option<&'a [u8]> {
+    pub(crate) fn get(self, name: HeaderName) -> Option<&'a [u8]> {
         match self {
             Self::Text(text) => text.get(name.as_str().as_bytes()),
             Self::Map(map) => map.get(name).map(http::HeaderValue::as_bytes),
@@ -204,8 +204,8 @@ mod tests {
         assert_eq!((head.method(), head.path()), (&Method::POST, "/dbs/a%20b/colls"));
         assert_eq!(head.host(), Some("me:1"));
         let version = HeaderName::from_static("x-ms-version");
-        assert_eq!(head.fields().get(&version), Some("v".as_bytes()), "the first counts");
-        assert_eq!(head.fields().get(&http::header::ACCEPT), None);
+        assert_eq!(head.fields().get(version), Some("v".as_bytes()), "the first counts");
+        assert_eq!(head.fields().get(http::header::ACCEPT), None);
     }
 
     #[test]
