@@ -1,7 +1,9 @@
 //! What the service answered.
 
+use std::time::SystemTime;
+
 use bytes::Bytes;
-use cosmos_wire::{header, status::Status};
+use cosmos_wire::{date, header, status::Status};
 use http::HeaderMap;
 use serde::de::DeserializeOwned;
 
@@ -62,6 +64,12 @@ impl Response {
     #[must_use]
     pub fn activity_id(&self) -> Option<&str> {
         self.header(header::ACTIVITY_ID)
+    }
+
+    /// What the service's clock showed when it answered, in whole seconds.
+    #[must_use]
+    pub fn date(&self) -> Option<SystemTime> {
+        self.header(header::DATE).and_then(date::parse)
     }
 
     /// Where the next page starts, if there is one.

@@ -82,8 +82,8 @@ pub(crate) const EXECUTION_DOCUMENTS: &str = "SELECT c.id, c.type, c.eventCount,
 
 /// One partition: what an instance leaves, but for its head and the marks that must outlive it. Of commits only those
 /// that are being prepared.
-pub(crate) const CONTENTS: &str = "SELECT c.id, c.type, c.eventCount, c.chunks, c.commit, c._etag, \
-    LEFT(c.workItem, 32) AS item FROM c \
+pub(crate) const CONTENTS: &str = "SELECT c.id, c.type, c.eventCount, c.chunks, c.commit, c.delivered, \
+    c.parentInstanceId, c._etag, LEFT(c.workItem, 32) AS item FROM c \
     WHERE NOT (c.type IN ('instance', 'deleting', 'tombstone', 'outbox_intent', 'manifest')) \
     OR (c.type = 'manifest' AND c.committed = false)";
 
@@ -92,6 +92,10 @@ pub(crate) const QUEUED: &str = "SELECT TOP @rows VALUE c.id FROM c WHERE c.type
 
 /// One partition: undelivered messages to other partitions.
 pub(crate) const INTENTS: &str = "SELECT * FROM c WHERE c.type = 'outbox_intent'";
+
+/// One partition: as [`INTENTS`], and the commits that may still bring some.
+pub(crate) const UNSENT: &str = "SELECT * FROM c WHERE c.type = 'outbox_intent' \
+    OR (c.type = 'manifest' AND c.committed = true)";
 
 /// One range: due messages, the oldest first. The composite index holds them in this order, so what waits for later
 /// is never looked at.
@@ -149,6 +153,10 @@ pub(crate) const INSTANCE_COUNTS: &str = "SELECT c.status, c.executionCount, c.t
 /// One range: direct children of an instance.
 pub(crate) const CHILDREN: &str = "SELECT c.instanceId, c.createdAt FROM c \
     WHERE c.type = 'instance' AND ARRAY_CONTAINS(@parents, c.parentInstanceId)";
+
+/// One range: direct children of an instance, also those that have not run: of these there is only their start.
+pub(crate) const OFFSPRING: &str = "SELECT c.type, c.instanceId FROM c \
+    WHERE c.type IN ('instance', 'orch_queue') AND ARRAY_CONTAINS(@parents, c.parentInstanceId)";
 
 /// One range: sessions whose lock has ended.
 pub(crate) const EXPIRED_SESSIONS: &str =

@@ -3,14 +3,13 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use cosmos_driver::{
     Batch, Container, ContainerProperties, Credential, Database, Driver, ErrorKind, FeedRange, Patch,
     QueryOptions, Response, Scope,
 };
-use cosmos_wire::{date, header};
 use futures::future::BoxFuture;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
@@ -110,7 +109,7 @@ impl Store {
         let begun = Instant::now();
         match self.container.read(call.options()?).await {
             Ok(response) => {
-                self.learn(begun, &response);
+                self.learn(begun, response.date());
                 Ok(Some(response.json()?))
             }
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -311,6 +310,7 @@ impl Store {
         };
         let Some(page) = page else { return Ok(Page::default()) };
         self.record(call, None, begun, page.charge());
+        self.learn(begun, page.date());
         Ok(Page { rows: page.items()?, next: page.continuation().map(ToOwned::to_owned) })
     }
 
@@ -360,6 +360,7 @@ impl Store {
             match pager.next().await {
                 Ok(Some(page)) => {
                     self.record(call, partition, begun, page.charge());
+                    self.learn(begun, page.date());
                     let read = rows.len();
                     rows.extend(page.items::<Box<RawValue>>()?);
                     // The last page says so: another request would only be told that there is nothing.
@@ -387,11 +388,11 @@ impl Store {
     /// Takes note of what an answer cost and of the date in it.
     fn record_answer(&self, call: Call, partition: &str, begun: Instant, response: &Response) {
         self.record(call, Some(partition), begun, response.charge());
-        self.learn(begun, response);
+        self.learn(begun, response.date());
     }
 
-    fn learn(&self, begun: Instant, response: &Response) {
-        if let Some(date) = response.header(header::DATE).and_then(date::parse) {
+    fn learn(&self, begun: Instant, date: Option<SystemTime>) {
+        if let Some(date) = date {
             self.clock.learn(date, begun);
         }
     }

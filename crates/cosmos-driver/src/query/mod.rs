@@ -221,7 +221,7 @@ impl Pager {
         match &mut self.state {
             State::Merged(pipeline) => match pipeline.next().await? {
                 Some(page) => Ok(page),
-                None => Ok(Page::merged(Vec::new(), None, 0.0, Diagnostics::default())),
+                None => Ok(Page::merged(Vec::new(), None, 0.0, Diagnostics::default(), None)),
             },
             State::New | State::Direct { .. } | State::Done => Err(error),
         }

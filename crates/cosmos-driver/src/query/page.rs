@@ -1,5 +1,7 @@
 //! What a query answers.
 
+use std::time::SystemTime;
+
 use bytes::Bytes;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -17,6 +19,7 @@ pub struct Page {
     charge: f64,
     diagnostics: Diagnostics,
     session_token: Option<String>,
+    date: Option<SystemTime>,
 }
 
 #[derive(Debug)]
@@ -41,6 +44,7 @@ impl Page {
             continuation,
             charge: response.charge(),
             session_token: response.session_token().map(str::to_owned),
+            date: response.date(),
             rows: Rows::Body(response.body().clone()),
             diagnostics: response.into_diagnostics(),
         }
@@ -51,8 +55,9 @@ impl Page {
         continuation: Option<String>,
         charge: f64,
         diagnostics: Diagnostics,
+        date: Option<SystemTime>,
     ) -> Self {
-        Self { rows: Rows::Values(rows), continuation, charge, diagnostics, session_token: None }
+        Self { rows: Rows::Values(rows), continuation, charge, diagnostics, session_token: None, date }
     }
 
     /// The rows.
@@ -86,6 +91,14 @@ impl Page {
     #[must_use]
     pub fn session_token(&self) -> Option<&str> {
         self.session_token.as_deref()
+    }
+
+    /// What the service's clock showed, in whole seconds, in the latest of the answers that were asked for and came
+    /// within the call of [`Pager::next`](crate::Pager::next) that gave this page; `None` if there were none because
+    /// all of it had been read ahead. So that call is what the date may be compared with.
+    #[must_use]
+    pub fn date(&self) -> Option<SystemTime> {
+        self.date
     }
 
     /// Everything that was tried for this page.

@@ -9,6 +9,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use cosmos_wire::epk::EpkRange;
@@ -64,6 +65,8 @@ pub(super) struct Pipeline {
     take: Option<u64>,
     charge: f64,
     log: Diagnostics,
+    /// The latest date of the answers that this turn asked for.
+    date: Option<SystemTime>,
 }
 
 type Fetch = Pin<Box<dyn Future<Output = (u64, Result<Response, Error>)> + Send>>;
@@ -150,6 +153,7 @@ impl Pipeline {
             take: start.take,
             charge: 0.0,
             log: Diagnostics::default(),
+            date: None,
         };
         if start.parts.is_empty() {
             let bounds = pipeline.source.bounds.clone();
@@ -201,6 +205,7 @@ impl Pipeline {
     /// The next page, or `None` after the last.
     pub(super) async fn next(&mut self) -> Result<Option<Page>, Error> {
         self.turn += 1;
+        self.date = None;
         loop {
             if self.take == Some(0) || self.parts.is_empty() {
                 return Ok(self.finish_groups()?.map(|rows| self.page(rows, None)));
@@ -243,7 +248,7 @@ impl Pipeline {
     fn page(&mut self, rows: Vec<Box<RawValue>>, continuation: Option<String>) -> Page {
         let mut log = std::mem::take(&mut self.log);
         log.span_attempts();
-        Page::merged(rows, continuation, std::mem::take(&mut self.charge), log)
+        Page::merged(rows, continuation, std::mem::take(&mut self.charge), log, self.date)
     }
 
     /// Starts what can run: parts in order, within the limit, one page ahead of what is being read.
@@ -320,6 +325,10 @@ impl Pipeline {
         part.has_more = part.token.is_some();
         part.region = response.diagnostics().winner().map(|attempt| attempt.region.clone());
         part.pages.push_back(Fetched { rows, token_before, token_after: part.token.clone() });
+        // What was read ahead may have been answered long before this page was asked for.
+        if part.turn == self.turn {
+            self.date = self.date.max(response.date());
+        }
         self.charge += response.charge();
         self.log.merge(response.into_diagnostics());
         Ok(())

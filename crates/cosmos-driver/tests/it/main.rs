@@ -3,6 +3,7 @@
 
 mod account;
 mod bulk;
+mod dates;
 #[cfg(feature = "entra")]
 mod entra;
 mod failover;

@@ -1,8 +1,9 @@
 //! Deleting instances, several at once, all or none.
 //!
-//! Every head of the set is fenced first: its type changes, its lock goes, an in-flight ack fails. If one cannot be
-//! fenced, the others are given back and nothing is deleted. Then the set is recorded; from there on there is no way
-//! back, and whoever finds the record, or a fenced head of it, finishes the deletion.
+//! Every head of the set is fenced first: its type changes, its lock goes, an in-flight ack fails. Children that have
+//! not run join the set. If one cannot be fenced, the others are given back and nothing is deleted. Then the set is
+//! recorded; from there on there is no way back, and whoever finds the record, or a fenced head of it, finishes the
+//! deletion.
 //!
 //! A fenced instance is not found any more, so somebody may start it again while its remains are still being removed:
 //! what is sent to it after the fence is for its next life and stays. And others may have finished the deletion while
@@ -17,188 +18,49 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 
 use crate::core::{Core, decode, in_parallel};
-use crate::documents::{ChunkRef, Deletion, Forgive, Head, Status, Tagged, ids, kind};
+use crate::documents::{ChunkRef, Deletion, Head, Tagged, Tombstone, ids, is_sent_from_outside, kind};
 use crate::error::{Fault, Trouble};
-use crate::history::finish_commits;
 use crate::orchestration::load;
 use crate::outbox;
 use crate::queries::{self, Query};
 use crate::store::{Call, Op};
 
-use super::info::not_found;
-use super::list;
+use super::fence::{Fences, fenced_by, fencing_call, unfence};
 
-const OPERATION: &str = "delete_instances_atomic";
+pub(super) const OPERATION: &str = "delete_instances_atomic";
 
-/// Deletes a set of instances that is closed under children.
+/// Deletes a set of instances that is closed under children; those that have not run need not be named.
 pub(crate) async fn instances(
     core: &Arc<Core>,
     ids: &[String],
     force: bool,
 ) -> Result<DeleteInstanceResult, ProviderError> {
-    let mut set: Vec<String> = Vec::new();
-    for id in ids {
-        if !set.contains(id) {
-            set.push(id.clone());
-        }
-    }
-    if set.is_empty() {
+    if ids.is_empty() {
         return Ok(DeleteInstanceResult::default());
     }
-    let deletion = format!("deletion:{}", uuid::Uuid::new_v4().simple());
+    let mut fences = Fences::around(ids);
     let call = fencing_call(core);
-    let fenced = match fence_all(core, call, &set, force, &deletion).await {
-        Ok(fenced) => fenced,
-        Err(error) => {
-            take_back(core, &set, &deletion).await;
-            return Err(error);
-        }
-    };
-    let surface = |fault: Fault| fault.surface(OPERATION, &set[0]);
-    let record = Deletion::new(&deletion, &set, core.clock.now_ms() + core.settings.age_threshold_ms);
+    if let Err(error) = fences.put_up(core, call, force).await {
+        fences.take_down(core).await;
+        return Err(error);
+    }
+    let surface = |fault: Fault| fault.surface(OPERATION, &ids[0]);
+    let sweep_at = core.clock.now_ms() + core.settings.age_threshold_ms;
+    let record = Deletion::new(&fences.deletion, &fences.members, fences.doomed(), sweep_at);
     let op = Op::create(&record).map_err(|error| surface(Fault::refused(error.to_string())))?;
     core.create_own(call, ids::DELETIONS, &op).await.map_err(surface)?;
     let mut result = DeleteInstanceResult::default();
-    for head in &fenced {
+    for head in &fences.heads {
         let counts = remove(core, &head.document.instance_id, &record).await.map_err(surface)?;
-        result.instances_deleted += u64::from(head.document.is_listed());
-        result.executions_deleted += head.document.execution_count.max(1);
+        if head.document.is_listed() {
+            result.instances_deleted += 1;
+            result.executions_deleted += head.document.execution_count.max(1);
+        }
         result.events_deleted += counts.events;
         result.queue_messages_deleted += counts.queued;
     }
-    core.delete(core.call(OPERATION), ids::DELETIONS, &deletion).await.map_err(surface)?;
+    core.delete(core.call(OPERATION), ids::DELETIONS, &record.id).await.map_err(surface)?;
     Ok(result)
-}
-
-/// The call under which all fences are put up and the set is recorded: it ends long before others may take the first
-/// fence down.
-fn fencing_call(core: &Core) -> Call {
-    let call = core.call(OPERATION);
-    let fence = core.call_until(OPERATION, core.clock.now_ms() + FENCE_MS / 2);
-    Call { deadline: call.deadline.min(fence.deadline), ..call }
-}
-
-/// Fences every head, then makes sure that no child is left out.
-async fn fence_all(
-    core: &Core,
-    call: Call,
-    set: &[String],
-    force: bool,
-    deletion: &str,
-) -> Result<Vec<Tagged<Head>>, ProviderError> {
-    let mut fenced = Vec::with_capacity(set.len());
-    for id in set {
-        fenced.extend(fence(core, call, id, force, deletion).await?);
-    }
-    if fenced.is_empty() {
-        return Err(not_found(OPERATION, &set[0]));
-    }
-    let children =
-        list::children(core, call, set).await.map_err(|fault| fault.surface(OPERATION, &set[0]))?;
-    let members: HashSet<&String> = set.iter().collect();
-    match children.iter().find(|child| !members.contains(child)) {
-        Some(orphan) => Err(ProviderError::permanent(
-            OPERATION,
-            format!(
-                "The child {orphan} would be an orphan: it is not in the set to delete. Read the tree again and retry."
-            ),
-        )),
-        None => Ok(fenced),
-    }
-}
-
-/// Fences one head. `None` if there is no such instance.
-async fn fence(
-    core: &Core,
-    call: Call,
-    id: &str,
-    force: bool,
-    deletion: &str,
-) -> Result<Option<Tagged<Head>>, ProviderError> {
-    let surface = |fault: Fault| fault.surface(OPERATION, id);
-    loop {
-        let Some(found) = core.head(call, id).await.map_err(surface)? else { return Ok(None) };
-        if found.document.deletion.as_deref() == Some(deletion) {
-            return Ok(Some(found));
-        }
-        if found.document.kind == kind::DELETING {
-            return Err(ProviderError::retryable(
-                OPERATION,
-                format!("Instance {id} is being deleted already."),
-            ));
-        }
-        if !force && found.document.is_visible() && !Status::ends_instance(&found.document.status) {
-            return Err(ProviderError::permanent(
-                OPERATION,
-                format!("Instance {id} is still running. Cancel it first, or delete it with force."),
-            ));
-        }
-        let mut head = found.document;
-        head.kind = kind::DELETING.to_owned();
-        head.deletion = Some(deletion.to_owned());
-        // Listed before the fence: nobody was told yet that the instance is not there.
-        head.doomed = queued(core, call, id).await.map_err(surface)?;
-        head.sweep_at = Some(core.clock.now_ms() + core.settings.age_threshold_ms.max(FENCE_MS));
-        // The attempts count if the deletion is taken back.
-        head.unlock(Forgive::No);
-        let op = Op::replace(&head.id, &head, Some(&found.etag))
-            .map_err(|error| surface(Fault::refused(error.to_string())))?;
-        match core.patiently(call, || core.store.write(call, id, &op)).await {
-            Ok(etag) => return Ok(Some(Tagged { document: head, etag })),
-            Err(fault) if matches!(fault.trouble, Trouble::Changed | Trouble::Missing) => {}
-            Err(fault) => return Err(surface(fault)),
-        }
-    }
-}
-
-/// The messages that wait for an instance; `None` if they are too many for a list.
-async fn queued(core: &Core, call: Call, instance: &str) -> Result<Option<Vec<String>>, Fault> {
-    let query = Query::new(queries::QUEUED).with("@rows", LISTED_MAX + 1);
-    let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
-    let ids: Vec<String> =
-        rows.iter().map(|row| decode(row.get().as_bytes())).collect::<Result<_, Fault>>()?;
-    Ok((ids.len() <= LISTED_MAX).then_some(ids))
-}
-
-/// Takes down the fences of a deletion that does not happen, also one whose answer is missing. Each gets time of its
-/// own: perhaps they could not all be put up because there was none left.
-async fn take_back(core: &Core, set: &[String], deletion: &str) {
-    for id in set {
-        let call = core.quick_call(OPERATION);
-        let outcome = match fenced_by(core, call, id, deletion).await {
-            Ok(Some(head)) => unfence(core, call, head).await,
-            Ok(None) => Ok(()),
-            Err(fault) => Err(fault),
-        };
-        if let Err(fault) = outcome {
-            tracing::warn!(instance = id, %fault, "a fence may be left behind; the reconciler will take it down");
-        }
-    }
-}
-
-async fn unfence(core: &Core, call: Call, fenced: Tagged<Head>) -> Result<(), Fault> {
-    let mut head = fenced.document;
-    head.kind = kind::INSTANCE.to_owned();
-    head.deletion = None;
-    head.doomed = None;
-    head.sweep_at = None;
-    let op = Op::replace(&head.id, &head, Some(&fenced.etag))
-        .map_err(|error| Fault::refused(error.to_string()))?;
-    match core.patiently(call, || core.store.write(call, &head.instance_id, &op)).await {
-        Err(fault) if !matches!(fault.trouble, Trouble::Changed | Trouble::Missing) => Err(fault),
-        _ => Ok(()),
-    }
-}
-
-/// The head of an instance, if it carries the fence of this deletion.
-async fn fenced_by(
-    core: &Core,
-    call: Call,
-    instance: &str,
-    deletion: &str,
-) -> Result<Option<Tagged<Head>>, Fault> {
-    let head = core.head(call, instance).await?;
-    Ok(head.filter(|head| head.document.deletion.as_deref() == Some(deletion)))
 }
 
 #[derive(Debug, Default)]
@@ -213,11 +75,12 @@ async fn remove(core: &Core, instance: &str, deletion: &Deletion) -> Result<Coun
     let call = core.call(OPERATION);
     let mut counts = Counts::default();
     let Some(mut head) = fenced_by(core, call, instance, &deletion.id).await? else { return Ok(counts) };
-    finish_commits(core, call, instance).await?;
     outbox::deliver_pending(core, call, instance, &deletion.instances).await?;
     loop {
         let rows = stored(core, call, instance, &Query::new(queries::CONTENTS)).await?;
-        let staying = for_the_next_life(core, call, instance, &rows, head.document.doomed.as_deref()).await?;
+        let doomed = head.document.doomed.as_deref().map(|doomed| doomed.iter().chain(&deletion.doomed));
+        let doomed = doomed.map(|doomed| doomed.map(String::as_str).collect());
+        let staying = for_the_next_life(core, call, instance, &rows, doomed).await?;
         let going: Vec<Stored> = rows.into_iter().filter(|row| !staying.holds(row)).collect();
         if !going.is_empty() {
             // Others may have finished meanwhile, and what was listed may belong to the next life already.
@@ -229,9 +92,10 @@ async fn remove(core: &Core, instance: &str, deletion: &Deletion) -> Result<Coun
                 counts.events += row.events();
                 counts.queued += u64::from([kind::MESSAGE, kind::WORK].contains(&row.kind.as_str()));
             }
-            let removals = going.chunks(100).map(|group| -> BoxFuture<'_, Result<(), Fault>> {
-                let ops: Vec<Op> = group.iter().map(|row| Op::delete(&row.id, row.etag.as_deref())).collect();
-                Box::pin(async move { remove_all(core, call, instance, &ops).await })
+            let ops = going.iter().map(|row| removal(core, instance, row, deletion));
+            let ops = ops.collect::<Result<Vec<Op>, Fault>>()?;
+            let removals = ops.chunks(100).map(|group| -> BoxFuture<'_, Result<(), Fault>> {
+                Box::pin(remove_all(core, call, instance, group))
             });
             in_parallel(4, removals).await.into_iter().collect::<Result<(), Fault>>()?;
             continue;
@@ -253,6 +117,18 @@ async fn remove(core: &Core, instance: &str, deletion: &Deletion) -> Result<Coun
     core.turns.forget(instance);
     core.works.forget(instance);
     Ok(counts)
+}
+
+/// Removes a document as it was listed. Of the start of a child a tombstone is left: who delivered it may not know that
+/// it arrived, and would start the child again.
+fn removal(core: &Core, instance: &str, row: &Stored, deletion: &Deletion) -> Result<Op, Fault> {
+    let parent = row.parent_instance_id.as_ref();
+    if row.delivered && parent.is_some_and(|parent| deletion.instances.contains(parent)) {
+        let tombstone = Tombstone::new(instance, &row.id, core.settings.tombstone_ttl_seconds);
+        let op = Op::replace(&row.id, &tombstone, row.etag.as_deref());
+        return op.map_err(|error| Fault::refused(error.to_string()));
+    }
+    Ok(Op::delete(&row.id, row.etag.as_deref()))
 }
 
 /// What stays in the partition of a deleted instance.
@@ -278,12 +154,11 @@ async fn for_the_next_life(
     call: Call,
     instance: &str,
     rows: &[Stored],
-    doomed: Option<&[String]>,
+    doomed: Option<HashSet<&str>>,
 ) -> Result<Staying, Fault> {
     let preparing = rows.iter().filter(|row| row.kind == kind::MANIFEST).filter_map(|row| row.commit.clone());
     let mut staying = Staying { preparing: preparing.collect(), ..Staying::default() };
     let Some(doomed) = doomed else { return Ok(staying) };
-    let doomed: HashSet<&str> = doomed.iter().map(String::as_str).collect();
     for row in rows.iter().filter(|row| row.kind == kind::MESSAGE && !doomed.contains(row.id.as_str())) {
         let text = match &row.chunks {
             Some(chunks) => load::join(core, call, instance, chunks).await,
@@ -302,14 +177,6 @@ async fn for_the_next_life(
     Ok(staying)
 }
 
-/// Whether a message, or its beginning, is one that begins an instance or that is sent to one by others. What an
-/// instance sends itself, and the answers to it, mean nothing to its next life.
-fn is_sent_from_outside(text: &str) -> bool {
-    ["StartOrchestration", "ExternalRaised", "QueueMessage", "CancelInstance"]
-        .iter()
-        .any(|kind| text.strip_prefix("{\"").is_some_and(|text| text.starts_with(kind)))
-}
-
 /// A document that is to go.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -323,6 +190,10 @@ pub(super) struct Stored {
     pub(super) chunks: Option<ChunkRef>,
     #[serde(default)]
     commit: Option<String>,
+    #[serde(default)]
+    delivered: bool,
+    #[serde(default)]
+    parent_instance_id: Option<String>,
     /// The beginning of a message's text.
     #[serde(default)]
     item: Option<String>,
@@ -393,11 +264,6 @@ pub(crate) async fn resume_head(core: &Arc<Core>, call: Call, head: Tagged<Head>
     }
 }
 
-/// How long a fence without a record is left alone.
-const FENCE_MS: u64 = 60_000;
-/// How many waiting messages the fence lists: far below what fits into a document.
-const LISTED_MAX: usize = 10_000;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -405,16 +271,6 @@ mod tests {
     fn row(id: &str, kind: &str) -> Stored {
         let row = serde_json::json!({ "id": id, "type": kind });
         serde_json::from_value(row).unwrap()
-    }
-
-    #[test]
-    fn only_what_is_sent_from_outside_is_for_the_next_life() {
-        for text in [r#"{"StartOrchestration":{"instance""#, r#"{"QueueMessage":"#, r#"{"ExternalRaised":"#] {
-            assert!(is_sent_from_outside(text), "{text}");
-        }
-        for text in [r#"{"ActivityCompleted":"#, r#"{"TimerFired":"#, r#"{"ContinueAsNew":"#, ""] {
-            assert!(!is_sent_from_outside(text), "{text}");
-        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use duroxide::providers::ProviderError;
 use serde::Deserialize;
 
 use crate::core::{Core, decode};
-use crate::documents::Head;
+use crate::documents::{Head, kind};
 use crate::error::Fault;
 use crate::queries::{self, Query};
 use crate::store::Call;
@@ -69,6 +69,36 @@ pub(crate) async fn children(core: &Core, call: Call, parents: &[String]) -> Res
         children.extend(facts(core, call, &query).await?.into_iter().map(|row| row.instance_id));
     }
     Ok(children)
+}
+
+/// The children of some instances, as those who delete them have to know them.
+#[derive(Debug, Default)]
+pub(crate) struct Offspring {
+    /// Those that are instances.
+    pub(crate) begun: Vec<String>,
+    /// Those whose start has arrived and has not been taken.
+    pub(crate) unborn: Vec<String>,
+}
+
+/// The direct children of some instances, whether they have run or not.
+pub(crate) async fn offspring(core: &Core, call: Call, parents: &[String]) -> Result<Offspring, Fault> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Row {
+        #[serde(rename = "type")]
+        kind: String,
+        instance_id: String,
+    }
+    let mut found = Offspring::default();
+    for parents in parents.chunks(PARENTS_PER_QUERY) {
+        let query = Query::new(queries::OFFSPRING).with("@parents", parents.to_vec());
+        for row in core.store.query_all(call, &query).await? {
+            let row: Row = decode(row.get().as_bytes())?;
+            let into = if row.kind == kind::INSTANCE { &mut found.begun } else { &mut found.unborn };
+            into.push(row.instance_id);
+        }
+    }
+    Ok(found)
 }
 
 /// An instance and all its descendants, parents before children, with one query per level.

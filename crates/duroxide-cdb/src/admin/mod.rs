@@ -2,6 +2,7 @@
 
 pub(crate) mod bulk;
 pub(crate) mod delete;
+mod fence;
 pub(crate) mod info;
 pub(crate) mod list;
 pub(crate) mod metrics;

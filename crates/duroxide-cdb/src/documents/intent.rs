@@ -1,8 +1,10 @@
 //! An outbox intent: a message for another partition, committed with the turn that sends it.
 
+use duroxide::providers::WorkItem;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::message::parent_of;
 use super::value::ChunkRef;
 use super::{ids, kind};
 
@@ -75,6 +77,10 @@ impl Intent {
             fields.insert("id".to_owned(), ids::delivery(&self.instance_id, "", &self.id).into());
         }
         fields.insert("delivered".to_owned(), true.into());
+        let item = fields.get("workItem").and_then(Value::as_str).map(serde_json::from_str::<WorkItem>);
+        if let Some(parent) = item.and_then(Result::ok).as_ref().and_then(parent_of) {
+            fields.insert("parentInstanceId".to_owned(), parent.into());
+        }
         Ok(document)
     }
 }

@@ -114,18 +114,23 @@ pub(crate) struct Deletion {
     pub(crate) instance_id: String,
     #[serde(rename = "type")]
     pub(crate) kind: String,
+    /// What is deleted, parents before their children that had not run.
     pub(crate) instances: Vec<String>,
+    /// Messages from these instances to each other that were still to be delivered: wherever they are now, they go.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) doomed: Vec<String>,
     pub(crate) sweep_at: u64,
 }
 
 impl Deletion {
     /// The record of a deletion.
-    pub(crate) fn new(id: &str, instances: &[String], sweep_at: u64) -> Self {
+    pub(crate) fn new(id: &str, instances: &[String], doomed: Vec<String>, sweep_at: u64) -> Self {
         Self {
             id: id.to_owned(),
             instance_id: ids::DELETIONS.to_owned(),
             kind: kind::DELETION.to_owned(),
             instances: instances.to_vec(),
+            doomed,
             sweep_at,
         }
     }

@@ -35,6 +35,9 @@ pub(crate) struct Message {
     /// tombstone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) delivered: bool,
+    /// Whose child it starts: until the child runs, only this tells of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) parent_instance_id: Option<String>,
 }
 
 impl Message {
@@ -64,6 +67,7 @@ impl Message {
             seq,
             attempt_count: 0,
             delivered: false,
+            parent_instance_id: parent_of(item).map(ToOwned::to_owned),
         })
     }
 
@@ -71,6 +75,22 @@ impl Message {
     pub(crate) fn order(&self) -> u64 {
         if self.seq == 0 { ahead(sequence_of(self.enqueued_at), &self.work_item) } else { self.seq }
     }
+}
+
+/// The parent of the child that an item starts.
+pub(crate) fn parent_of(item: &WorkItem) -> Option<&str> {
+    match item {
+        WorkItem::StartOrchestration { parent_instance, .. } => parent_instance.as_deref(),
+        _ => None,
+    }
+}
+
+/// Whether a message, or its beginning, is one that begins an instance or that is sent to one by others. What an
+/// instance sends itself, and the answers to it, mean nothing to its next life.
+pub(crate) fn is_sent_from_outside(text: &str) -> bool {
+    ["StartOrchestration", "ExternalRaised", "QueueMessage", "CancelInstance"]
+        .iter()
+        .any(|kind| text.strip_prefix("{\"").is_some_and(|text| text.starts_with(kind)))
 }
 
 /// The order key of an item that was given `key` when it was enqueued. What begins an execution goes before everything
@@ -138,5 +158,15 @@ mod tests {
         // The same of documents without a key, as the public crate wrote them.
         let old: Vec<u64> = queue.map(|message| Message { seq: 0, ..message }.order()).to_vec();
         assert!(old[3] < old[1] && old[1] < old[0], "{old:?}");
+    }
+
+    #[test]
+    fn only_what_is_sent_from_outside_is_for_the_next_life() {
+        for text in [r#"{"StartOrchestration":{"instance""#, r#"{"QueueMessage":"#, r#"{"ExternalRaised":"#] {
+            assert!(is_sent_from_outside(text), "{text}");
+        }
+        for text in [r#"{"ActivityCompleted":"#, r#"{"TimerFired":"#, r#"{"ContinueAsNew":"#, ""] {
+            assert!(!is_sent_from_outside(text), "{text}");
+        }
     }
 }

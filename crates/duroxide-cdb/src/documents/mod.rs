@@ -29,7 +29,7 @@ pub(crate) use kv::{
     settle, snapshot,
 };
 pub(crate) use manifest::{Deletion, Manifest, Staged, Tombstone};
-pub(crate) use message::Message;
+pub(crate) use message::{Message, is_sent_from_outside};
 pub use packed::unpack;
 pub(crate) use session::Session;
 pub(crate) use value::{Chunk, ChunkRef, Chunks, ValueDocument};

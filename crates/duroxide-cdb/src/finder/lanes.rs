@@ -143,6 +143,10 @@ mod tests {
             (vec![page(false, &[ours, others])], false),
             (vec![page(true, &[ours, others])], true),
             (vec![page(true, &[ours]), page(true, &[others])], true),
+            // Half is too little, more than half is enough to do.
+            (vec![page(true, &[[ours; 5], [others; 5]].concat())], true),
+            (vec![page(true, &[&[ours; 6][..], &[others; 4]].concat())], false),
+            (vec![page(true, &[&[ours; 6][..], &[others; 4]].concat()), page(true, &[others])], true),
         ] {
             assert_eq!(is_crowded(&pages), expected, "{pages:?}");
         }

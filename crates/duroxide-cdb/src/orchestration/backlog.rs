@@ -46,7 +46,8 @@ pub(crate) struct Outline {
     pub(crate) size: usize,
 }
 
-/// The order key up to which messages are read, given the first ones in order. `None` if none has a key.
+/// The order key up to which messages are read, given the first ones in order. `None` if all that have a key fit: then
+/// what waits besides has none.
 pub(crate) fn window(first: &[Outline]) -> Option<u64> {
     let mut bytes = 0;
     let fitting = first.iter().take_while(|message| {
@@ -55,7 +56,33 @@ pub(crate) fn window(first: &[Outline]) -> Option<u64> {
         bytes += message.size;
         fits
     });
-    fitting.last().map(|last| last.seq)
+    let fitting = fitting.count();
+    let all_fit = fitting == first.len() && fitting <= WINDOW;
+    first[..fitting].last().filter(|_| !all_fit).map(|last| last.seq)
+}
+
+/// How far a look reads a long queue.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Window {
+    /// The order key up to which messages are read.
+    pub(crate) upto: u64,
+    /// Whether an earlier look found it. Others may have taken what was in it since.
+    pub(crate) is_remembered: bool,
+}
+
+impl Window {
+    /// Whether so few messages are left in it that what waits behind it is to be read as well. A turn that takes all
+    /// of them leaves nothing that tells of the rest.
+    pub(crate) fn is_spent(self, messages: usize) -> bool {
+        messages == 0 || (self.is_remembered && messages <= MESSAGES_MAX)
+    }
+}
+
+/// Puts the messages of a look in order. Those without a key are read wherever they belong: what is behind the window
+/// comes after messages that were not read.
+pub(crate) fn in_order(messages: &mut Vec<Message>, window: Option<Window>) {
+    messages.retain(|message| window.is_none_or(|window| message.order() <= window.upto));
+    messages.sort_by_key(Message::order);
 }
 
 /// The order key up to which the next look asks for messages, given those of this look and how far it asked.
@@ -98,15 +125,45 @@ mod tests {
         let queue = |size| (1..=600).map(|seq| Outline { seq, size }).collect::<Vec<_>>();
         assert_eq!(window(&queue(100)[..=WINDOW]), Some(513));
         assert_eq!(window(&queue(MESSAGE_BYTES_MAX)), Some(3));
+        assert_eq!(window(&queue(100)[..WINDOW]), None, "the others have no key");
         assert_eq!(window(&[]), None);
+    }
+
+    fn queue(messages: usize) -> Vec<Message> {
+        let clock = Clock::default();
+        let mail = WorkItem::QueueMessage { instance: "a".into(), name: "q".into(), data: String::new() };
+        let message = || Message::new(&mail, None, &clock, 0, &mut Chunks::new("c")).unwrap();
+        (0..messages).map(|_| message()).collect()
+    }
+
+    #[test]
+    fn what_has_no_key_and_is_behind_the_window_is_left_for_later() {
+        let mut queue = queue(4);
+        // As the public crate writes them: one long ago, one just now.
+        for (message, enqueued_at) in queue.iter_mut().zip([1, 1 << 42]) {
+            (message.seq, message.enqueued_at) = (0, enqueued_at);
+        }
+        let window = Window { upto: queue[2].order(), is_remembered: false };
+        let mut all = queue.clone();
+        in_order(&mut all, None);
+        let ids =
+            |messages: &[Message]| messages.iter().map(|message| message.id.clone()).collect::<Vec<_>>();
+        let order = [0, 2, 3, 1].map(|n| queue[n].id.clone());
+        assert_eq!(ids(&all), order);
+        in_order(&mut queue, Some(window));
+        assert_eq!(ids(&queue), order[..2]);
+    }
+
+    #[test]
+    fn only_a_remembered_window_is_spent_before_it_is_empty() {
+        let window = |is_remembered| Window { upto: 7, is_remembered };
+        assert!(window(true).is_spent(MESSAGES_MAX) && !window(true).is_spent(MESSAGES_MAX + 1));
+        assert!(!window(false).is_spent(1) && window(false).is_spent(0));
     }
 
     #[test]
     fn the_window_stays_until_few_are_left_in_it() {
-        let clock = Clock::default();
-        let mail = WorkItem::QueueMessage { instance: "a".into(), name: "q".into(), data: String::new() };
-        let queue: Vec<Message> =
-            (0..600).map(|_| Message::new(&mail, None, &clock, 0, &mut Chunks::new("c")).unwrap()).collect();
+        let queue = queue(600);
         assert_eq!(next_window(&queue, None), Some(queue[WINDOW].order()));
         assert_eq!(next_window(&queue[..400], Some(7)), Some(7));
         assert_eq!(next_window(&queue[..400], None), None);

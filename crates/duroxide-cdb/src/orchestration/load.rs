@@ -18,7 +18,7 @@ use crate::error::Fault;
 use crate::queries::{self, Query};
 use crate::store::{Call, Read};
 
-use super::backlog::{self, Backlog, Outline};
+use super::backlog::{self, Backlog, Outline, Window};
 use super::publish;
 
 /// What one look at a partition shows.
@@ -55,7 +55,8 @@ pub(crate) struct History {
 /// Looks at an instance's partition. Unfinished commits are finished first.
 pub(crate) async fn look(core: &Core, call: Call, instance: &str) -> Result<Partition, Fault> {
     let mut known = core.cache.get(instance).filter(|known| !known.head.document.is_legacy());
-    let mut upto = known.as_ref().and_then(|known| known.upto);
+    let remembered = known.as_ref().and_then(|known| known.upto);
+    let mut window = remembered.map(|upto| Window { upto, is_remembered: true });
     for _ in 0..LOOKS_MAX {
         let (exec, after, turn) = known.as_ref().map_or((-1, 0, 0), |known| {
             let head = &known.head.document;
@@ -65,18 +66,19 @@ pub(crate) async fn look(core: &Core, call: Call, instance: &str) -> Result<Part
         let as_of = core.clock.now_ms();
         let query = Query::new(queries::LOAD)
             .with("@now", as_of)
-            .with("@upto", upto.unwrap_or(ORDER_MAX))
+            .with("@upto", window.map_or(ORDER_MAX, |window| window.upto))
             .with("@turn", turn)
             .with("@exec", exec)
             .with("@after", after);
         let look = || async {
             let mut backlog = Backlog::default();
-            let goes_on = |rows: &[_]| upto.is_some() || backlog.goes_on(rows);
+            let goes_on = |rows: &[_]| window.is_some() || backlog.goes_on(rows);
             core.store.query_while(call, instance, &query, goes_on).await
         };
         let Some(rows) = core.patiently(call, look).await? else {
             // More messages wait than the next turns take: only those are read.
-            upto = Some(first_window(core, call, instance, as_of).await?);
+            let upto = first_window(core, call, instance, as_of).await?;
+            window = Some(Window { upto, is_remembered: false });
             continue;
         };
         let (mut partition, manifests) = sort_rows(&rows)?;
@@ -98,17 +100,17 @@ pub(crate) async fn look(core: &Core, call: Call, instance: &str) -> Result<Part
         };
         if known.as_ref().is_some_and(|known| !same(known)) {
             core.cache.forget(instance);
-            (known, upto) = (None, None);
+            (known, window) = (None, None);
             continue;
         }
-        if upto.is_some() && partition.messages.is_empty() {
-            upto = None;
+        backlog::in_order(&mut partition.messages, window);
+        if window.is_some_and(|window| window.is_spent(partition.messages.len())) {
+            window = None;
             continue;
         }
-        partition.messages.sort_by_key(Message::order);
         partition.known = known;
         partition.as_of = as_of;
-        partition.upto = upto;
+        partition.upto = window.map(|window| window.upto);
         return Ok(partition);
     }
     Err(Fault::transient("the instance changed with every look at it"))

@@ -1,15 +1,18 @@
 //! Delivering intents.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use duroxide::providers::WorkItem;
 use duroxide::{AppErrorKind, ErrorDetails};
 use futures::future::BoxFuture;
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::core::{Core, decode, in_parallel};
-use crate::documents::{ChunkRef, Chunks, DeadLetter, Intent, Manifest, Message, WorkDocument, ids, kind};
+use crate::documents::{
+    ChunkRef, Chunks, DeadLetter, Intent, Manifest, Message, Tombstone, WorkDocument, ids,
+    is_sent_from_outside, kind,
+};
 use crate::error::{Fault, Trouble};
 use crate::orchestration::fetch::hint;
 use crate::orchestration::{load, publish};
@@ -30,9 +33,59 @@ pub(crate) async fn deliver(core: &Core, operation: &'static str, intents: Vec<I
     }
 }
 
+/// A message that an instance still has to send.
+#[derive(Debug)]
+pub(crate) struct Unsent {
+    /// The id it has, or will have, in the partition of its target.
+    pub(crate) id: String,
+    pub(crate) target: String,
+    /// Whether it starts a child that is to be deleted with its parent.
+    pub(crate) begins_child: bool,
+}
+
+/// What an instance that is to be deleted with these still has to send. Its unfinished commits are finished first: they
+/// may have more to send.
+pub(crate) async fn unsent(
+    core: &Core,
+    call: Call,
+    instance: &str,
+    deleted: &[String],
+) -> Result<Vec<Unsent>, Fault> {
+    #[derive(Deserialize)]
+    struct Envelope {
+        #[serde(rename = "type")]
+        kind: String,
+    }
+    let query = Query::new(queries::UNSENT);
+    loop {
+        let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
+        let (mut intents, mut manifests): (Vec<Intent>, Vec<Manifest>) = Default::default();
+        for row in rows.iter().map(|row| row.get().as_bytes()) {
+            match decode::<Envelope>(row)?.kind.as_str() {
+                kind::INTENT => intents.push(decode(row)?),
+                _ => manifests.push(decode(row)?),
+            }
+        }
+        for manifest in &manifests {
+            publish::publish(core, call, manifest, None).await?;
+        }
+        if manifests.is_empty() {
+            let mut unsent = Vec::with_capacity(intents.len());
+            for intent in intents {
+                let Ok(document) = intent.target_document() else { continue };
+                let text = text_of(core, call, &intent).await?;
+                let begins_child = ids::refusal(&intent.target_instance_id).is_none()
+                    && text.is_some_and(|text| begins_child_of(&text, deleted));
+                let id = document["id"].as_str().unwrap_or_default().to_owned();
+                unsent.push(Unsent { id, target: intent.target_instance_id, begins_child });
+            }
+            return Ok(unsent);
+        }
+    }
+}
+
 /// Delivers everything that an instance which is being deleted still has to send, except to those that are deleted with
-/// it. To these belongs a child that has not been started yet: nobody would wait for it, and nobody could find it as one
-/// of the family.
+/// it, and except the starts of its children.
 pub(crate) async fn deliver_pending(
     core: &Core,
     call: Call,
@@ -47,17 +100,37 @@ pub(crate) async fn deliver_pending(
         if intents.is_empty() {
             return Ok(());
         }
-        let mut gone: HashSet<String> = deleted.iter().cloned().collect();
-        for intent in &intents {
-            let text = text_of(core, call, intent).await?;
-            if text.is_some_and(|text| begins_child_of(&text, deleted)) {
-                gone.insert(intent.target_instance_id.clone());
+        let (mut moot, mut live) = (Vec::new(), Vec::new());
+        for intent in intents {
+            let text = text_of(core, call, &intent).await?.unwrap_or_default();
+            if begins_child_of(&text, deleted) || deleted.contains(&intent.target_instance_id) {
+                if is_sent_from_outside(&text) {
+                    foreclose(core, call, &intent).await?;
+                }
+                moot.push(intent);
+            } else {
+                live.push(intent);
             }
         }
-        let (moot, live): (Vec<Intent>, Vec<Intent>) =
-            intents.into_iter().partition(|intent| gone.contains(&intent.target_instance_id));
         remove(core, call, &moot).await?;
         deliver_all(core, call, &live).await?;
+    }
+}
+
+/// Makes sure that an intent which is not to be delivered never will be: somebody else may be about to. If the message
+/// has arrived already, it goes with what else waits for its target.
+async fn foreclose(core: &Core, call: Call, intent: &Intent) -> Result<(), Fault> {
+    let target = intent.target_instance_id.as_str();
+    let Ok(document) = intent.target_document() else { return Ok(()) };
+    if ids::refusal(target).is_some() {
+        return Ok(());
+    }
+    let id = document["id"].as_str().unwrap_or_default();
+    let tombstone = Tombstone::new(target, id, core.settings.tombstone_ttl_seconds);
+    let op = Op::create(&tombstone).map_err(|error| Fault::refused(error.to_string()))?;
+    match core.create_own(call, target, &op).await {
+        Err(fault) if fault.trouble != Trouble::Refused => Err(fault),
+        _ => Ok(()),
     }
 }
 
@@ -145,7 +218,7 @@ fn announce(core: &Core, document: &Value, etag: String) {
 
 trait DeserializeFrom: Sized + serde::de::DeserializeOwned {
     fn deserialize_from(value: &Value) -> Result<Self, serde_json::Error> {
-        serde::Deserialize::deserialize(value)
+        Deserialize::deserialize(value)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -49,6 +50,7 @@ type Judge = Box<dyn Fn(&Asked) -> Option<Response<Full<Bytes>>> + Send + Sync>;
 pub(crate) struct Tap {
     pub(crate) endpoint: String,
     asked: Arc<Mutex<Vec<Asked>>>,
+    later: Arc<AtomicU64>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -91,9 +93,16 @@ impl Tap {
             server.trim_start_matches("http://").trim_end_matches('/').parse().expect("an address");
         let asked = Arc::new(Mutex::new(Vec::new()));
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let shared = Arc::new(Shared { server, judge, asked: Arc::clone(&asked), scheme, later });
+        let later = Arc::new(AtomicU64::new(later));
+        let (seen, moved) = (Arc::clone(&asked), Arc::clone(&later));
+        let shared = Arc::new(Shared { server, judge, asked: seen, scheme, later: moved });
         let task = tokio::spawn(accept(listener, tls, shared));
-        Self { endpoint: format!("{scheme}://{address}"), asked, task }
+        Self { endpoint: format!("{scheme}://{address}"), asked, later, task }
+    }
+
+    /// From now on answers carry a date so many seconds later.
+    pub(crate) fn date(&self, later: u64) {
+        self.later.store(later, Ordering::SeqCst);
     }
 
     /// What was asked so far.
@@ -114,7 +123,7 @@ struct Shared {
     asked: Arc<Mutex<Vec<Asked>>>,
     scheme: &'static str,
     /// Seconds added to the date of every answer.
-    later: u64,
+    later: Arc<AtomicU64>,
 }
 
 async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Arc<Shared>) {
@@ -170,7 +179,8 @@ impl Shared {
         if let Some(date) =
             parts.headers.get(DATE).and_then(|date| cosmos_wire::date::parse(date.to_str().ok()?))
         {
-            let date = cosmos_wire::date::format(date + Duration::from_secs(self.later));
+            let date =
+                cosmos_wire::date::format(date + Duration::from_secs(self.later.load(Ordering::SeqCst)));
             parts.headers.insert(DATE, date.parse().unwrap());
         }
         let mut body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();

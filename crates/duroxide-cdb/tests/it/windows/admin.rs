@@ -11,7 +11,7 @@ use duroxide::providers::{
 use duroxide_cdb::{BulkMode, CosmosDBProvider, CosmosDBProviderConfig};
 use tokio::task::JoinHandle;
 
-use super::{LOCK, NOW, Place, commit, ended, mail, place, place_with, status};
+use super::{LOCK, NOW, Place, commit, ended, mail, place, place_with, place_without_sweeps, status};
 use crate::world::{activity, config, emulator, event, named, noise, start, until};
 
 #[tokio::test]
@@ -412,4 +412,45 @@ async fn an_answer_to_an_instance_that_was_deleted_is_dropped_and_an_event_waits
     provider.enqueue_for_orchestrator(start("a", "Hello", ""), None).await.unwrap();
     let (item, _, _) = provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
     assert!(matches!(&item.messages[1], WorkItem::ExternalRaised { .. }), "{:?}", item.messages);
+}
+
+#[tokio::test]
+async fn an_answer_that_was_delivered_to_a_deleted_instance_leaves_a_tombstone_and_comes_once() {
+    let place = place_without_sweeps().await;
+    let provider = &place.provider;
+    place.begin("a").await;
+    provider.delete_instance("a", true).await.unwrap();
+    // The answer arrives, but its sender cannot note it: it will be sent again.
+    provider.enqueue_for_orchestrator(start("b", "Hello", ""), None).await.unwrap();
+    let (_, token, _) = provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+    let mut rule = place.rule(status(503, 0)).on(Operation::Batch).for_key("b");
+    rule.skip = 1;
+    let fault = emulator().faults().add(rule);
+    let answer = WorkItem::SubOrchCompleted {
+        parent_instance: "a".into(),
+        parent_execution_id: 1,
+        parent_id: 2,
+        result: "r".into(),
+    };
+    let (events, items) = (vec![event("b", 1)], vec![answer]);
+    provider
+        .ack_orchestration_item(&token, 1, events, vec![], items, ended("Completed"), vec![])
+        .await
+        .unwrap();
+    assert!(place.kinds("b").await.contains(&"outbox_intent".to_owned()), "it was not noted");
+    assert_eq!(place.kinds("a").await, ["orch_queue"]);
+    assert!(provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().is_none());
+    assert_eq!(place.kinds("a").await, ["tombstone"]);
+    drop(fault);
+    let other = CosmosDBProvider::new_with_config(CosmosDBProviderConfig {
+        reconciler_interval: Duration::from_millis(50),
+        reconciler_age_threshold: NOW,
+        ..config(&place.name)
+    })
+    .await
+    .unwrap();
+    until("it was sent again", async || !place.kinds("b").await.contains(&"outbox_intent".to_owned())).await;
+    other.enqueue_for_orchestrator(start("a", "Hello", ""), None).await.unwrap();
+    let (item, ..) = other.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+    assert_eq!(item.messages, [start("a", "Hello", "")], "the next life does not get it");
 }

@@ -94,3 +94,26 @@ async fn a_timer_is_due_by_the_clock_of_the_runtime_that_set_it() {
     let (item, ..) = provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().expect("a due timer");
     assert_eq!(item.messages, [timer(3, now - 5_000)]);
 }
+
+#[tokio::test]
+async fn a_clock_that_goes_wrong_while_its_process_only_searches_is_put_right() {
+    let place = place().await;
+    let tap = Tap::dated(emulator(), 0).await;
+    let idle = CosmosDBProviderConfig { endpoint: tap.endpoint.clone(), ..config(&place.name) };
+    let idle = CosmosDBProvider::new_with_config(idle).await.unwrap();
+    let in_five_minutes = Some(Duration::from_secs(300));
+    place.provider.enqueue_for_orchestrator(start("a", "Hello", ""), in_five_minutes).await.unwrap();
+    place.provider.enqueue_for_worker(activity("b", 1)).await.unwrap();
+    let (_, token, _) =
+        place.provider.fetch_work_item(LOCK, NOW, None, &TagFilter::Any).await.unwrap().unwrap();
+    place.provider.abandon_work_item(&token, in_five_minutes, true).await.unwrap();
+    assert!(idle.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().is_none(), "not due yet");
+    assert!(idle.fetch_work_item(LOCK, NOW, None, &TagFilter::Any).await.unwrap().is_none(), "not due yet");
+    // Ten minutes are over for the service and for nobody else: only searches can tell.
+    tap.date(600);
+    let wait = Duration::from_secs(30);
+    let turn = idle.fetch_orchestration_item(LOCK, wait, None).await.unwrap();
+    assert_eq!(turn.expect("it is due by the service's clock").0.instance, "a");
+    let work = idle.fetch_work_item(LOCK, wait, None, &TagFilter::Any).await.unwrap();
+    assert_eq!(work.expect("it is due by the service's clock").0, activity("b", 1));
+}

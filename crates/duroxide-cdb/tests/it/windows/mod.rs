@@ -1,8 +1,10 @@
 //! The windows in which a provider can lose, duplicate or hide work. Each test holds one of them open.
 
 mod admin;
+mod backlog;
 mod clocks;
 mod commits;
+mod families;
 mod fetching;
 mod locks;
 mod names;

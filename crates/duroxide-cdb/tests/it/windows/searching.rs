@@ -13,7 +13,7 @@ use hyper::Response;
 use hyper::body::Bytes;
 use serde_json::{Value, json};
 
-use super::{LOCK, NOW, commit, mail, of_session, place};
+use super::{LOCK, NOW, commit, mail, of_session, place, place_with};
 use crate::scale::{put, queued};
 use crate::tap::{Asked, Tap};
 use crate::world::{
@@ -220,28 +220,110 @@ async fn a_page_that_ends_before_anything_was_found_is_read_on() {
     assert_eq!(found.expect("it is on the third page").0, activity("a", 1));
 }
 
+/// A worker whose requests come by.
+async fn worker_behind(tap: &Tap, name: &str) -> CosmosDBProvider {
+    let behind = CosmosDBProviderConfig { endpoint: tap.endpoint.clone(), ..config(name) };
+    CosmosDBProvider::new_with_config(behind).await.unwrap()
+}
+
+/// From which time of visibility on a request asks for the items of one lane, if it does.
+fn lane_from(asked: &Asked) -> Option<u64> {
+    let body: Value = serde_json::from_slice(&asked.body).ok()?;
+    body["query"].as_str().filter(|text| text.contains("c.lane = @lane"))?;
+    let parameters = body["parameters"].as_array()?;
+    parameters.iter().find(|parameter| parameter["name"] == "@from")?["value"].as_u64()
+}
+
+#[tokio::test]
+async fn a_search_asks_for_its_own_lanes_when_no_more_than_half_of_a_full_page_is_its_own() {
+    // The first page is one of ten.
+    for (own, others, expected) in [(6, 4, 0), (5, 5, 1), (1, 8, 0)] {
+        let place = place().await;
+        for id in 0..own {
+            place.provider.enqueue_for_worker(activity("a", id)).await.unwrap();
+        }
+        for id in 0..others {
+            place.provider.enqueue_for_worker(tagged(activity("b", id), "gpu")).await.unwrap();
+        }
+        let tap = Tap::new(emulator(), |_| None).await;
+        let worker = worker_behind(&tap, &place.name).await;
+        let found = worker.fetch_work_item(LOCK, NOW, None, &TagFilter::DefaultOnly).await.unwrap();
+        assert!(found.is_some(), "{own} of its own");
+        let lanes = tap.asked().iter().filter_map(lane_from).count();
+        assert_eq!(lanes, expected, "{own} of its own, {others} for others");
+    }
+}
+
+#[tokio::test]
+async fn a_lane_is_read_on_where_it_was_when_asking_for_it_failed_for_once() {
+    const OWN: u64 = 30;
+    let place = place().await;
+    for id in 0..120 {
+        place.provider.enqueue_for_worker(tagged(activity("crowd", id), "gpu")).await.unwrap();
+    }
+    for id in 0..OWN {
+        place.provider.enqueue_for_worker(activity("a", id)).await.unwrap();
+    }
+    let failed = Mutex::new(false);
+    let judge = move |asked: &Asked| {
+        let is_further_on = lane_from(asked).is_some_and(|from| from > 0);
+        let mut failed = failed.lock().unwrap();
+        if *failed || !is_further_on {
+            return None;
+        }
+        *failed = true;
+        // Longer than anybody waits, so that it is not the driver who asks again.
+        let refusal = Response::builder().status(429).header("x-ms-retry-after-ms", "3600000");
+        Some(refusal.header("x-ms-substatus", "3200").body(Full::default()).unwrap())
+    };
+    let tap = Tap::new(emulator(), judge).await;
+    let worker = worker_behind(&tap, &place.name).await;
+    let mut taken = 0;
+    until("all of its own are taken", async || {
+        // A fetch that fails is tried again, as the runtime does.
+        let fetched = worker.fetch_work_item(LOCK, NOW, None, &TagFilter::DefaultOnly).await;
+        taken += u64::from(fetched.is_ok_and(|fetched| fetched.is_some()));
+        taken == OWN
+    })
+    .await;
+    let asked: Vec<u64> = tap.asked().iter().filter_map(lane_from).collect();
+    let further_on = asked.iter().position(|from| *from > 0).expect("the lane is longer than a page");
+    assert_eq!(asked.get(further_on + 1), asked.get(further_on), "{asked:?}");
+}
+
 #[tokio::test]
 async fn throttled_instances_hold_up_one_dispatcher_however_many_they_are() {
-    let place = place().await;
+    // However busy the machine, nobody gives up on a connection and asks once more.
+    let long = Duration::from_secs(600);
+    let place = place_with(|mut config| {
+        config.operation_timeout = long;
+        config.driver.timeouts.operation = long;
+        config.driver.timeouts.feed_attempt = long;
+        config.driver.connections.ping_timeout = long;
+        config.driver.sharding.read_hang = long;
+        config
+    })
+    .await;
     let bad: Vec<String> = (0..4).map(|n| format!("bad{n}")).collect();
     let strike = |verdict: Verdict| -> Vec<_> {
         bad.iter()
             .map(|name| emulator().faults().add(place.rule(verdict.clone()).for_key(name.as_str())))
             .collect()
     };
-    for name in &bad {
-        place.provider.enqueue_for_orchestrator(start(name, "Hello", ""), None).await.unwrap();
-    }
-    {
+    // Each time in vain makes the next try more patient: at last it is for a minute and a half.
+    for _ in 0..5 {
+        for name in &bad {
+            place.provider.enqueue_for_orchestrator(start(name, "Hello", ""), None).await.unwrap();
+        }
         // So long that nobody waits for it: all of them are tried and put off.
         let retry_after = Some(Duration::from_secs(3600));
-        let _faults = strike(Verdict::Status { code: 429, sub_status: 3200, retry_after });
+        let faults = strike(Verdict::Status { code: 429, sub_status: 3200, retry_after });
         assert!(place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().is_none());
+        assert!(faults.iter().all(|fault| fault.struck() > 0), "all of them were tried");
     }
     let faults = strike(Verdict::Hang);
     let struck = || faults.iter().map(|fault| fault.struck()).sum::<u64>();
-    let wait = Duration::from_secs(60);
-    let dispatchers = [(); 2].map(|()| Box::pin(place.provider.fetch_orchestration_item(LOCK, wait, None)));
+    let dispatchers = [(); 2].map(|()| Box::pin(place.provider.fetch_orchestration_item(LOCK, long, None)));
     let enqueue = async {
         until("one of them is tried again", async || struck() > 0).await;
         place.provider.enqueue_for_orchestrator(start("good", "Hello", ""), None).await.unwrap();
