@@ -33,6 +33,10 @@ pub(crate) struct Intent {
     pub(crate) attempt_count: u32,
     #[serde(default)]
     pub(crate) sweep_at: u64,
+    /// The version that was listed. The next life of the source uses the same ids, so only this one is removed. Who has
+    /// just written it does not know.
+    #[serde(rename = "_etag", default, skip_serializing)]
+    pub(crate) etag: Option<String>,
 }
 
 impl Intent {
@@ -61,6 +65,7 @@ impl Intent {
             created_at: now,
             attempt_count: 0,
             sweep_at: now,
+            etag: None,
         }
     }
 
@@ -143,6 +148,7 @@ impl DeadLetter {
             created_at: now,
             attempt_count: 0,
             sweep_at: now,
+            etag: None,
         })
     }
 }
@@ -197,5 +203,14 @@ mod tests {
                 assert_eq!(intent.target_document().unwrap()["parentInstanceId"], expected, "{intent:?}");
             }
         }
+    }
+
+    #[test]
+    fn an_intent_knows_the_version_it_was_read_as_and_does_not_store_it() {
+        let text = r#"{"id":"intent:1:0","instanceId":"a","type":"outbox_intent","targetInstanceId":"b",
+            "document":{"id":"u"},"_etag":"e"}"#;
+        let intent: Intent = serde_json::from_str(text).unwrap();
+        assert_eq!(intent.etag.as_deref(), Some("e"));
+        assert!(serde_json::to_value(&intent).unwrap().get("_etag").is_none());
     }
 }
