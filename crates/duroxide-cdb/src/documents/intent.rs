@@ -33,6 +33,10 @@ pub(crate) struct Intent {
     pub(crate) attempt_count: u32,
     #[serde(default)]
     pub(crate) sweep_at: u64,
+    /// The version that was listed. The next life of the source uses the same ids, so only this one is removed. Who has
+    /// just written it does not know.
+    #[serde(rename = "_etag", default, skip_serializing)]
+    pub(crate) etag: Option<String>,
 }
 
 impl Intent {
@@ -61,13 +65,16 @@ impl Intent {
             created_at: now,
             attempt_count: 0,
             sweep_at: now,
+            etag: None,
         }
     }
 
     /// The document to create, from either form.
     pub(crate) fn target_document(&self) -> Result<Value, String> {
         if let Some(document) = &self.document {
-            return Ok(document.clone());
+            let mut document = document.clone();
+            name_parent(&mut document, None);
+            return Ok(document);
         }
         let text = self.payload.as_deref().ok_or("the intent has no document")?;
         let mut document: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
@@ -77,12 +84,22 @@ impl Intent {
             fields.insert("id".to_owned(), ids::delivery(&self.instance_id, "", &self.id).into());
         }
         fields.insert("delivered".to_owned(), true.into());
-        let item = fields.get("workItem").and_then(Value::as_str).map(serde_json::from_str::<WorkItem>);
-        if let Some(parent) = item.and_then(Result::ok).as_ref().and_then(parent_of) {
-            fields.insert("parentInstanceId".to_owned(), parent.into());
-        }
+        name_parent(&mut document, None);
         Ok(document)
     }
+}
+
+/// Notes whose child a document starts, as neither the public crate nor earlier versions of this one did. `text` is its
+/// work item, if that is in pieces and not in the document.
+pub(crate) fn name_parent(document: &mut Value, text: Option<&str>) {
+    let Some(fields) = document.as_object_mut() else { return };
+    let Some(text) = text.or_else(|| fields.get("workItem").and_then(Value::as_str)) else { return };
+    if fields.contains_key("parentInstanceId") || !text.starts_with(r#"{"StartOrchestration""#) {
+        return;
+    }
+    let item = serde_json::from_str::<WorkItem>(text).ok();
+    let parent = item.as_ref().and_then(parent_of).map(Value::from);
+    fields.extend(parent.map(|parent| ("parentInstanceId".to_owned(), parent)));
 }
 
 /// A message that can never be delivered, kept with the reason.
@@ -131,6 +148,7 @@ impl DeadLetter {
             created_at: now,
             attempt_count: 0,
             sweep_at: now,
+            etag: None,
         })
     }
 }
@@ -157,5 +175,42 @@ mod tests {
         let intent: Intent = serde_json::from_str(text).unwrap();
         assert_eq!(intent.target_document().unwrap()["id"], "u");
         assert_eq!(intent.sweep_at, 0);
+    }
+
+    #[test]
+    fn whoever_wrote_an_intent_its_document_names_the_parent_of_the_child_it_starts() {
+        let start = |parent: Option<&str>| {
+            let item = WorkItem::StartOrchestration {
+                instance: "b".into(),
+                orchestration: "o".into(),
+                input: String::new(),
+                version: None,
+                parent_instance: parent.map(ToOwned::to_owned),
+                parent_id: Some(2),
+                parent_execution_id: Some(1),
+                execution_id: 1,
+            };
+            serde_json::json!({ "id": "u", "workItem": serde_json::to_string(&item).unwrap() })
+        };
+        let ours = |document| Intent::new("a", "life", "intent:3:0".to_owned(), "b", document, 5);
+        let theirs = |document: Value| Intent {
+            document: None,
+            payload: Some(document.to_string()),
+            ..ours(Value::Null)
+        };
+        for (parent, expected) in [(Some("a"), "a".into()), (None, Value::Null)] {
+            for intent in [ours(start(parent)), theirs(start(parent))] {
+                assert_eq!(intent.target_document().unwrap()["parentInstanceId"], expected, "{intent:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_intent_knows_the_version_it_was_read_as_and_does_not_store_it() {
+        let text = r#"{"id":"intent:1:0","instanceId":"a","type":"outbox_intent","targetInstanceId":"b",
+            "document":{"id":"u"},"_etag":"e"}"#;
+        let intent: Intent = serde_json::from_str(text).unwrap();
+        assert_eq!(intent.etag.as_deref(), Some("e"));
+        assert!(serde_json::to_value(&intent).unwrap().get("_etag").is_none());
     }
 }

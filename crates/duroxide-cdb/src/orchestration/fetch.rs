@@ -154,10 +154,13 @@ async fn examine(
     let instance = &candidate.instance;
     let partition = load::look(core, call, instance).await?;
     let now = core.clock.now_ms();
-    candidate.saw(
-        partition.as_of,
-        &partition.messages.iter().map(|message| message.id.as_str()).collect::<HashSet<_>>(),
-    );
+    // A part of a long queue in which nothing is left tells nothing of what waits behind it.
+    if partition.upto.is_none() || !partition.messages.is_empty() {
+        candidate.saw(
+            partition.as_of,
+            &partition.messages.iter().map(|message| message.id.as_str()).collect::<HashSet<_>>(),
+        );
+    }
     if let Some(head) = partition.head.as_ref().map(|head| &head.document) {
         if head.kind == kind::DELETING {
             return Ok(Examined::Pass(Verdict::Park { now }));

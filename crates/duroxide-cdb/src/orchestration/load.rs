@@ -104,7 +104,11 @@ pub(crate) async fn look(core: &Core, call: Call, instance: &str) -> Result<Part
             continue;
         }
         backlog::in_order(&mut partition.messages, window);
-        if window.is_some_and(|window| window.is_spent(partition.messages.len())) {
+        // While others hold the instance no turn is taken, so what waits behind the window need not be known.
+        let is_held = partition.head.as_ref().is_some_and(|head| {
+            head.document.kind == kind::DELETING || head.document.is_locked(core.clock.now_ms())
+        });
+        if !is_held && window.is_some_and(|window| window.is_spent(partition.messages.len())) {
             window = None;
             continue;
         }

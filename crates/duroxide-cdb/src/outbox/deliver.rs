@@ -10,12 +10,12 @@ use serde_json::Value;
 
 use crate::core::{Core, decode, in_parallel};
 use crate::documents::{
-    ChunkRef, Chunks, DeadLetter, Intent, Manifest, Message, Tombstone, WorkDocument, ids,
-    is_sent_from_outside, kind,
+    ChunkRef, Chunks, DeadLetter, Deletion, Intent, Manifest, Message, Tagged, Tombstone, WorkDocument, ids,
+    kind, name_parent,
 };
 use crate::error::{Fault, Trouble};
 use crate::orchestration::fetch::hint;
-use crate::orchestration::{load, publish};
+use crate::orchestration::{load, pieces, publish};
 use crate::queries::{self, Query};
 use crate::store::{Call, Op};
 
@@ -97,40 +97,95 @@ pub(crate) async fn deliver_pending(
         let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
         let intents: Vec<Intent> =
             rows.iter().map(|row| decode(row.get().as_bytes())).collect::<Result<_, Fault>>()?;
-        if intents.is_empty() {
+        // Others may have finished meanwhile, and what was listed may belong to the next life already.
+        if intents.is_empty() || !is_deleted_with(core, call, instance, deleted).await? {
             return Ok(());
         }
-        let (mut moot, mut live) = (Vec::new(), Vec::new());
-        for intent in intents {
-            let text = text_of(core, call, &intent).await?.unwrap_or_default();
-            if begins_child_of(&text, deleted) || deleted.contains(&intent.target_instance_id) {
-                if is_sent_from_outside(&text) {
-                    foreclose(core, call, &intent).await?;
-                }
-                moot.push(intent);
-            } else {
-                live.push(intent);
-            }
+        // What is done about a group is noted before the next one: there may be no time for all of them.
+        for group in intents.chunks(REMOVALS_PER_BATCH) {
+            settle(core, call, group, deleted).await?;
         }
-        remove(core, call, &moot).await?;
-        deliver_all(core, call, &live).await?;
     }
 }
 
+/// Whether an instance carries the fence of a recorded deletion of exactly these.
+async fn is_deleted_with(core: &Core, call: Call, instance: &str, deleted: &[String]) -> Result<bool, Fault> {
+    let Some(head) = core.head(call, instance).await? else { return Ok(false) };
+    let Some(deletion) = head.document.deletion else { return Ok(false) };
+    let record = core.read_as::<Deletion>(call, ids::DELETIONS, &deletion).await?;
+    Ok(record.is_some_and(|record| record.document.instances == deleted))
+}
+
+/// Delivers or forecloses intents of an instance that is deleted with these. The first trouble is returned, after all
+/// were tried.
+async fn settle(core: &Core, call: Call, intents: &[Intent], deleted: &[String]) -> Result<(), Fault> {
+    let foreclosures = intents.iter().map(|intent| -> BoxFuture<'_, Result<bool, Fault>> {
+        Box::pin(foreclose_if_moot(core, call, intent, deleted))
+    });
+    let outcomes = in_parallel(DELIVERIES_AT_ONCE, foreclosures).await;
+    let (mut moot, mut live) = (Vec::new(), Vec::new());
+    let mut trouble = None;
+    for (intent, outcome) in intents.iter().zip(outcomes) {
+        match outcome {
+            Ok(true) => moot.push(intent.clone()),
+            Ok(false) => live.push(intent.clone()),
+            Err(fault) => trouble = Some(fault),
+        }
+    }
+    // One target that cannot be reached may have used up the time; the others are not to be begun again.
+    remove(core, core.quick_call(call.operation), &moot).await?;
+    deliver_all(core, call, &live).await?;
+    trouble.map_or(Ok(()), Err)
+}
+
+/// Forecloses an intent that is for one of the deleted, or starts a child of one. Says whether it is such an intent.
+async fn foreclose_if_moot(
+    core: &Core,
+    call: Call,
+    intent: &Intent,
+    deleted: &[String],
+) -> Result<bool, Fault> {
+    let is_inside = deleted.contains(&intent.target_instance_id);
+    let is_moot =
+        is_inside || text_of(core, call, intent).await?.is_some_and(|text| begins_child_of(&text, deleted));
+    if is_moot {
+        foreclose(core, call, intent, is_inside).await?;
+    }
+    Ok(is_moot)
+}
+
 /// Makes sure that an intent which is not to be delivered never will be: somebody else may be about to. If the message
-/// has arrived already, it goes with what else waits for its target.
-async fn foreclose(core: &Core, call: Call, intent: &Intent) -> Result<(), Fault> {
+/// has arrived already, it goes with what else waits for its target, and leaves its tombstone if that is deleted too.
+async fn foreclose(core: &Core, call: Call, intent: &Intent, is_inside: bool) -> Result<(), Fault> {
+    #[derive(Deserialize)]
+    struct Arrived {
+        #[serde(rename = "type")]
+        kind: String,
+        #[serde(default)]
+        chunks: Option<ChunkRef>,
+    }
     let target = intent.target_instance_id.as_str();
     let Ok(document) = intent.target_document() else { return Ok(()) };
     if ids::refusal(target).is_some() {
         return Ok(());
     }
+    let refused = |error: serde_json::Error| Fault::refused(error.to_string());
     let id = document["id"].as_str().unwrap_or_default();
     let tombstone = Tombstone::new(target, id, core.settings.tombstone_ttl_seconds);
-    let op = Op::create(&tombstone).map_err(|error| Fault::refused(error.to_string()))?;
-    match core.create_own(call, target, &op).await {
-        Err(fault) if fault.trouble != Trouble::Refused => Err(fault),
-        _ => Ok(()),
+    let op = Op::create(&tombstone).map_err(refused)?;
+    loop {
+        match core.create(call, target, &op).await {
+            Err(fault) if fault.trouble == Trouble::Exists && is_inside => {}
+            Err(fault) if !matches!(fault.trouble, Trouble::Exists | Trouble::Refused) => return Err(fault),
+            _ => return Ok(()),
+        }
+        // Removed by others in between, it would leave nothing: then it is tried again.
+        let Some(found) = core.read_as::<Arrived>(call, target, id).await? else { continue };
+        if found.document.kind == kind::TOMBSTONE {
+            return Ok(());
+        }
+        let replacement = Op::replace(id, &tombstone, Some(&found.etag)).map_err(refused)?;
+        pieces::remove(core, call, target, replacement, found.document.chunks).await?;
     }
 }
 
@@ -181,6 +236,7 @@ async fn deliver_one(core: &Core, call: Call, intent: &Intent) -> Result<Fate, F
             }
             Err(fault) => return Err(fault),
         };
+        name_parent(&mut document, Some(&text));
         let (inline, moved) = chunks.hold(text);
         document["workItem"] = inline.into();
         document["chunks"] = serde_json::to_value(moved).unwrap_or_default();
@@ -200,10 +256,12 @@ async fn deliver_one(core: &Core, call: Call, intent: &Intent) -> Result<Fate, F
 
 /// The text of an intent is not there any more. Either somebody else has just sent and removed it, or it never can be.
 async fn unreadable(core: &Core, call: Call, intent: &Intent, fault: &Fault) -> Result<Fate, Fault> {
-    match core.read_as::<Intent>(call, &intent.instance_id, &intent.id).await? {
-        Some(_) => bury(core, call, intent, fault.to_string()).await,
-        None => Ok(Fate::Delivered),
+    let found = core.read_as::<Intent>(call, &intent.instance_id, &intent.id).await?;
+    let is_same = |found: Tagged<Intent>| intent.etag.as_ref().is_none_or(|etag| *etag == found.etag);
+    if found.is_some_and(is_same) {
+        return bury(core, call, intent, fault.to_string()).await;
     }
+    Ok(Fate::Delivered)
 }
 
 fn announce(core: &Core, document: &Value, etag: String) {
@@ -234,7 +292,7 @@ async fn bury(core: &Core, call: Call, intent: &Intent, reason: String) -> Resul
     let refused = |error: serde_json::Error| Fault::refused(error.to_string());
     let telling = failure(core, call, intent, &reason).await?;
     let letter = DeadLetter::of(intent, reason, core.clock.now_ms());
-    let mut ops = vec![Op::create(&letter).map_err(refused)?, Op::delete(&intent.id, None)];
+    let mut ops = vec![Op::create(&letter).map_err(refused)?, removal(intent)];
     if let Some(message) = &telling {
         ops.push(Op::create(message).map_err(refused)?);
     }
@@ -244,7 +302,7 @@ async fn bury(core: &Core, call: Call, intent: &Intent, reason: String) -> Resul
             core.patiently(call, || core.store.batch(call, source, &ops[..2])).await?;
         }
         // Somebody else, or an earlier try, has buried it.
-        Err(fault) if matches!(fault.trouble, Trouble::Exists | Trouble::Missing) => {}
+        Err(fault) if matches!(fault.trouble, Trouble::Exists | Trouble::Missing | Trouble::Changed) => {}
         outcome => {
             outcome?;
         }
@@ -325,7 +383,7 @@ async fn remove(core: &Core, call: Call, intents: &[Intent]) -> Result<(), Fault
 #[derive(Debug, PartialEq, Eq)]
 enum Removal {
     Done,
-    /// At least one was not there any more, so nothing was removed.
+    /// At least one was not there any more, or was another one of the same name, so nothing was removed.
     SomeGone,
 }
 
@@ -339,18 +397,25 @@ async fn remove_together(core: &Core, call: Call, intents: &[Intent]) -> Result<
     if let Some(manifest) = &manifest {
         ops.push(Op::create(manifest).map_err(|error| Fault::refused(error.to_string()))?);
     }
-    ops.extend(intents.iter().map(|intent| Op::delete(&intent.id, None)));
+    ops.extend(intents.iter().map(removal));
     match core.patiently(call, || core.store.batch(call, source, &ops)).await {
         Ok(_) => {}
         // The list is this call's own: an earlier try arrived.
         Err(fault) if fault.trouble == Trouble::Exists => {}
-        Err(fault) if fault.trouble == Trouble::Missing => return Ok(Removal::SomeGone),
+        Err(fault) if matches!(fault.trouble, Trouble::Missing | Trouble::Changed) => {
+            return Ok(Removal::SomeGone);
+        }
         Err(fault) => return Err(fault),
     }
     if let Some(manifest) = &manifest {
         Box::pin(publish::publish(core, call, manifest, None)).await?;
     }
     Ok(Removal::Done)
+}
+
+/// Removes an intent as it was listed: the next life of its source may have one of the same name.
+fn removal(intent: &Intent) -> Op {
+    Op::delete(&intent.id, intent.etag.as_deref())
 }
 
 /// The list of the pieces of intents of one source, if they have any.

@@ -99,3 +99,31 @@ async fn a_process_that_starts_beside_a_very_long_queue_reads_only_what_the_next
         assert!(bytes < MANY as u64 * BYTES as u64 / 2, "{bytes} bytes were read for one turn");
     }
 }
+
+/// What one process asked the partition of `a` so far.
+fn asked(provider: &CosmosDBProvider) -> u64 {
+    let spent = provider.spending();
+    spent.instances.iter().find(|(instance, _)| instance == "a").map_or(0, |(_, spent)| spent.requests)
+}
+
+#[tokio::test]
+async fn an_instance_that_another_process_works_on_is_looked_at_with_one_request() {
+    let place = taken_by_another(async |_| {}).await;
+    let other = place.other().await;
+    let provider = &place.provider;
+    // One message is left in the part that this process remembers, then none.
+    for number in 10..12 {
+        let (_, token, _) = other.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+        let before = asked(provider);
+        let mut looks = 0;
+        while asked(provider) == before {
+            assert!(provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().is_none());
+            looks += 1;
+        }
+        assert_eq!(asked(provider) - before, 1, "after {looks} fetches");
+        commit(&other, &token, vec![event("a", number)], named()).await.unwrap();
+    }
+    let wait = Duration::from_secs(30);
+    let (item, ..) = provider.fetch_orchestration_item(LOCK, wait, None).await.unwrap().unwrap();
+    assert_eq!(item.messages, mails(640..700));
+}

@@ -6,6 +6,7 @@ mod clocks;
 mod commits;
 mod families;
 mod fetching;
+mod leftovers;
 mod locks;
 mod names;
 mod opening;
