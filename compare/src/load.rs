@@ -285,28 +285,32 @@ impl Head {
     /// Reads what a client must know and skips the rest: two dozen headers would be most of its work.
     fn parse(bytes: &[u8]) -> anyhow::Result<Option<Self>> {
         let Some(end) = memchr::memmem::find(bytes, b"\r\n\r\n") else { return Ok(None) };
-        let mut lines = bytes[..end].split(|byte| *byte == b'\n');
-        let status = lines.next().and_then(|line| line.get(9..12)).context("a status line")?;
+        let status = bytes.get(9..12).context("a status line")?;
         let mut head = Self { status: number(status)?, length: end + 4, body: Length::Bytes(0), keeps: true };
-        for line in lines {
-            if !matches!(line.first(), Some(b'c' | b'C' | b't' | b'T')) {
-                continue;
-            }
-            let line = std::str::from_utf8(line)?;
-            let Some((name, value)) = line.split_once(':') else { continue };
-            let value = value.trim();
-            if name.eq_ignore_ascii_case("content-length") {
-                head.body = Length::Bytes(value.parse()?);
-            } else if name.eq_ignore_ascii_case("transfer-encoding") && value.eq_ignore_ascii_case("chunked")
-            {
+        for at in memchr::memchr_iter(b'\n', &bytes[..end]) {
+            let line = &bytes[at + 1..end];
+            let is =
+                |name: &[u8]| line.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name));
+            let value = |name: &[u8]| {
+                let value = &line[name.len()..];
+                let value = &value[..memchr::memchr(b'\r', value).unwrap_or(value.len())];
+                std::str::from_utf8(value).map(str::trim)
+            };
+            if is(LENGTH) {
+                head.body = Length::Bytes(value(LENGTH)?.parse()?);
+            } else if is(ENCODING) && value(ENCODING)?.eq_ignore_ascii_case("chunked") {
                 head.body = Length::Chunks;
-            } else if name.eq_ignore_ascii_case("connection") && value.eq_ignore_ascii_case("close") {
+            } else if is(CONNECTION) && value(CONNECTION)?.eq_ignore_ascii_case("close") {
                 head.keeps = false;
             }
         }
         Ok(Some(head))
     }
 }
+
+const LENGTH: &[u8] = b"content-length:";
+const ENCODING: &[u8] = b"transfer-encoding:";
+const CONNECTION: &[u8] = b"connection:";
 
 fn number(text: &[u8]) -> anyhow::Result<u16> {
     Ok(std::str::from_utf8(text)?.parse()?)

@@ -36,7 +36,11 @@ struct Args {
 #[derive(Subcommand, Clone)]
 enum What {
     /// Point operations, queries, batches, startup and memory; with @vercel/cosmosdb-server from npm.
-    Emulator,
+    Emulator {
+        /// Only contenders with this in their names, for a look: it cannot go into the README.
+        #[arg(long, conflicts_with = "write_readme", default_value = "")]
+        only: String,
+    },
     /// Requests, RUs, bytes and time per orchestration; with duroxide-cdb 0.1.10, SQLite and PostgreSQL.
     Provider {
         /// Only this part, for a look: it cannot go into the README.
@@ -112,7 +116,9 @@ async fn main() -> anyhow::Result<()> {
     let into_repository = args.write_readme || matches!(args.what, What::Render { .. });
     let seconds = args.seconds.unwrap_or(if args.quick { 0.3 } else { 2.0 });
     let (name, report) = match args.what {
-        What::Emulator => ("emulator", tokio::task::spawn_blocking(move || emulator::run(seconds)).await??),
+        What::Emulator { only } => {
+            ("emulator", tokio::task::spawn_blocking(move || emulator::run(seconds, &only)).await??)
+        }
         What::Provider { only } => ("provider", provider::run(args.quick, only).await?),
         What::Features => ("features", provider::features::run().await?),
         What::Driver => ("driver", driver::run(seconds).await?),

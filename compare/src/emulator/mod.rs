@@ -29,43 +29,31 @@ struct Contender {
 }
 
 /// Runs the whole comparison. The client has one thread, so that it takes at most one of the machine's cores.
-pub fn run(seconds: f64) -> anyhow::Result<Report> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(compare(seconds))
+pub fn run(seconds: f64, only: &str) -> anyhow::Result<Report> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(compare(seconds, only))
 }
 
-async fn compare(seconds: f64) -> anyhow::Result<Report> {
+async fn compare(seconds: f64, only: &str) -> anyhow::Result<Report> {
     let cdb = build_cdb().await?;
     let node = install_vercel().await?;
     let folder = tempfile::tempdir()?;
     let disk = folder.path().join("h1").to_str().context("a plain temporary path")?.to_owned();
     let disk2 = folder.path().join("h2").to_str().context("a plain temporary path")?.to_owned();
-    let contenders = vec![
-        Contender {
-            name: "vercel (memory, h1)",
-            server: Server::vercel(&node).await?,
-            protocol: Protocol::Http1,
-        },
-        Contender {
-            name: "ours memory h1",
-            server: Server::ours(&cdb, &["--memory"]).await?,
-            protocol: Protocol::Http1,
-        },
-        Contender {
-            name: "ours memory h2",
-            server: Server::ours(&cdb, &["--memory"]).await?,
-            protocol: Protocol::Http2,
-        },
-        Contender {
-            name: "ours disk h1",
-            server: Server::ours(&cdb, &["--data", &disk]).await?,
-            protocol: Protocol::Http1,
-        },
-        Contender {
-            name: "ours disk h2",
-            server: Server::ours(&cdb, &["--data", &disk2]).await?,
-            protocol: Protocol::Http2,
-        },
+    let start = [
+        ("vercel (memory, h1)", Protocol::Http1, None),
+        ("ours memory h1", Protocol::Http1, Some(vec!["--memory"])),
+        ("ours memory h2", Protocol::Http2, Some(vec!["--memory"])),
+        ("ours disk h1", Protocol::Http1, Some(vec!["--data", &disk])),
+        ("ours disk h2", Protocol::Http2, Some(vec!["--data", &disk2])),
     ];
+    let mut contenders = Vec::new();
+    for (name, protocol, arguments) in start.into_iter().filter(|(name, ..)| name.contains(only)) {
+        let server = match arguments {
+            None => Server::vercel(&node).await?,
+            Some(arguments) => Server::ours(&cdb, &arguments).await?,
+        };
+        contenders.push(Contender { name, server, protocol });
+    }
     let table = |title: &str, first: &str, better: Better| {
         Table::new(title, first, contenders.iter().map(|contender| contender.name), better)
     };

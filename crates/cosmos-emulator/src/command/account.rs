@@ -15,7 +15,7 @@ const QUERY_ENGINE: &str = r#"{"allowNewKeywords":true,"maxJoinsPerSqlQuery":10,
 
 /// `GET /`.
 pub(crate) fn read(account: &Account, call: &Call) -> Result<Reply, Failure> {
-    let origin = origin(&call.parts).ok_or_else(|| Failure::bad_request("Invalid Host header."))?;
+    let origin = origin(&call.head).ok_or_else(|| Failure::bad_request("Invalid Host header."))?;
     Ok(Reply { charge: 0.0, ..Reply::json(200, &document(account, Some(call.region), &origin)) })
 }
 

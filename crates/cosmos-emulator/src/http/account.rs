@@ -7,9 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
-use cosmos_wire::header;
-use http::request::Parts;
-use http::{HeaderValue, Response};
 
 use super::headers::{Asked, name};
 use super::render::{Renderer, Stamp};
@@ -23,6 +20,8 @@ use crate::fault::{Faults, Strike, Subject, Verdict};
 use crate::flusher::Flusher;
 use crate::ledger::{Entry, Ledger};
 use crate::regions::{Door, DoorState, Offline, Regions};
+use crate::server::answer::Answer;
+use crate::server::head::Head;
 use crate::server::{BodyError, Handler, Received, Reset};
 
 /// One account: the engine and everything that stands between it and a client.
@@ -96,24 +95,24 @@ impl Account {
     }
 
     /// Answers one request at a region's door, or resets its connection where a fault rule says so.
-    pub(crate) async fn answer(
+    pub(crate) async fn answer<A: Answer>(
         self: &Arc<Self>,
         door: &Door,
         request: Received,
         place: Place,
-    ) -> Result<Response<Bytes>, Reset> {
+    ) -> Result<A, Reset> {
         let started = Instant::now();
-        let (parts, body) = request.into_parts();
-        let activity_id = match Asked::new(&parts.headers).text(name::ACTIVITY_ID) {
+        let Received { head, body } = request;
+        let activity_id = match Asked::of(&head).text(name::ACTIVITY_ID) {
             Some(sent) => sent.to_owned(),
             None => self.activity.next(),
         };
-        let location = location(&parts);
+        let location = location(&head);
         if door.offline() == Some(Offline::Hang) {
             door.unhung().await;
         }
         let outcome = match door.state() {
-            DoorState::Open => match self.admit(door.id, parts, body) {
+            DoorState::Open => match self.admit(door.id, head, body) {
                 Err(BodyOrFailure::Gone) => return Err(Reset),
                 Err(BodyOrFailure::Refused(failure)) => Err(failure),
                 Ok(call) => self.serve(call, &door.name, place).await?,
@@ -122,31 +121,32 @@ impl Account {
             DoorState::Offline(Offline::Unavailable | Offline::Hang) => Err(unavailable()),
             DoorState::Removed => Ok(command::account::removed(self)),
         };
-        let stamp = Stamp { activity_id: &activity_id, elapsed: started.elapsed(), location };
-        let mut response = match outcome {
+        let topology = self.engine.topology();
+        let satellites = if topology.is_single() { 0 } else { topology.live().count().saturating_sub(1) };
+        let stamp = Stamp {
+            activity_id: &activity_id,
+            elapsed: started.elapsed(),
+            location,
+            read_regions: satellites,
+        };
+        Ok(match outcome {
             Ok(reply) => self.renderer.reply(reply, &stamp),
             Err(failure) => self.renderer.failure(&failure, &stamp),
-        };
-        let topology = self.engine.topology();
-        if !topology.is_single() {
-            let satellites = HeaderValue::from(topology.live().count().saturating_sub(1));
-            response.headers_mut().insert(header::NUMBER_OF_READ_REGIONS, satellites);
-        }
-        Ok(response)
+        })
     }
 
     /// Parses a request and checks who sent it.
     fn admit(
         &self,
         region: RegionId,
-        parts: Parts,
+        head: Head,
         body: Result<Bytes, BodyError>,
     ) -> Result<Call, BodyOrFailure> {
-        let route = route::route(parts.uri.path())?;
-        let asked = Asked::new(&parts.headers);
-        let operation = route::operation(&parts.method, &route.target, &asked)?;
+        let route = route::route(head.path())?;
+        let asked = Asked::of(&head);
+        let operation = route::operation(head.method(), &route.target, &asked)?;
         check_version(&asked)?;
-        self.guard.check(&parts.method, &route, operation, &asked, self.clock.now())?;
+        self.guard.check(head.method(), &route, operation, &asked, self.clock.now())?;
         let body = match body {
             Ok(body) => body,
             Err(BodyError::TooLarge) => return Err(Failure::new(413, "Request size is too large").into()),
@@ -162,7 +162,7 @@ impl Account {
                 topology.check_write(region)?;
             }
         }
-        Ok(Call { region, operation, route, parts, body })
+        Ok(Call { region, operation, route, head, body })
     }
 
     /// A read may ask for less than the account promises, not for more.
@@ -371,7 +371,7 @@ pub(crate) struct Entrance {
 }
 
 impl Handler for Entrance {
-    async fn handle(&self, request: Received) -> Result<Response<Bytes>, Reset> {
+    async fn handle<A: Answer>(&self, request: Received) -> Result<A, Reset> {
         self.account.answer(&self.door, request, Place::Aside).await
     }
 }
@@ -381,7 +381,7 @@ fn entry_of(call: &Call) -> Entry<'_> {
     Entry {
         operation: call.operation,
         container: call.route.container.as_deref(),
-        path: call.parts.uri.path(),
+        path: call.head.path(),
         partition_key: call.asked().utf8(name::PARTITION_KEY),
         status: 0,
         sub_status: 0,

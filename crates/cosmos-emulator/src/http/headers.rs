@@ -1,10 +1,13 @@
 //! Request headers, read as what they mean.
 
 use cosmos_wire::header;
-use http::{HeaderMap, HeaderName};
+#[cfg(test)]
+use http::HeaderMap;
+use http::HeaderName;
 
 use crate::engine::PageSize;
 use crate::failure::Failure;
+use crate::server::head::{Fields, Head};
 
 /// Names of request headers, made once: finding a header by text means parsing the text first.
 pub(crate) mod name {
@@ -65,22 +68,29 @@ pub(crate) mod name {
 /// The headers of one request.
 #[derive(Clone, Copy)]
 pub(crate) struct Asked<'a> {
-    map: &'a HeaderMap,
+    fields: Fields<'a>,
 }
 
 impl<'a> Asked<'a> {
+    pub(crate) fn of(head: &'a Head) -> Self {
+        Self { fields: head.fields() }
+    }
+
+    #[cfg(test)]
     pub(crate) fn new(map: &'a HeaderMap) -> Self {
-        Self { map }
+        Self { fields: Fields::Map(map) }
     }
 
     /// The text of a header; absent, empty and not-text are all nothing.
     pub(crate) fn text(&self, name: HeaderName) -> Option<&'a str> {
-        self.map.get(name)?.to_str().ok().filter(|text| !text.is_empty())
+        let value = self.fields.get(name)?;
+        let is_text = !value.is_empty() && value.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\t'));
+        std::str::from_utf8(value).ok().filter(|_| is_text)
     }
 
     /// The text of a header that may carry UTF-8, as partition keys do with some clients.
     pub(crate) fn utf8(&self, name: HeaderName) -> Option<&'a str> {
-        std::str::from_utf8(self.map.get(name)?.as_bytes()).ok().filter(|text| !text.is_empty())
+        std::str::from_utf8(self.fields.get(name)?).ok().filter(|text| !text.is_empty())
     }
 
     fn flag(&self, name: HeaderName) -> bool {

@@ -14,13 +14,13 @@ pub(crate) mod render;
 pub(crate) mod route;
 
 use bytes::Bytes;
-use http::request::Parts;
 
 pub(crate) use self::account::{Account, Entrance, Place};
 use self::headers::Asked;
 use self::route::Route;
 use crate::engine::RegionId;
 use crate::operation::Operation;
+use crate::server::head::Head;
 
 /// One request on its way to its command.
 #[derive(Debug)]
@@ -29,37 +29,33 @@ pub(crate) struct Call {
     pub(crate) region: RegionId,
     pub(crate) operation: Operation,
     pub(crate) route: Route,
-    pub(crate) parts: Parts,
+    pub(crate) head: Head,
     pub(crate) body: Bytes,
 }
 
 impl Call {
     pub(crate) fn asked(&self) -> Asked<'_> {
-        Asked::new(&self.parts.headers)
+        Asked::of(&self.head)
     }
 }
 
 /// `http://{host}` as the client wrote it, or `https://{host}` where it came through TLS.
-pub(crate) fn origin(parts: &Parts) -> Option<String> {
-    host(parts).map(|host| format!("{}://{host}", scheme(parts)))
+pub(crate) fn origin(head: &Head) -> Option<String> {
+    host(head).map(|host| format!("{}://{host}", scheme(head)))
 }
 
 /// The address of the resource that was asked, as the client wrote it.
-fn location(parts: &Parts) -> Option<String> {
-    host(parts).map(|host| [scheme(parts), "://", host, parts.uri.path()].concat())
+fn location(head: &Head) -> Option<String> {
+    host(head).map(|host| [scheme(head), "://", host, head.path()].concat())
 }
 
-fn host(parts: &Parts) -> Option<&str> {
-    let host = match parts.headers.get(http::header::HOST) {
-        Some(host) => host.to_str().ok()?,
-        None => parts.uri.authority()?.as_str(),
-    };
+fn host(head: &Head) -> Option<&str> {
     let plain =
         |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b':' | b'[' | b']');
-    (!host.is_empty() && host.bytes().all(plain)).then_some(host)
+    head.host().filter(|host| !host.is_empty() && host.bytes().all(plain))
 }
 
 /// How the client came.
-pub(crate) fn scheme(parts: &Parts) -> &'static str {
-    if parts.extensions.get::<crate::server::Secure>().is_some() { "https" } else { "http" }
+pub(crate) fn scheme(head: &Head) -> &'static str {
+    if head.is_secure { "https" } else { "http" }
 }

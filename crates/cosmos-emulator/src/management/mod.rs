@@ -18,12 +18,11 @@ mod table;
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use http::{Response, StatusCode};
+use http::StatusCode;
 
 use self::answer::Answer;
 use crate::http::Account;
-use crate::server::{Gate, Handler, Received, Reset};
+use crate::server::{self, Gate, Handler, Received, Reset};
 
 /// Answers requests to the management port. They are not signed: bind it where only you can reach it.
 #[derive(Debug, Clone)]
@@ -52,18 +51,19 @@ impl Management {
 }
 
 impl Handler for Management {
-    async fn handle(&self, request: Received) -> Result<Response<Bytes>, Reset> {
-        let (parts, body) = request.into_parts();
+    async fn handle<A: server::answer::Answer>(&self, request: Received) -> Result<A, Reset> {
+        let Received { head, body } = request;
         let Ok(body) = body else {
             return Ok(Answer::problem(
                 StatusCode::PAYLOAD_TOO_LARGE,
                 "the body is too large or did not arrive",
             )
-            .into_response());
+            .into_response()
+            .into());
         };
         let context = self.0.clone();
         let answering = tokio::task::spawn_blocking(move || {
-            route::find(&parts.method, parts.uri.path())
+            route::find(head.method(), head.path())
                 .and_then(|found| (found.endpoint.run)(&context, &found.request(&body)))
                 .unwrap_or_else(|problem| problem)
                 .into_response()
@@ -71,6 +71,6 @@ impl Handler for Management {
         // An endpoint that panics is a bug, which was reported when it happened.
         let broken =
             || Answer::problem(StatusCode::INTERNAL_SERVER_ERROR, "the server failed on this request");
-        Ok(answering.await.unwrap_or_else(|_| broken().into_response()))
+        Ok(answering.await.unwrap_or_else(|_| broken().into_response()).into())
     }
 }

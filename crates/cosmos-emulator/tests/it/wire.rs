@@ -102,12 +102,84 @@ fn pipelined_requests_are_answered_in_order() {
     let mut client = Client::new(&emulator);
     let mut bytes = client.get("/dbs").header("x-ms-activity-id", "first").text();
     bytes.extend(client.get("/dbs").header("x-ms-activity-id", "second").text());
-    let host = emulator.endpoint();
-    let mut stream = TcpStream::connect(host.trim_start_matches("http://").trim_end_matches('/')).unwrap();
-    stream.write_all(&bytes).unwrap();
-    let mut stream = BufReader::new(stream);
+    let mut stream = BufReader::new(connect(&emulator));
+    stream.get_mut().write_all(&bytes).unwrap();
     assert_eq!(read_answer(&mut stream).unwrap().header("x-ms-activity-id"), "first");
     assert_eq!(read_answer(&mut stream).unwrap().header("x-ms-activity-id"), "second");
+}
+
+#[test]
+fn plain_requests_and_rare_ones_share_a_connection() {
+    let (emulator, mut client) = with_container();
+    let mut stream = BufReader::new(connect(&emulator));
+    let docs = "/dbs/d/colls/c/docs";
+    let plain = client.get("/dbs").text();
+    let in_chunks = client
+        .post(docs, &json!({}))
+        .key("p")
+        .header("content-length", "")
+        .header("transfer-encoding", "chunked")
+        .body(b"9\r\n{\"id\":\"a\"\r\nA\r\n,\"pk\":\"p\"}\r\n0\r\n\r\n".to_vec())
+        .text();
+    let body = br#"{"id":"b","pk":"p"}"#.to_vec();
+    let told = client.post(docs, &json!({})).key("p").body(body).text();
+    let last = client.get("/dbs").header("connection", "close").text();
+    for (request, status) in [
+        (&plain, 200),
+        (&told, 201),
+        (&plain, 200),
+        (&in_chunks, 201),
+        (&plain, 200),
+        (&told, 409),
+        (&last, 200),
+    ] {
+        stream.get_mut().write_all(request).unwrap();
+        assert_eq!(read_answer(&mut stream).unwrap().status, status, "{}", String::from_utf8_lossy(request));
+    }
+    assert_eq!(stream.read(&mut [0]).unwrap(), 0, "it was the last");
+}
+
+#[test]
+fn a_client_that_waits_to_be_told_to_go_on_is_told() {
+    let (emulator, mut client) = with_container();
+    let mut stream = BufReader::new(connect(&emulator));
+    let body = br#"{"id":"a","pk":"p"}"#;
+    let request = client.post("/dbs/d/colls/c/docs", &json!({})).key("p").header("expect", "100-continue");
+    let text = request.body(body.to_vec()).text();
+    let (head, body) = text.split_at(text.len() - body.len());
+    stream.get_mut().write_all(head).unwrap();
+    assert_eq!(read_answer(&mut stream).unwrap().status, 100);
+    stream.get_mut().write_all(body).unwrap();
+    assert_eq!(read_answer(&mut stream).unwrap().status, 201);
+}
+
+#[test]
+fn a_request_may_come_byte_by_byte() {
+    let (emulator, mut client) = with_container();
+    let mut stream = BufReader::new(connect(&emulator));
+    let request = client.post("/dbs/d/colls/c/docs", &json!({"id": "a", "pk": "p"})).key("p").text();
+    for byte in &request {
+        stream.get_mut().write_all(&[*byte]).unwrap();
+    }
+    assert_eq!(read_answer(&mut stream).unwrap().status, 201);
+}
+
+#[test]
+fn an_idle_connection_that_is_told_to_leave_is_closed() {
+    let emulator = emulator();
+    let mut client = Client::new(&emulator);
+    let mut stream = BufReader::new(connect(&emulator));
+    stream.get_mut().write_all(&client.get("/dbs").text()).unwrap();
+    assert_eq!(read_answer(&mut stream).unwrap().status, 200);
+    emulator.goaway();
+    assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+}
+
+fn connect(emulator: &Emulator) -> TcpStream {
+    let host = emulator.endpoint();
+    let stream = TcpStream::connect(host.trim_start_matches("http://").trim_end_matches('/')).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream
 }
 
 #[tokio::test]

@@ -1,0 +1,191 @@
+//! Answers while they are written: as the text of HTTP/1.1, or as the map a library takes.
+
+use std::fmt::{self, Write as _};
+use std::io::Write as _;
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+
+/// What is written in the order of HTTP: status, headers, body.
+pub(crate) trait Answer: From<Response<Bytes>> + Send + 'static {
+    /// Begins with the headers that every answer has.
+    fn begin(status: u16, base: &Base) -> Self;
+
+    /// Sets headers to one value, leaving out a value that cannot be one; names of resources may be any UTF-8. Each name
+    /// once.
+    fn put(&mut self, names: &[HeaderName], value: fmt::Arguments<'_>);
+
+    fn finish(self, body: Bytes) -> Self;
+}
+
+/// Headers that every answer has, in both forms.
+#[derive(Debug)]
+pub(crate) struct Base {
+    map: HeaderMap,
+    text: Vec<u8>,
+}
+
+impl Base {
+    pub(crate) fn new(headers: &[(HeaderName, &str)]) -> Self {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            if let Ok(value) = HeaderValue::from_str(value) {
+                map.insert(name, value);
+            }
+        }
+        let mut text = Vec::new();
+        push_map(&mut text, &map);
+        Self { map, text }
+    }
+}
+
+fn push_map(text: &mut Vec<u8>, map: &HeaderMap) {
+    for (name, value) in map {
+        push_line(text, name, value.as_bytes());
+    }
+}
+
+fn push_line(text: &mut Vec<u8>, name: &HeaderName, value: &[u8]) {
+    for part in [name.as_str().as_bytes(), b": ", value, b"\r\n"] {
+        text.extend_from_slice(part);
+    }
+}
+
+/// An answer as HTTP/1.1 writes it, up to the headers that belong to the connection.
+#[derive(Debug)]
+pub(crate) struct Text {
+    pub(super) status: u16,
+    pub(super) head: Vec<u8>,
+    pub(super) body: Bytes,
+}
+
+/// Room for the head of an answer about an item.
+const HEAD_BYTES_USUAL: usize = 2048;
+
+impl Text {
+    fn new(status: u16) -> Self {
+        let mut head = Vec::with_capacity(HEAD_BYTES_USUAL);
+        let reason = StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason());
+        // A list in memory takes everything.
+        let _ = write!(head, "HTTP/1.1 {status} {}\r\n", reason.unwrap_or_default());
+        Self { status, head, body: Bytes::new() }
+    }
+}
+
+impl Answer for Text {
+    fn begin(status: u16, base: &Base) -> Self {
+        let mut answer = Self::new(status);
+        answer.head.extend_from_slice(&base.text);
+        answer
+    }
+
+    fn put(&mut self, names: &[HeaderName], value: fmt::Arguments<'_>) {
+        let [first, others @ ..] = names else { return };
+        let before = self.head.len();
+        push_line(&mut self.head, first, b"");
+        let start = self.head.len() - 2;
+        self.head.truncate(start);
+        let _ = self.head.write_fmt(value);
+        let end = self.head.len();
+        if !self.head[start..].iter().all(|byte| is_value(*byte)) {
+            return self.head.truncate(before);
+        }
+        self.head.extend_from_slice(b"\r\n");
+        for name in others {
+            self.head.extend_from_slice(name.as_str().as_bytes());
+            self.head.extend_from_slice(b": ");
+            self.head.extend_from_within(start..end);
+            self.head.extend_from_slice(b"\r\n");
+        }
+    }
+
+    fn finish(self, body: Bytes) -> Self {
+        Self { body, ..self }
+    }
+}
+
+/// Whether a byte may be in the value of a header: a line's end in it would begin another header.
+fn is_value(byte: u8) -> bool {
+    (byte >= b' ' && byte != 127) || byte == b'\t'
+}
+
+impl From<Response<Bytes>> for Text {
+    fn from(response: Response<Bytes>) -> Self {
+        let mut answer = Self::new(response.status().as_u16());
+        push_map(&mut answer.head, response.headers());
+        answer.finish(response.into_body())
+    }
+}
+
+impl Answer for Response<Bytes> {
+    fn begin(status: u16, base: &Base) -> Self {
+        let mut response = Self::new(Bytes::new());
+        *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let headers = response.headers_mut();
+        // A clone of the base would have no room for more.
+        headers.reserve(HEADERS_USUAL);
+        for (name, value) in &base.map {
+            headers.insert(name, value.clone());
+        }
+        response
+    }
+
+    fn put(&mut self, names: &[HeaderName], value: fmt::Arguments<'_>) {
+        let mut text = BytesMut::with_capacity(VALUE_BYTES_USUAL);
+        // A buffer in memory takes everything.
+        let _ = text.write_fmt(value);
+        let Ok(value) = HeaderValue::from_maybe_shared(text.freeze()) else { return };
+        for name in names {
+            self.headers_mut().insert(name, value.clone());
+        }
+    }
+
+    fn finish(self, body: Bytes) -> Self {
+        self.map(|_| body)
+    }
+}
+
+/// Room for the headers of an answer about an item.
+const HEADERS_USUAL: usize = 40;
+/// Room for a value.
+const VALUE_BYTES_USUAL: usize = 40;
+
+#[cfg(test)]
+mod tests {
+    use http::header::{ETAG, LOCATION, SERVER};
+
+    use super::*;
+
+    fn both(write: impl Fn(&mut dyn FnMut(&[HeaderName], fmt::Arguments<'_>))) -> (String, HeaderMap) {
+        let base = Base::new(&[(SERVER, "us")]);
+        let (mut text, mut response) = (Text::begin(200, &base), Response::begin(200, &base));
+        write(&mut |names, value| {
+            text.put(names, value);
+            response.put(names, value);
+        });
+        (String::from_utf8(text.head).unwrap(), response.headers().clone())
+    }
+
+    #[test]
+    fn both_forms_say_the_same() {
+        let (text, map) = both(|put| {
+            put(&[ETAG], format_args!("\"{}\"", 1));
+            put(&[LOCATION, http::header::VIA], format_args!("/dbs/ä"));
+        });
+        assert_eq!(
+            text,
+            "HTTP/1.1 200 OK\r\nserver: us\r\netag: \"1\"\r\nlocation: /dbs/ä\r\nvia: /dbs/ä\r\n"
+        );
+        assert_eq!(map.len(), 4);
+        assert_eq!(map[http::header::VIA].as_bytes(), "/dbs/ä".as_bytes());
+    }
+
+    #[test]
+    fn a_value_cannot_begin_another_header() {
+        for value in ["a\r\nx: y", "a\nb", "\0", "\u{7f}"] {
+            let (text, map) = both(|put| put(&[ETAG], format_args!("{value}")));
+            assert_eq!(text, "HTTP/1.1 200 OK\r\nserver: us\r\n");
+            assert_eq!(map.len(), 1);
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! Sockets: HTTP/1.1 and HTTP/2 on one port, by ALPN under TLS and by prior knowledge without.
+//!
+//! [`run`] accepts until told to stop, then lets requests in flight finish, for a bounded time. Each connection begins
+//! with [`plain`], which serves HTTP/1.1 as SDKs speak it; what it does not know it hands to [`full`], which knows
+//! everything. A handler that answers [`Reset`] makes its connection close (HTTP/1.1) or its stream reset (HTTP/2)
+//! without an answer. Connections listen to their [`Gate`], which can tell all of them to leave.
+
+pub(crate) mod answer;
+mod full;
+pub(crate) mod head;
+mod life;
+mod plain;
+mod prefixed;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Request;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+
+use self::answer::Answer;
+use self::head::Head;
+use self::life::Life;
+use crate::lanes::Lanes;
+
+/// Read buffer of a connection, and so the longest request head.
+const HEAD_BYTES_MAX: usize = 64 * 1024;
+/// How long to wait before accepting again when the process has run out of sockets.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// What a socket may cost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Open connections; further ones wait to be accepted.
+    pub connections_max: usize,
+    /// Bytes of a request body that are kept; more is answered with 413.
+    pub body_bytes_max: usize,
+    /// How long a client may take to send a request head, and so how long an idle connection lives.
+    pub head_timeout: Duration,
+    /// How long a client may take to send the next part of a body; then 408.
+    pub body_timeout: Duration,
+    /// How long requests in flight may take to finish once the server stops.
+    pub stop_timeout: Duration,
+    /// How old a connection may become before it is told to leave (GOAWAY, `connection: close`); none lets it live.
+    pub connection_age_max: Option<Duration>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections_max: 4096,
+            // The largest item is 2 MiB; the slack lets the engine say what is wrong with a body just above it.
+            body_bytes_max: 2 * 1024 * 1024 + 512 * 1024,
+            head_timeout: Duration::from_secs(120),
+            body_timeout: Duration::from_secs(30),
+            stop_timeout: Duration::from_secs(5),
+            connection_age_max: None,
+        }
+    }
+}
+
+/// The connection ends here, without an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reset;
+
+impl std::fmt::Display for Reset {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the connection was reset without an answer")
+    }
+}
+
+impl std::error::Error for Reset {}
+
+/// Why a body could not be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BodyError {
+    /// More than the limit.
+    TooLarge,
+    /// The client stopped sending.
+    TooSlow,
+    /// The client went away in the middle.
+    Truncated,
+}
+
+/// A request whose body was read, or could not be.
+#[derive(Debug)]
+pub(crate) struct Received {
+    pub(crate) head: Head,
+    pub(crate) body: Result<Bytes, BodyError>,
+}
+
+/// Answers requests.
+pub(crate) trait Handler: Send + Sync + 'static {
+    fn handle<A: Answer>(&self, request: Received) -> impl Future<Output = Result<A, Reset>> + Send;
+}
+
+/// Counters of one listener.
+#[derive(Debug, Default)]
+pub(crate) struct Traffic {
+    pub(crate) connections_open: AtomicU64,
+    pub(crate) connections_total: AtomicU64,
+    pub(crate) goaways_total: AtomicU64,
+}
+
+/// What the connections of one listener are told while they live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Orders {
+    /// Grows with each command to leave.
+    goaways: u64,
+    /// Grows with each command to drop everything.
+    cuts: u64,
+    /// How old a connection may become before it is told to leave.
+    age_max: Option<Duration>,
+    is_stopping: bool,
+}
+
+/// What all connections of one listener share: limits, TLS, counters, and a way to speak to them.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    limits: Limits,
+    tls: Option<Arc<rustls::ServerConfig>>,
+    lanes: Arc<Lanes>,
+    pub(crate) traffic: Arc<Traffic>,
+    orders: watch::Sender<Orders>,
+}
+
+impl Gate {
+    pub(crate) fn new(limits: Limits, tls: Option<Arc<rustls::ServerConfig>>, lanes: Arc<Lanes>) -> Self {
+        let orders = Orders { goaways: 0, cuts: 0, age_max: limits.connection_age_max, is_stopping: false };
+        Self { limits, tls, lanes, traffic: Arc::default(), orders: watch::Sender::new(orders) }
+    }
+
+    /// Tells every open connection to leave: GOAWAY on HTTP/2, `connection: close` on HTTP/1.1. Requests in flight
+    /// are answered. Says how many were told.
+    pub(crate) fn goaway(&self) -> u64 {
+        let open = self.traffic.connections_open.load(Ordering::Relaxed);
+        self.traffic.goaways_total.fetch_add(open, Ordering::Relaxed);
+        self.orders.send_modify(|orders| orders.goaways += 1);
+        open
+    }
+
+    /// Drops every open connection in mid-request.
+    pub(crate) fn cut(&self) {
+        self.orders.send_modify(|orders| orders.cuts += 1);
+    }
+
+    /// How old connections may become, those that are open included.
+    pub(crate) fn limit_age(&self, age_max: Option<Duration>) {
+        self.orders.send_modify(|orders| orders.age_max = age_max);
+    }
+
+    /// How old connections may become.
+    pub(crate) fn age_max(&self) -> Option<Duration> {
+        self.orders.borrow().age_max
+    }
+}
+
+/// Serves connections until `shutdown` is ready.
+pub(crate) async fn run<H: Handler>(
+    listener: TcpListener,
+    handler: Arc<H>,
+    gate: Arc<Gate>,
+    shutdown: impl Future<Output = ()>,
+) {
+    let places = Arc::new(Semaphore::new(gate.limits.connections_max));
+    // A listener that opens again after a stop welcomes connections again.
+    gate.orders.send_modify(|orders| orders.is_stopping = false);
+    let mut shutdown = std::pin::pin!(shutdown);
+    loop {
+        let accepted = tokio::select! {
+            () = &mut shutdown => break,
+            accepted = async {
+                // The semaphore is never closed, so a place is only ever waited for.
+                let place = places.clone().acquire_owned().await.ok();
+                (listener.accept().await, place)
+            } => accepted,
+        };
+        match accepted {
+            (Ok((stream, _)), place) => {
+                // Nagle's algorithm only delays small answers; a socket that refuses the option still works.
+                let _ = stream.set_nodelay(true);
+                let (open, life) = (Open::new(gate.traffic.clone()), Life::new(&gate));
+                let (handler, gate, lanes) = (handler.clone(), gate.clone(), gate.lanes.clone());
+                lanes.serve(stream, move |stream| async move {
+                    welcome(stream, handler, &gate, life).await;
+                    drop((open, place));
+                });
+            }
+            (Err(error), _) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+    drop(listener);
+    gate.orders.send_modify(|orders| orders.is_stopping = true);
+    // Each connection holds a receiver, so the channel closes with the last one.
+    if tokio::time::timeout(gate.limits.stop_timeout, gate.orders.closed()).await.is_err() {
+        tracing::warn!("requests were still running when the time to stop was over");
+    }
+}
+
+/// Serves one connection, through TLS where the gate has a certificate.
+async fn welcome<H: Handler>(stream: TcpStream, handler: Arc<H>, gate: &Gate, life: Life) {
+    let Some(tls) = gate.tls.clone() else {
+        return connection(stream, handler, gate, life, false).await;
+    };
+    let handshake = tokio_rustls::TlsAcceptor::from(tls).accept(stream);
+    match tokio::time::timeout(gate.limits.head_timeout, handshake).await {
+        Ok(Ok(stream)) => connection(stream, handler, gate, life, true).await,
+        Ok(Err(error)) => tracing::debug!(%error, "a client does not agree on TLS"),
+        Err(_) => tracing::debug!("a client did not finish the TLS handshake"),
+    }
+}
+
+/// Serves one connection until it ends or is told to leave. Whatever brings bytes will do.
+async fn connection<H: Handler>(
+    io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    handler: Arc<H>,
+    gate: &Gate,
+    life: Life,
+    is_secure: bool,
+) {
+    match plain::serve(io, handler.as_ref(), gate, life, is_secure).await {
+        plain::End::Over => {}
+        plain::End::Other(io, life) => full::serve(io, handler, gate, life, is_secure).await,
+    }
+}
+
+/// Counts a connection as open while it lives.
+struct Open(Arc<Traffic>);
+
+impl Open {
+    fn new(traffic: Arc<Traffic>) -> Self {
+        traffic.connections_open.fetch_add(1, Ordering::Relaxed);
+        traffic.connections_total.fetch_add(1, Ordering::Relaxed);
+        Self(traffic)
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.connections_open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A request that never fails to arrive, for callers without a socket.
+pub(crate) fn received(request: Request<Bytes>) -> Received {
+    let (parts, body) = request.into_parts();
+    Received { head: Head::of_parts(parts, false), body: Ok(body) }
+}
