@@ -206,7 +206,7 @@ pub(super) struct Stored {
     pub(super) kind: String,
     #[serde(default)]
     event_count: Option<u64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "pieces")]
     pub(super) chunks: Option<ChunkRef>,
     #[serde(default)]
     commit: Option<String>,
@@ -217,6 +217,20 @@ pub(super) struct Stored {
     item: Option<String>,
     #[serde(default, rename = "_etag")]
     etag: Option<String>,
+}
+
+/// Where the pieces of a document are. The mark of a commit that is being prepared only counts its own.
+fn pieces<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<ChunkRef>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Chunks {
+        Pieces(ChunkRef),
+        Count(serde::de::IgnoredAny),
+    }
+    Ok(match Option::deserialize(deserializer)? {
+        Some(Chunks::Pieces(pieces)) => Some(pieces),
+        Some(Chunks::Count(_)) | None => None,
+    })
 }
 
 impl Stored {

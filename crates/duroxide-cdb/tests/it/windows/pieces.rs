@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use cosmos_driver::ItemOptions;
 use cosmos_emulator::{FaultGuard, Operation, Verdict};
-use duroxide::providers::{Provider as _, ScheduledActivityIdentifier, WorkItem};
+use duroxide::providers::{
+    ExecutionMetadata, Provider as _, ProviderAdmin as _, ScheduledActivityIdentifier, WorkItem,
+};
 use duroxide::{Event, EventKind};
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
 use serde_json::json;
@@ -184,6 +186,26 @@ async fn what_a_dead_process_had_prepared_goes_though_the_process_dies_that_swee
     drop((dying, fault));
     let _survivor = place.survivor().await;
     until("nothing is left", async || place.kinds("a").await.is_empty()).await;
+}
+
+#[tokio::test]
+async fn an_instance_for_which_something_large_is_being_prepared_can_be_deleted() {
+    let place = place_of_a_dying_process().await;
+    let provider = &place.provider;
+    provider.enqueue_for_orchestrator(start("a", "Hello", ""), None).await.unwrap();
+    let (_, token, _) = provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+    let events = vec![event("a", 1)];
+    provider
+        .ack_orchestration_item(&token, 1, events, vec![], vec![], ExecutionMetadata::default(), vec![])
+        .await
+        .unwrap();
+    let prepared = json!({
+        "id": "manifest:c", "instanceId": "a", "type": "manifest", "commit": "c", "committed": false,
+        "staged": 0, "chunks": 2, "sweepAt": u64::MAX >> 16,
+    });
+    raw(&place.name).await.create_item("a", &prepared, ItemOptions::default()).await.unwrap();
+    provider.delete_instance("a", true).await.unwrap();
+    assert_eq!(place.kinds("a").await, ["manifest"], "whoever prepares it finds it as it was");
 }
 
 #[tokio::test]
