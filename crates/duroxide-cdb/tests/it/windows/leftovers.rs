@@ -4,38 +4,12 @@ use std::time::Duration;
 
 use cosmos_driver::ItemOptions;
 use cosmos_emulator::{FaultGuard, Operation, Verdict};
-use duroxide::providers::{ExecutionMetadata, Provider as _, ProviderAdmin as _, WorkItem};
+use duroxide::providers::{Provider as _, ProviderAdmin as _, WorkItem};
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig, OutboxFaultInjector};
 
+use super::families::{child, child_of, send};
 use super::{LOCK, NOW, Place, mail, place_with, place_without_sweeps, status};
-use crate::world::{config, documents, emulator, event, named, noise, raw, start, until};
-
-/// The start of a child of `parent`.
-fn child(instance: &str, input: &str) -> WorkItem {
-    WorkItem::StartOrchestration {
-        instance: instance.into(),
-        orchestration: "Hello".into(),
-        input: input.into(),
-        version: None,
-        parent_instance: Some("parent".into()),
-        parent_id: Some(2),
-        parent_execution_id: Some(1),
-        execution_id: 1,
-    }
-}
-
-/// Commits the first turn of an instance, in which it sends `items`.
-async fn send(
-    provider: &CosmosDBProvider,
-    instance: &str,
-    items: Vec<WorkItem>,
-    metadata: ExecutionMetadata,
-) {
-    provider.enqueue_for_orchestrator(start(instance, "Hello", ""), None).await.unwrap();
-    let (_, token, _) = provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
-    let events = vec![event(instance, 1)];
-    provider.ack_orchestration_item(&token, 1, events, vec![], items, metadata, vec![]).await.unwrap();
-}
+use crate::world::{config, documents, emulator, named, noise, raw, start, until};
 
 /// A place whose own process does not sweep, and leaves what it does not finish to others at once.
 async fn place_of_the_careless(timeout: Duration) -> Place {
@@ -89,7 +63,7 @@ async fn who_is_late_with_a_deletion_keeps_its_hands_off_what_the_next_life_send
     drop(first);
     deleting.await.unwrap().unwrap();
     // The next life has committed a start and not delivered it when the one that was held up goes on.
-    send(provider, "parent", vec![child("child", "")], named()).await;
+    send(provider, "parent", vec![child("parent", "child", "")], named()).await;
     let over = watch(&place, Operation::DeleteItem, "__deletions__");
     drop(second);
     until("it has ended the deletion", async || over.struck() > 0).await;
@@ -97,7 +71,7 @@ async fn who_is_late_with_a_deletion_keeps_its_hands_off_what_the_next_life_send
     assert_eq!(place.kinds("child").await, ["orch_queue"]);
     let wait = Duration::from_secs(30);
     let (item, ..) = sweeper.fetch_orchestration_item(LOCK, wait, None).await.unwrap().unwrap();
-    assert_eq!(item.messages, [child("child", "")]);
+    assert_eq!(item.messages, [child("parent", "child", "")]);
 }
 
 #[tokio::test]
@@ -133,7 +107,7 @@ async fn whatever_is_delivered_again_to_one_that_was_deleted_with_its_sender_sta
     rule.skip = 1;
     let unnoted = emulator().faults().add(rule);
     let cancel = WorkItem::CancelInstance { instance: "child".into(), reason: "enough".into() };
-    let items = vec![child("child", ""), cancel, mail("child", "m")];
+    let items = vec![child("parent", "child", ""), cancel, mail("child", "m")];
     send(&place.provider, "parent", items, named()).await;
     assert_eq!(intents(&place, "parent").await.len(), 3);
     // Another process is about to deliver it again, and slow.
@@ -154,8 +128,13 @@ async fn a_large_message_that_had_arrived_goes_with_its_pieces_and_does_not_come
     let mut rule = place.rule(status(503, 0)).on(Operation::Batch).for_key("parent");
     rule.skip = 1;
     let unnoted = emulator().faults().add(rule);
-    send(&place.provider, "parent", vec![child("child", ""), mail("child", &noise(1_000_000))], named())
-        .await;
+    send(
+        &place.provider,
+        "parent",
+        vec![child("parent", "child", ""), mail("child", &noise(1_000_000))],
+        named(),
+    )
+    .await;
     assert_eq!(intents(&place, "parent").await.len(), 2);
     drop(unnoted);
     assert!(place.kinds("child").await.contains(&"chunk".to_owned()));
@@ -176,7 +155,7 @@ async fn an_answer_that_arrives_after_both_were_deleted_is_not_kept() {
             parent_id: 2,
             result: "done".into(),
         };
-        let metadata = ExecutionMetadata { parent_instance_id: Some("parent".to_owned()), ..named() };
+        let metadata = child_of("parent");
         tokio::spawn(async move { send(&provider, "child", vec![answer], metadata).await })
     };
     until("the child answers", async || slow.struck() > 0).await;
@@ -192,7 +171,7 @@ async fn a_deletion_keeps_what_it_has_done_about_unsent_starts_when_one_of_them_
     let mut place = place_of_the_careless(Duration::from_secs(5)).await;
     place.provider.set_outbox_fault_injector(OutboxFaultInjector::fail_next(1));
     let names = ["mute", "one", "two", "three"];
-    let children = names.map(|name| child(name, "")).to_vec();
+    let children = names.map(|name| child("parent", name, "")).to_vec();
     send(&place.provider, "parent", children, named()).await;
     // The fence of this child is accepted, and then nothing more.
     let mut rule = place.rule(Verdict::Hang).on(Operation::CreateItem).for_key("mute");
@@ -218,7 +197,7 @@ async fn a_deletion_keeps_what_it_has_done_about_unsent_starts_when_one_of_them_
 async fn starts_that_an_earlier_version_left_to_be_sent_name_the_parent_when_they_arrive() {
     let mut place = place_of_the_careless(Duration::from_secs(30)).await;
     place.provider.set_outbox_fault_injector(OutboxFaultInjector::fail_next(1));
-    let children = vec![child("small", ""), child("large", &noise(1_000_000))];
+    let children = vec![child("parent", "small", ""), child("parent", "large", &noise(1_000_000))];
     send(&place.provider, "parent", children, named()).await;
     let container = raw(&place.name).await;
     for mut intent in intents(&place, "parent").await {
