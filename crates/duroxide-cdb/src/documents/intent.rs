@@ -33,8 +33,8 @@ pub(crate) struct Intent {
     pub(crate) attempt_count: u32,
     #[serde(default)]
     pub(crate) sweep_at: u64,
-    /// The version that was listed. The next life of the source uses the same ids, so only this one is removed. Who has
-    /// just written it does not know.
+    /// The version that was written or listed. The next life of the source uses the same ids, so only this one is
+    /// removed.
     #[serde(rename = "_etag", default, skip_serializing)]
     pub(crate) etag: Option<String>,
 }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::cache::Known;
 use crate::core::{Backoff, Core, decode};
-use crate::documents::{Head, Tagged, ids};
+use crate::documents::{Head, Intent, Tagged, ids};
 use crate::error::{Fault, Trouble, invalid_token};
 use crate::store::{Call, Op};
 
@@ -281,7 +281,7 @@ fn announce(core: &Core, instance: &str, committed: &Committed, consumed: &[Stri
 /// Publishes and delivers. The commit stands whatever happens here; others finish what this cannot.
 async fn finish(core: &Arc<Core>, instance: &str, committed: Committed) {
     let call = core.call(OPERATION);
-    let Committed { plan, layout, .. } = committed;
+    let Committed { plan, layout, etags } = committed;
     let staged: std::collections::HashSet<String> = layout
         .staged
         .iter()
@@ -297,7 +297,18 @@ async fn finish(core: &Arc<Core>, instance: &str, committed: Committed) {
     if let Err(fault) = adopt::rewrite(core, call, instance, &plan.adopted, plan.head.turn).await {
         tracing::warn!(instance, %fault, "values in an old layout are not rewritten yet; they will be");
     }
-    let intents = plan.intents.into_iter().filter(|intent| !staged.contains(&intent.id)).collect();
+    let written: HashMap<&str, String> = layout.commit.iter().map(Op::id).zip(etags).collect();
+    let intents = plan.intents.into_iter().filter(|intent| !staged.contains(&intent.id));
+    let intents = intents.map(|intent| Intent { etag: written.get(intent.id.as_str()).cloned(), ..intent });
+    let mut intents: Vec<Intent> = intents.collect();
+    if intents.iter().any(|intent| intent.etag.is_none()) {
+        // The answer that would have told their versions is missing.
+        let listed = crate::outbox::pending(core, core.quick_call(OPERATION), instance).await;
+        intents = listed.unwrap_or_else(|fault| {
+            tracing::warn!(instance, %fault, "messages to other instances are delayed");
+            Vec::new()
+        });
+    }
     crate::outbox::deliver(core, OPERATION, intents).await;
     for cancel in plan.foreign_cancels {
         let id = ids::work(cancel.execution_id, cancel.activity_id);

@@ -111,7 +111,7 @@ async fn publish_group(core: &Core, call: Call, instance: &str, group: &Staged) 
             kind::MESSAGE => {
                 core.turns.hint(hint(&decode::<Message>(text)?));
             }
-            kind::INTENT => intents.push(decode::<Intent>(text)?),
+            kind::INTENT => intents.push(Intent { etag: Some(etag), ..decode(text)? }),
             _ => {}
         }
     }

@@ -49,7 +49,7 @@ pub(crate) async fn requeue(core: &Core, source: &str, id: &str) -> Result<(), P
     let call = core.call("requeue_dead_letter");
     let surface = |fault: Fault| fault.surface(call.operation, source);
     let letter = existing(core, call, source, id).await?;
-    let Some(intent) = letter.document.revived(core.clock.now_ms()) else {
+    let Some(mut intent) = letter.document.revived(core.clock.now_ms()) else {
         let sentence =
             format!("The dead letter {id} of {source} holds no message that could be sent: drop it.");
         return Err(ProviderError::permanent(call.operation, sentence));
@@ -57,7 +57,7 @@ pub(crate) async fn requeue(core: &Core, source: &str, id: &str) -> Result<(), P
     let create = Op::create(&intent).map_err(|error| surface(Fault::refused(error.to_string())))?;
     let ops = [Op::delete(id, Some(&letter.etag)), create];
     match core.patiently(call, || core.store.batch(call, source, &ops)).await {
-        Ok(_) => {}
+        Ok(mut etags) => intent.etag = etags.pop(),
         // An earlier try of this call arrived, or somebody else was quicker: it is on its way.
         Err(fault) if matches!(fault.trouble, Trouble::Exists | Trouble::Missing | Trouble::Changed) => {}
         Err(fault) => return Err(surface(fault)),

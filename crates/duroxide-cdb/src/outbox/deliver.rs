@@ -33,6 +33,13 @@ pub(crate) async fn deliver(core: &Core, operation: &'static str, intents: Vec<I
     }
 }
 
+/// What an instance has to send.
+pub(crate) async fn pending(core: &Core, call: Call, instance: &str) -> Result<Vec<Intent>, Fault> {
+    let query = Query::new(queries::INTENTS);
+    let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
+    rows.iter().map(|row| decode(row.get().as_bytes())).collect()
+}
+
 /// A message that an instance still has to send.
 #[derive(Debug)]
 pub(crate) struct Unsent {
@@ -92,11 +99,8 @@ pub(crate) async fn deliver_pending(
     instance: &str,
     deleted: &[String],
 ) -> Result<(), Fault> {
-    let query = Query::new(queries::INTENTS);
     loop {
-        let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
-        let intents: Vec<Intent> =
-            rows.iter().map(|row| decode(row.get().as_bytes())).collect::<Result<_, Fault>>()?;
+        let intents = pending(core, call, instance).await?;
         // Others may have finished meanwhile, and what was listed may belong to the next life already.
         if intents.is_empty() || !is_deleted_with(core, call, instance, deleted).await? {
             return Ok(());

@@ -12,5 +12,5 @@ pub(crate) mod reconcile;
 
 pub use dead_letters::DeadLetterInfo;
 pub(crate) use dead_letters::{dead_letters, drop_letter, requeue};
-pub(crate) use deliver::{Unsent, deliver, deliver_pending, unsent};
+pub(crate) use deliver::{Unsent, deliver, deliver_pending, pending, unsent};
 pub use faults::OutboxFaultInjector;

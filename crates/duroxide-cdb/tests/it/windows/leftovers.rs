@@ -100,6 +100,40 @@ async fn who_is_late_with_a_delivery_keeps_its_hands_off_what_the_next_life_send
 }
 
 #[tokio::test]
+async fn a_sender_that_is_late_keeps_its_hands_off_what_its_next_life_sends() {
+    for is_answered in [true, false] {
+        let place = place_without_sweeps().await;
+        let mut other = CosmosDBProvider::new_with_config(CosmosDBProviderConfig {
+            reconciler_interval: Duration::from_secs(600),
+            ..config(&place.name)
+        })
+        .await
+        .unwrap();
+        let rule = place.rule(Verdict::ResetAfterCommit).on(Operation::Batch).for_key("parent");
+        let unanswered = emulator().faults().add(rule.times(u64::from(!is_answered)));
+        // The start is committed, and its delivery takes long.
+        let slow = hold(&place, Operation::CreateItem, "first", 1);
+        let sending = {
+            let provider = place.provider.clone();
+            tokio::spawn(async move {
+                send(&provider, "parent", vec![start("first", "Hello", "")], named()).await;
+            })
+        };
+        until("it is being delivered", async || slow.struck() > 0).await;
+        assert_eq!(unanswered.struck(), u64::from(!is_answered));
+        // Meanwhile another process deletes the sender, which delivers the start as well, and begins its next life.
+        other.delete_instance("parent", true).await.unwrap();
+        let (item, ..) = other.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+        assert_eq!(item.instance, "first");
+        other.set_outbox_fault_injector(OutboxFaultInjector::fail_next(1));
+        send(&other, "parent", vec![start("second", "Hello", "")], named()).await;
+        drop(slow);
+        sending.await.unwrap();
+        assert_eq!(intents(&place, "parent").await.len(), 1, "what the next life sends is not lost");
+    }
+}
+
+#[tokio::test]
 async fn whatever_is_delivered_again_to_one_that_was_deleted_with_its_sender_stays_deleted() {
     let place = place_of_the_careless(Duration::from_secs(2)).await;
     // All arrives, but the sender cannot note it.
