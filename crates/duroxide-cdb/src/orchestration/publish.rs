@@ -1,7 +1,7 @@
 //! Finishing a commit that was bigger than one batch.
 //!
 //! Anybody may do it, several may do it at once, and each step may be repeated: a group of staged documents is
-//! published and removed in one batch, so it happens once.
+//! published and removed in one batch, so it happens once, and nothing is removed by name once the manifest is gone.
 
 use std::sync::Arc;
 
@@ -64,11 +64,17 @@ pub(crate) async fn publish(
         }
     }
     for ids in manifest.deletes.chunks(REMOVALS_PER_BATCH) {
-        let mut ops = Vec::with_capacity(ids.len() * 2);
+        // The next life of the instance may use these names again: they are removed only while the manifest is there.
+        let mut ops = Vec::with_capacity(ids.len() * 2 + 1);
+        ops.push(Op::set(&manifest.id, "/sweepAt", manifest.sweep_at));
         for id in ids {
             ops.extend(remove_if_any(instance, id).map_err(|error| Fault::refused(error.to_string()))?);
         }
-        core.patiently(call, || core.store.batch(call, instance, &ops)).await?;
+        match core.patiently(call, || core.store.batch(call, instance, &ops)).await {
+            // Another publisher has finished.
+            Err(fault) if fault.trouble == Trouble::Missing => return Ok(()),
+            outcome => drop(outcome?),
+        }
         for id in ids {
             core.works.remove(instance, id);
         }
@@ -141,4 +147,5 @@ pub(crate) async fn sweep(core: &Core, call: Call, mark: &Manifest, etag: &str) 
 }
 
 const WRITES_AT_ONCE: usize = 8;
-const REMOVALS_PER_BATCH: usize = 50;
+/// Each takes two operations, and one place of a batch is the manifest's.
+const REMOVALS_PER_BATCH: usize = 49;
