@@ -216,7 +216,7 @@ pub(super) struct Stored {
     #[serde(default)]
     item: Option<String>,
     #[serde(default, rename = "_etag")]
-    etag: Option<String>,
+    pub(super) etag: Option<String>,
 }
 
 /// Where the pieces of a document are. The mark of a commit that is being prepared only counts its own.
@@ -251,19 +251,8 @@ pub(super) async fn stored(
     rows.iter().map(|row| decode(row.get().as_bytes())).collect()
 }
 
-/// Deletes documents, whether or not they are still there.
-pub(crate) async fn remove_group(
-    core: &Core,
-    call: Call,
-    instance: &str,
-    group: &[String],
-) -> Result<(), Fault> {
-    let ops: Vec<Op> = group.iter().map(|id| Op::delete(id, None)).collect();
-    remove_all(core, call, instance, &ops).await
-}
-
 /// Carries out removals, except of documents that are gone or have changed.
-async fn remove_all(core: &Core, call: Call, instance: &str, ops: &[Op]) -> Result<(), Fault> {
+pub(super) async fn remove_all(core: &Core, call: Call, instance: &str, ops: &[Op]) -> Result<(), Fault> {
     let moved = |fault: &Fault| matches!(fault.trouble, Trouble::Missing | Trouble::Changed);
     match core.patiently(call, || core.store.batch(call, instance, ops)).await {
         Err(fault) if moved(&fault) => {}
