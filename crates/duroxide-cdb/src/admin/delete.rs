@@ -26,7 +26,7 @@ use crate::outbox;
 use crate::queries::{self, Query};
 use crate::store::{Call, Op};
 
-use super::fence::{Fences, fenced_by, fencing_call, unfence};
+use super::fence::{Fences, Terms, fenced_by, fencing_call, unfence};
 
 pub(super) const OPERATION: &str = "delete_instances_atomic";
 
@@ -34,14 +34,14 @@ pub(super) const OPERATION: &str = "delete_instances_atomic";
 pub(crate) async fn instances(
     core: &Arc<Core>,
     ids: &[String],
-    force: bool,
+    terms: Terms<'_>,
 ) -> Result<DeleteInstanceResult, ProviderError> {
     if ids.is_empty() {
         return Ok(DeleteInstanceResult::default());
     }
     let mut fences = Fences::around(ids);
     let call = fencing_call(core);
-    if let Err(error) = fences.put_up(core, call, force).await {
+    if let Err(error) = fences.put_up(core, call, terms).await {
         fences.take_down(core).await;
         return Err(error);
     }

@@ -28,14 +28,14 @@ pub(crate) struct Facts {
 
 impl Facts {
     /// The facts about a head that is at hand.
-    pub(crate) fn of(head: Head) -> Self {
+    pub(crate) fn of(head: &Head) -> Self {
         Self {
-            instance_id: head.instance_id,
+            instance_id: head.instance_id.clone(),
             created_at: head.created_at,
-            status: head.status,
+            status: head.status.clone(),
             completed_at: head.completed_at,
             updated_at: head.updated_at,
-            parent_instance_id: head.parent_instance_id,
+            parent_instance_id: head.parent_instance_id.clone(),
         }
     }
 }
