@@ -90,12 +90,7 @@ pub(crate) async fn abandon(
         return Err(gone(OPERATION));
     }
     let mut document = WorkDocument::clone(&item.document);
-    document.lock_token = None;
-    document.locked_until = None;
-    document.visible_at = core.clock.after(delay.unwrap_or_default());
-    if forgive == Forgive::ThisAttempt {
-        document.attempt_count = document.attempt_count.saturating_sub(1);
-    }
+    document.unlock(core.clock.after(delay.unwrap_or_default()), forgive);
     rewrite(core, call, &mut item, document, &secret).await?;
     core.work_leases.remove(&secret);
     Ok(())
