@@ -34,9 +34,14 @@ struct State {
 }
 
 impl State {
-    /// Keeps a session this process owns.
-    fn own(&mut self, session: &str, owned: Tagged<Session>, now: u64) {
+    /// Keeps a session this process owns as it is stored, with what has happened in it since that was written.
+    fn own(&mut self, session: &str, mut owned: Tagged<Session>, now: u64) {
         self.foreign.remove(session);
+        if let Some(known) = self.owned.get(session)
+            && known.document.owner_id == owned.document.owner_id
+        {
+            owned.document.last_activity = owned.document.last_activity.max(known.document.last_activity);
+        }
         self.owned.insert(session.to_owned(), owned);
         self.make_room(now);
     }
@@ -208,7 +213,7 @@ async fn renew_one(core: &Core, call: Call, session: &str, extend_for: Duration)
         match write(core, call, &owned.document, Some(&owned.etag)).await {
             Ok(etag) => {
                 owned.etag = etag;
-                core.sessions.lock().owned.insert(session.to_owned(), owned);
+                core.sessions.lock().own(session, owned, now);
                 return Ok(true);
             }
             Err(fault) if raced(&fault) => {
@@ -217,7 +222,7 @@ async fn renew_one(core: &Core, call: Call, session: &str, extend_for: Duration)
                 let mut state = core.sessions.lock();
                 match found {
                     Some(found) if found.document.owner_id == owned.document.owner_id => {
-                        state.owned.insert(session.to_owned(), found);
+                        state.own(session, found, now);
                     }
                     _ => {
                         state.owned.remove(session);
