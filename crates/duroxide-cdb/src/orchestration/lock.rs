@@ -128,8 +128,9 @@ pub(crate) async fn lease_of(
     let head = core.head(call, &instance).await.map_err(|fault| fault.surface(call.operation, &instance))?;
     match head {
         Some(head) if head.document.lock_token.as_deref() == Some(secret.as_str()) => {
+            let ends = core.call_until(call.operation, head.document.locked_until.unwrap_or(0)).deadline;
             let lease = Arc::new(TurnLease::new(head, Vec::new(), Vec::new()));
-            core.turn_leases.put(&secret, Arc::clone(&lease), call.deadline);
+            core.turn_leases.put(&secret, Arc::clone(&lease), ends);
             Ok((instance, secret, lease))
         }
         _ => Err(invalid_token(call.operation, "the lock is not held any more")),

@@ -17,17 +17,18 @@ use super::fetch::hint;
 use super::layout::remove_if_any;
 use super::pieces;
 
-/// Writes what a commit needs to find: the mark first, then the pieces and the staged groups.
+/// Writes what a commit needs to find: the mark first, then the pieces and the staged groups. `time` tells how long it
+/// may take: that may become longer meanwhile, so it is asked again.
 pub(crate) async fn prepare(
     core: &Core,
-    call: Call,
+    time: &(dyn Fn() -> Call + Sync),
     mark: &Manifest,
     staged: &[Staged],
     chunks: &Chunks,
 ) -> Result<(), Fault> {
     let instance = mark.instance_id.as_str();
     let refused = |error: serde_json::Error| Fault::refused(error.to_string());
-    core.create_own(call, instance, &Op::create(mark).map_err(refused)?).await?;
+    create_in_time(core, time, instance, &Op::create(mark).map_err(refused)?).await?;
     let mut ops = Vec::new();
     for (index, data) in chunks.parts().iter().enumerate() {
         let index = u32::try_from(index).unwrap_or(u32::MAX);
@@ -36,10 +37,28 @@ pub(crate) async fn prepare(
     for group in staged {
         ops.push(Op::create(group).map_err(refused)?);
     }
-    let writes = ops.into_iter().map(|op| -> BoxFuture<'_, Result<String, Fault>> {
-        Box::pin(async move { core.create_own(call, instance, &op).await })
+    let writes = ops.into_iter().map(|op| -> BoxFuture<'_, Result<(), Fault>> {
+        Box::pin(async move { create_in_time(core, time, instance, &op).await })
     });
-    in_parallel(WRITES_AT_ONCE, writes).await.into_iter().try_for_each(|write| write.map(drop))
+    in_parallel(WRITES_AT_ONCE, writes).await.into_iter().collect()
+}
+
+/// Creates a document of this commit. When the time is over it may have become longer.
+async fn create_in_time(
+    core: &Core,
+    time: &(dyn Fn() -> Call + Sync),
+    instance: &str,
+    op: &Op,
+) -> Result<(), Fault> {
+    let mut call = time();
+    loop {
+        let outcome = core.create_own(call, instance, op).await;
+        let later = time();
+        match outcome {
+            Err(fault) if fault.is_transient() && later.deadline > call.deadline => call = later,
+            outcome => return outcome.map(drop),
+        }
+    }
 }
 
 /// Carries out what a manifest lists, then removes it. `staged` are its groups, if the caller has them.

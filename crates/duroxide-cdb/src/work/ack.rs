@@ -31,7 +31,8 @@ pub(crate) async fn ack(
         .map_err(|error| surface(Fault::refused(format!("the completion cannot be written: {error}"))))?;
     if let Some(mark) = &parting.prepared {
         // A large completion may take longer to write than the lock lasts: it can be renewed meanwhile.
-        publish::prepare(core, core.call(OPERATION), mark, &[], &parting.chunks).await.map_err(surface)?;
+        let time = || core.call_while_held(OPERATION, &core.work_leases, &secret);
+        publish::prepare(core, &time, mark, &[], &parting.chunks).await.map_err(surface)?;
     }
     let mut item = lease.item.lock().await;
     let until = check(core, OPERATION, &item.document, &secret)?;

@@ -26,9 +26,10 @@ pub(crate) async fn lease_of(
     let found = core.read_as::<WorkDocument>(call, &partition, &id).await;
     match found {
         Ok(Some(found)) if found.document.lock_token.as_deref() == Some(secret.as_str()) => {
+            let ends = core.call_until(call.operation, found.document.locked_until.unwrap_or(0)).deadline;
             let item = Tagged { document: Arc::new(found.document), etag: found.etag };
             let lease = Arc::new(WorkLease { item: tokio::sync::Mutex::new(item) });
-            core.work_leases.put(&secret, Arc::clone(&lease), call.deadline);
+            core.work_leases.put(&secret, Arc::clone(&lease), ends);
             Ok((secret, lease))
         }
         Err(fault) if fault.is_transient() => Err(fault.surface(call.operation, &partition)),
