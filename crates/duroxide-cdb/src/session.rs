@@ -14,7 +14,7 @@ use serde::Deserialize;
 use crate::clock::millis;
 use crate::core::{Core, decode, in_parallel};
 use crate::documents::{Session, Tagged, ids};
-use crate::error::{Fault, Trouble};
+use crate::error::{About, Fault, Trouble};
 use crate::queries::{self, Query};
 use crate::store::{Call, Op};
 
@@ -196,7 +196,7 @@ pub(crate) async fn renew(
     for outcome in in_parallel(RENEWALS_AT_ONCE, renewals).await {
         match outcome {
             Ok(done) => renewed += usize::from(done),
-            Err(fault) => return Err(fault.surface(OPERATION, "")),
+            Err(fault) => return Err(fault.surface(OPERATION, About::All)),
         }
     }
     Ok(renewed)
@@ -247,7 +247,7 @@ pub(crate) async fn clean_up(core: &Core) -> Result<usize, ProviderError> {
         etag: String,
     }
     let call = core.call(OPERATION);
-    let surface = |fault: Fault| fault.surface(OPERATION, "");
+    let surface = |fault: Fault| fault.surface(OPERATION, About::All);
     let query = Query::new(queries::EXPIRED_SESSIONS).with("@now", core.clock.now_ms());
     let rows = core.store.query_all(call, &query).await.map_err(surface)?;
     let mut removed = 0;

@@ -8,7 +8,7 @@ use duroxide::providers::{InstanceFilter, ProviderError, PruneOptions};
 
 use crate::core::{Core, decode};
 use crate::documents::{Head, Status, kind};
-use crate::error::Fault;
+use crate::error::{About, Fault};
 use crate::queries::{self, Query};
 use crate::store::{Call, Walk};
 
@@ -52,7 +52,7 @@ pub(crate) async fn delete(
     listener: Listener<'_>,
 ) -> Result<BulkProgress, ProviderError> {
     const OPERATION: &str = "delete_instance_bulk";
-    let surface = |fault: Fault| fault.surface(OPERATION, "");
+    let surface = |fault: Fault| fault.surface(OPERATION, About::All);
     let mut progress = BulkProgress::default();
     let mut selection = Selection::begin(core, OPERATION, filter).await.map_err(surface)?;
     let fits = |facts: &Facts| Status::ends_instance(&facts.status) && facts.parent_instance_id.is_none();
@@ -64,6 +64,7 @@ pub(crate) async fn delete(
         progress.examined = selection.examined;
         for root in page {
             let root = root.instance_id.as_str();
+            let surface = |fault: Fault| fault.surface(OPERATION, root);
             let tree = list::tree(core, core.call(OPERATION), root).await.map_err(surface)?;
             match mode {
                 BulkMode::Perform => {
@@ -112,7 +113,7 @@ pub(crate) async fn prune(
     listener: Listener<'_>,
 ) -> Result<BulkProgress, ProviderError> {
     const OPERATION: &str = "prune_executions_bulk";
-    let surface = |fault: Fault| fault.surface(OPERATION, "");
+    let surface = |fault: Fault| fault.surface(OPERATION, About::All);
     let mut progress = BulkProgress::default();
     let mut selection = Selection::begin(core, OPERATION, filter).await.map_err(surface)?;
     while let Some(page) = selection.next(core, core.call(OPERATION), |_| true).await.map_err(surface)? {

@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use crate::core::{Core, decode};
 use crate::documents::Head;
-use crate::error::Fault;
+use crate::error::{About, Fault};
 use crate::queries::{self, Query};
 use crate::store::Call;
 
@@ -47,8 +47,9 @@ pub(crate) async fn instances(core: &Core, status: Option<&str>) -> Result<Vec<S
         Some(status) => Query::new(queries::INSTANCES_BY_STATUS).with("@status", status),
         None => Query::new(queries::INSTANCES),
     };
-    let rows =
-        facts(core, core.call(operation), &query).await.map_err(|fault| fault.surface(operation, ""))?;
+    let rows = facts(core, core.call(operation), &query)
+        .await
+        .map_err(|fault| fault.surface(operation, About::All))?;
     Ok(rows.into_iter().map(|row| row.instance_id).collect())
 }
 

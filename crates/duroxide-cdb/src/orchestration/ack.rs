@@ -9,7 +9,7 @@ use serde::Deserialize;
 use crate::cache::Known;
 use crate::core::{Backoff, Core, decode};
 use crate::documents::{Head, Intent, Tagged, ids};
-use crate::error::{Fault, Trouble, invalid_token};
+use crate::error::{Fault, Lost, Trouble, invalid_token};
 use crate::store::{Call, Op};
 
 use super::fetch::hint;
@@ -124,14 +124,14 @@ async fn commit(
             let head = core.head(core.quick_call(OPERATION), &instance).await.map_err(surface)?;
             let Some(head) = head else {
                 state.head.document.clear_lock();
-                return Err(invalid_token(OPERATION, "the instance was deleted"));
+                return Err(invalid_token(OPERATION, &instance, Lost::Deleted));
             };
             if head.document.commit.as_deref() == Some(draft.commit.as_str()) {
                 return Ok(Some(vec![head.etag]));
             }
             if head.document.lock_token.as_deref() != Some(secret) {
                 state.head = head;
-                return Err(invalid_token(OPERATION, "somebody else has taken the turn over"));
+                return Err(invalid_token(OPERATION, &instance, Lost::TakenOver));
             }
             let moved = head.etag != state.head.etag;
             state.refresh(head);

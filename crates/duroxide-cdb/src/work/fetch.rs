@@ -8,7 +8,7 @@ use duroxide::providers::{ProviderError, SessionFetchConfig, WorkItem};
 
 use crate::core::{Backoff, Core, WorkLease, decode};
 use crate::documents::{Forgive, Tagged, WorkDocument, lane};
-use crate::error::{Fault, Trouble};
+use crate::error::{About, Fault, Trouble};
 use crate::finder::{Crew, WorkCandidate, WorkQuestion};
 use crate::orchestration::load;
 use crate::store::{Call, Op};
@@ -73,7 +73,7 @@ pub(crate) async fn fetch(
         }
         let now = core.clock.instant();
         if now >= deadline {
-            return trouble.map_or(Ok(None), |fault| Err(fault.surface(OPERATION, "")));
+            return trouble.map_or(Ok(None), |fault| Err(fault.surface(OPERATION, About::All)));
         }
         let mut wake = deadline.min(crew.pace.due().unwrap_or(now));
         let now_ms = core.clock.now_ms();
