@@ -125,14 +125,24 @@ fn indexing_policy() -> Value {
 
 fn check_key(definition: &ContainerProperties) -> Result<(), Obstacle> {
     let paths = &definition.partition_key.paths;
-    if paths.len() == 1 && paths[0] == KEY_PATH {
-        return Ok(());
+    if *paths != [KEY_PATH] {
+        return Err(Obstacle::Refused(format!(
+            "The container {} has the partition key {}, not {KEY_PATH}: name another container.",
+            definition.id,
+            paths.join(", ")
+        )));
     }
-    Err(Obstacle::Refused(format!(
-        "The container {} has the partition key {}, not {KEY_PATH}: name another container.",
-        definition.id,
-        paths.join(", ")
-    )))
+    // The service leaves the first version out.
+    let version = definition.partition_key.version.unwrap_or(1);
+    if version != KEY_VERSION {
+        return Err(Obstacle::Refused(format!(
+            "The container {} has a partition key of version {version}, not {KEY_VERSION}, so its instances are in \
+             other places than this crate looks for them: name another container, or create one as \
+             `duroxide_cdb::container_definition` describes.",
+            definition.id
+        )));
+    }
+    Ok(())
 }
 
 /// The definition with what it lacks: expiry of tombstones, and indexes for the queries.
@@ -211,6 +221,8 @@ async fn check_format(store: &Store, call: Call) -> Result<(), Obstacle> {
 }
 
 const KEY_PATH: &str = "/instanceId";
+/// Of the hash that slots are made of.
+const KEY_VERSION: u8 = 2;
 /// Items expire only when they say so themselves.
 const ITEMS_SAY: i32 = -1;
 /// What queries filter by. Each costs 8/21 RU with every write of a document that has it.
@@ -267,6 +279,17 @@ mod tests {
         let foreign = ContainerProperties::new("things", &["/tenant"]);
         let Err(Obstacle::Refused(sentence)) = check_key(&foreign) else { panic!("not refused") };
         assert!(sentence.contains("/tenant") && sentence.contains("things"), "{sentence}");
+    }
+
+    #[test]
+    fn a_partition_key_of_the_first_version_is_refused_also_where_the_version_is_left_out() {
+        assert!(check_key(&container_definition("flows")).is_ok());
+        for version in [None, Some(1)] {
+            let mut earlier = container_definition("flows");
+            earlier.partition_key.version = version;
+            let Err(Obstacle::Refused(sentence)) = check_key(&earlier) else { panic!("not refused") };
+            assert!(sentence.contains("version 1"), "{sentence}");
+        }
     }
 
     #[test]

@@ -113,6 +113,16 @@ impl Core {
         Call { operation, deadline: self.clock.instant() + left }
     }
 
+    /// A call that may go on as long as a lease is held. One that is not held any more leaves no time.
+    pub(crate) fn call_while_held<T>(
+        &self,
+        operation: &'static str,
+        leases: &Leases<T>,
+        secret: &str,
+    ) -> Call {
+        Call { operation, deadline: leases.end(secret).unwrap_or_else(|| self.clock.instant()) }
+    }
+
     /// A call that gives up soon, so that one bad partition does not hold up all others.
     pub(crate) fn quick_call(&self, operation: &'static str) -> Call {
         self.quick_call_after(operation, 0)
@@ -316,6 +326,11 @@ impl<T> Leases<T> {
         if let Some((_, end)) = self.lock().get_mut(secret) {
             *end = ends;
         }
+    }
+
+    /// When a lease ends, as far as is known by now.
+    fn end(&self, secret: &str) -> Option<Instant> {
+        self.lock().get(secret).map(|(_, ends)| *ends)
     }
 
     pub(crate) fn remove(&self, secret: &str) {

@@ -5,6 +5,8 @@ use std::time::Duration;
 use cosmos_driver::{Error, ErrorKind};
 use duroxide::providers::ProviderError;
 
+use crate::documents::ids;
+
 /// What sort of trouble a request met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trouble {
@@ -82,14 +84,20 @@ impl Fault {
             _ => Trouble::Refused,
         };
         let activity = activity_id.map(|id| format!(" [activity {id}]")).unwrap_or_default();
-        let message =
-            format!("operation {index} of the batch was answered with {status}/{sub_status}{activity}");
+        let advice = match (trouble, status) {
+            (Trouble::Transient, 429) => RAISE_THROUGHPUT,
+            (Trouble::Transient, _) => LOOK_AT_HEALTH,
+            (Trouble::Missing | Trouble::Exists | Trouble::Changed | Trouble::Refused, _) => "",
+        };
+        let message = format!(
+            "operation {index} of the batch was answered with {status}/{sub_status}{activity}{advice}"
+        );
         Self { index: Some(index), ..Self::new(trouble, message) }
     }
 
     /// The error the runtime sees.
-    pub(crate) fn surface(self, operation: &str, instance: &str) -> ProviderError {
-        let message = format!("{} (instance {instance:?})", self.message);
+    pub(crate) fn surface<'a>(self, operation: &str, about: impl Into<About<'a>>) -> ProviderError {
+        let message = format!("{}{}", self.message, about.into());
         match self.trouble {
             Trouble::Transient | Trouble::Changed => ProviderError::retryable(operation, message),
             Trouble::Missing | Trouble::Exists | Trouble::Refused => {
@@ -99,21 +107,56 @@ impl Fault {
     }
 }
 
+/// What an error is about.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum About<'a> {
+    /// The whole container.
+    All,
+    Instance(&'a str),
+    /// A work item, by the partition and the id of its document.
+    Work(&'a str, &'a str),
+}
+
+impl<'a> From<&'a str> for About<'a> {
+    fn from(instance: &'a str) -> Self {
+        Self::Instance(instance)
+    }
+}
+
+impl<'a> From<&'a String> for About<'a> {
+    fn from(instance: &'a String) -> Self {
+        Self::Instance(instance)
+    }
+}
+
+impl std::fmt::Display for About<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::All => Ok(()),
+            Self::Instance(instance) => write!(f, " (instance {instance:?})"),
+            Self::Work(instance, id) => match ids::activity_of(id) {
+                Some((execution, activity)) => {
+                    write!(f, " (instance {instance:?}, execution {execution}, activity {activity})")
+                }
+                None => write!(f, " (instance {instance:?}, work item {id:?})"),
+            },
+        }
+    }
+}
+
 impl From<Error> for Fault {
     fn from(error: Error) -> Self {
         let (trouble, advice) = match error.kind() {
-            ErrorKind::NotFound => (Trouble::Missing, ""),
+            ErrorKind::NotFound => (Trouble::Missing, "; check that database and container are still there"),
             ErrorKind::Conflict => (Trouble::Exists, ""),
-            ErrorKind::PreconditionFailed => (Trouble::Changed, ""),
-            ErrorKind::Throttled => {
-                (Trouble::Transient, "; raise the container's throughput if this goes on")
-            }
+            ErrorKind::PreconditionFailed => (Trouble::Changed, "; somebody else was quicker: try again"),
+            ErrorKind::Throttled => (Trouble::Transient, RAISE_THROUGHPUT),
             ErrorKind::Deadline => (Trouble::Transient, "; timeout: check the network to the account"),
             ErrorKind::Connection => (Trouble::Transient, "; connection trouble: check endpoint and network"),
             ErrorKind::Unavailable
             | ErrorKind::Service
             | ErrorKind::SessionNotAvailable
-            | ErrorKind::Protocol => (Trouble::Transient, ""),
+            | ErrorKind::Protocol => (Trouble::Transient, LOOK_AT_HEALTH),
             // The account was opened with it, so a key is being rotated or a token could not be renewed: no reason to
             // give a workflow up.
             ErrorKind::Unauthorized => (Trouble::Transient, CHECK_KEY),
@@ -141,6 +184,8 @@ pub fn is_access_refused(error: &ProviderError) -> bool {
     !error.is_retryable() && [CHECK_KEY, CHECK_RIGHTS].iter().any(|advice| error.message.contains(advice))
 }
 
+const RAISE_THROUGHPUT: &str = "; raise the container's throughput if this goes on";
+const LOOK_AT_HEALTH: &str = "; try again, and look at the account's health if this goes on";
 const CHECK_KEY: &str = "; check the account key or the credential";
 const CHECK_RIGHTS: &str = "; check the rights of the key or credential, and the account's firewall";
 /// Sub-status of a 403: the control plane takes no tokens.
@@ -152,9 +197,47 @@ impl std::fmt::Display for Fault {
     }
 }
 
+/// Why a lock is not, or no longer, the caller's.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Lost {
+    /// The token is of another making.
+    Unknown,
+    /// The lock of a turn was given back, or the turn was committed.
+    NotHeld,
+    Expired,
+    /// Somebody else has the turn.
+    TakenOver,
+    /// The instance was deleted.
+    Deleted,
+    /// The work item was completed, cancelled or taken over.
+    Finished,
+}
+
+impl Lost {
+    /// The reason and what to do.
+    fn sentence(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Unknown => ("it is not a token of this provider", "use the token that the fetch returned"),
+            Self::NotHeld => {
+                ("the lock is not held any more", "what is not committed is fetched again: drop this turn")
+            }
+            Self::Expired => (
+                "the lock has expired",
+                "it is fetched again: drop this result, and renew earlier or lock longer if this goes on",
+            ),
+            Self::TakenOver => {
+                ("somebody else has taken the turn over", "drop this turn, and lock longer if this goes on")
+            }
+            Self::Deleted => ("the instance was deleted", "drop this turn"),
+            Self::Finished => ("the work item was completed, cancelled or taken over", "drop its result"),
+        }
+    }
+}
+
 /// The permanent error of a lock that is not, or no longer, the caller's.
-pub(crate) fn invalid_token(operation: &str, why: &str) -> ProviderError {
-    ProviderError::permanent(operation, format!("Invalid lock token: {why}"))
+pub(crate) fn invalid_token<'a>(operation: &str, about: impl Into<About<'a>>, why: Lost) -> ProviderError {
+    let (reason, advice) = why.sentence();
+    ProviderError::permanent(operation, format!("Invalid lock token: {reason}{}; {advice}", about.into()))
 }
 
 #[cfg(test)]
@@ -178,6 +261,19 @@ mod tests {
         for (status, trouble) in cases {
             assert_eq!(Fault::of_operation(3, status, 0, None).trouble, trouble, "{status}");
         }
+    }
+
+    #[test]
+    fn a_work_item_is_named_by_its_activity_if_it_has_one() {
+        let cases = [
+            ("work:2:7", " (instance \"a\", execution 2, activity 7)"),
+            ("work:2:7:1f", " (instance \"a\", execution 2, activity 7)"),
+            ("1f", " (instance \"a\", work item \"1f\")"),
+        ];
+        for (id, name) in cases {
+            assert_eq!(About::Work("a", id).to_string(), name);
+        }
+        assert_eq!(About::All.to_string(), "");
     }
 
     #[test]

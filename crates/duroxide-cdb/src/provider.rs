@@ -369,7 +369,8 @@ impl ProviderAdmin for CosmosDBProvider {
         ids: &[String],
         force: bool,
     ) -> Result<DeleteInstanceResult, ProviderError> {
-        admin::delete::instances(self.core(), ids, force).await
+        let terms = if force { admin::Terms::Any } else { admin::Terms::Ended };
+        admin::delete::instances(self.core(), ids, terms).await
     }
 
     #[tracing::instrument(level = "debug", skip_all)]

@@ -78,7 +78,8 @@ pub(crate) const EXECUTIONS: &str = "SELECT c.type, c.executionId, c.status, c.c
     WHERE c.type IN ('execution', 'history')";
 
 /// One partition: documents of one execution.
-pub(crate) const EXECUTION_DOCUMENTS: &str = "SELECT c.id, c.type, c.eventCount, c.chunks FROM c WHERE c.type IN ('history', 'execution') AND c.executionId = @exec";
+pub(crate) const EXECUTION_DOCUMENTS: &str = "SELECT c.id, c.type, c.eventCount, c.chunks, c._etag FROM c \
+    WHERE c.type IN ('history', 'execution') AND c.executionId = @exec";
 
 /// One partition: what an instance leaves, but for its head and the marks that must outlive it. Of commits only those
 /// that are being prepared.

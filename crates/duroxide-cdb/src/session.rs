@@ -14,7 +14,7 @@ use serde::Deserialize;
 use crate::clock::millis;
 use crate::core::{Core, decode, in_parallel};
 use crate::documents::{Session, Tagged, ids};
-use crate::error::{Fault, Trouble};
+use crate::error::{About, Fault, Trouble};
 use crate::queries::{self, Query};
 use crate::store::{Call, Op};
 
@@ -34,9 +34,14 @@ struct State {
 }
 
 impl State {
-    /// Keeps a session this process owns.
-    fn own(&mut self, session: &str, owned: Tagged<Session>, now: u64) {
+    /// Keeps a session this process owns as it is stored, with what has happened in it since that was written.
+    fn own(&mut self, session: &str, mut owned: Tagged<Session>, now: u64) {
         self.foreign.remove(session);
+        if let Some(known) = self.owned.get(session)
+            && known.document.owner_id == owned.document.owner_id
+        {
+            owned.document.last_activity = owned.document.last_activity.max(known.document.last_activity);
+        }
         self.owned.insert(session.to_owned(), owned);
         self.make_room(now);
     }
@@ -191,7 +196,7 @@ pub(crate) async fn renew(
     for outcome in in_parallel(RENEWALS_AT_ONCE, renewals).await {
         match outcome {
             Ok(done) => renewed += usize::from(done),
-            Err(fault) => return Err(fault.surface(OPERATION, "")),
+            Err(fault) => return Err(fault.surface(OPERATION, About::All)),
         }
     }
     Ok(renewed)
@@ -208,7 +213,7 @@ async fn renew_one(core: &Core, call: Call, session: &str, extend_for: Duration)
         match write(core, call, &owned.document, Some(&owned.etag)).await {
             Ok(etag) => {
                 owned.etag = etag;
-                core.sessions.lock().owned.insert(session.to_owned(), owned);
+                core.sessions.lock().own(session, owned, now);
                 return Ok(true);
             }
             Err(fault) if raced(&fault) => {
@@ -217,7 +222,7 @@ async fn renew_one(core: &Core, call: Call, session: &str, extend_for: Duration)
                 let mut state = core.sessions.lock();
                 match found {
                     Some(found) if found.document.owner_id == owned.document.owner_id => {
-                        state.owned.insert(session.to_owned(), found);
+                        state.own(session, found, now);
                     }
                     _ => {
                         state.owned.remove(session);
@@ -242,7 +247,7 @@ pub(crate) async fn clean_up(core: &Core) -> Result<usize, ProviderError> {
         etag: String,
     }
     let call = core.call(OPERATION);
-    let surface = |fault: Fault| fault.surface(OPERATION, "");
+    let surface = |fault: Fault| fault.surface(OPERATION, About::All);
     let query = Query::new(queries::EXPIRED_SESSIONS).with("@now", core.clock.now_ms());
     let rows = core.store.query_all(call, &query).await.map_err(surface)?;
     let mut removed = 0;

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use duroxide::providers::{InstanceFilter, ProviderError, PruneOptions};
 
 use crate::core::{Core, decode};
-use crate::documents::Status;
-use crate::error::Fault;
+use crate::documents::{Head, Status, kind};
+use crate::error::{About, Fault};
 use crate::queries::{self, Query};
 use crate::store::{Call, Walk};
 
+use super::fence::Terms;
 use super::list::Facts;
 use super::{delete, list, prune};
 
@@ -51,17 +52,36 @@ pub(crate) async fn delete(
     listener: Listener<'_>,
 ) -> Result<BulkProgress, ProviderError> {
     const OPERATION: &str = "delete_instance_bulk";
-    let surface = |fault: Fault| fault.surface(OPERATION, "");
+    let surface = |fault: Fault| fault.surface(OPERATION, About::All);
     let mut progress = BulkProgress::default();
     let mut selection = Selection::begin(core, OPERATION, filter).await.map_err(surface)?;
     let fits = |facts: &Facts| Status::ends_instance(&facts.status) && facts.parent_instance_id.is_none();
+    let is_selected = |head: &Head| {
+        let facts = Facts::of(head);
+        head.is_visible() && fits(&facts) && is_early(&facts, filter.completed_before)
+    };
     while let Some(page) = selection.next(core, core.call(OPERATION), fits).await.map_err(surface)? {
         progress.examined = selection.examined;
         for root in page {
-            let tree = list::tree(core, core.call(OPERATION), &root.instance_id).await.map_err(surface)?;
+            let root = root.instance_id.as_str();
+            let surface = |fault: Fault| fault.surface(OPERATION, root);
+            let tree = list::tree(core, core.call(OPERATION), root).await.map_err(surface)?;
             match mode {
                 BulkMode::Perform => {
-                    let done = delete::instances(core, &tree, true).await?;
+                    let done = match delete::instances(core, &tree, Terms::Selected(root, &is_selected)).await
+                    {
+                        Ok(done) => done,
+                        Err(error) if error.retryable => return Err(error),
+                        Err(error) => {
+                            // Somebody else may have deleted it, and its next life may not be what was selected.
+                            let head = core.head(core.call(OPERATION), root).await.map_err(surface)?;
+                            let stands = |head: &Head| head.kind == kind::DELETING || is_selected(head);
+                            if head.is_some_and(|head| stands(&head.document)) {
+                                return Err(error);
+                            }
+                            continue;
+                        }
+                    };
                     progress.instances += done.instances_deleted;
                     progress.executions += done.executions_deleted;
                     progress.events += done.events_deleted;
@@ -93,7 +113,7 @@ pub(crate) async fn prune(
     listener: Listener<'_>,
 ) -> Result<BulkProgress, ProviderError> {
     const OPERATION: &str = "prune_executions_bulk";
-    let surface = |fault: Fault| fault.surface(OPERATION, "");
+    let surface = |fault: Fault| fault.surface(OPERATION, About::All);
     let mut progress = BulkProgress::default();
     let mut selection = Selection::begin(core, OPERATION, filter).await.map_err(surface)?;
     while let Some(page) = selection.next(core, core.call(OPERATION), |_| true).await.map_err(surface)? {
@@ -153,7 +173,7 @@ impl<'a> Selection<'a> {
             Source::Named(names) => {
                 let Some(name) = names.pop_front() else { return Ok(None) };
                 let head = core.head(call, &name).await?.filter(|head| head.document.is_visible());
-                head.map(|head| Facts::of(head.document)).into_iter().collect()
+                head.map(|head| Facts::of(&head.document)).into_iter().collect()
             }
             Source::All(walk) => {
                 let Some(rows) = walk.next(call).await? else { return Ok(None) };
@@ -161,17 +181,17 @@ impl<'a> Selection<'a> {
             }
         };
         self.examined += page.len() as u64;
-        page.retain(|facts| self.is_early(facts) && fits(facts));
+        page.retain(|facts| is_early(facts, self.completed_before) && fits(facts));
         page.sort_by_key(|facts| facts.created_at);
         page.truncate(self.left);
         self.left -= page.len();
         Ok(Some(page))
     }
+}
 
-    /// Whether it was completed early enough, if that is asked for.
-    fn is_early(&self, facts: &Facts) -> bool {
-        let ended = Status::ends_execution(&facts.status).then_some(facts.updated_at);
-        let completed = facts.completed_at.or(ended);
-        self.completed_before.is_none_or(|limit| completed.is_some_and(|at| at < limit))
-    }
+/// Whether it was completed early enough, if that is asked for.
+fn is_early(facts: &Facts, completed_before: Option<u64>) -> bool {
+    let ended = Status::ends_execution(&facts.status).then_some(facts.updated_at);
+    let completed = facts.completed_at.or(ended);
+    completed_before.is_none_or(|limit| completed.is_some_and(|at| at < limit))
 }

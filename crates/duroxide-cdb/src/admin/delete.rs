@@ -26,7 +26,7 @@ use crate::outbox;
 use crate::queries::{self, Query};
 use crate::store::{Call, Op};
 
-use super::fence::{Fences, fenced_by, fencing_call, unfence};
+use super::fence::{Fences, Terms, fenced_by, fencing_call, unfence};
 
 pub(super) const OPERATION: &str = "delete_instances_atomic";
 
@@ -34,14 +34,14 @@ pub(super) const OPERATION: &str = "delete_instances_atomic";
 pub(crate) async fn instances(
     core: &Arc<Core>,
     ids: &[String],
-    force: bool,
+    terms: Terms<'_>,
 ) -> Result<DeleteInstanceResult, ProviderError> {
     if ids.is_empty() {
         return Ok(DeleteInstanceResult::default());
     }
     let mut fences = Fences::around(ids);
     let call = fencing_call(core);
-    if let Err(error) = fences.put_up(core, call, force).await {
+    if let Err(error) = fences.put_up(core, call, terms).await {
         fences.take_down(core).await;
         return Err(error);
     }
@@ -216,7 +216,7 @@ pub(super) struct Stored {
     #[serde(default)]
     item: Option<String>,
     #[serde(default, rename = "_etag")]
-    etag: Option<String>,
+    pub(super) etag: Option<String>,
 }
 
 /// Where the pieces of a document are. The mark of a commit that is being prepared only counts its own.
@@ -251,19 +251,8 @@ pub(super) async fn stored(
     rows.iter().map(|row| decode(row.get().as_bytes())).collect()
 }
 
-/// Deletes documents, whether or not they are still there.
-pub(crate) async fn remove_group(
-    core: &Core,
-    call: Call,
-    instance: &str,
-    group: &[String],
-) -> Result<(), Fault> {
-    let ops: Vec<Op> = group.iter().map(|id| Op::delete(id, None)).collect();
-    remove_all(core, call, instance, &ops).await
-}
-
 /// Carries out removals, except of documents that are gone or have changed.
-async fn remove_all(core: &Core, call: Call, instance: &str, ops: &[Op]) -> Result<(), Fault> {
+pub(super) async fn remove_all(core: &Core, call: Call, instance: &str, ops: &[Op]) -> Result<(), Fault> {
     let moved = |fault: &Fault| matches!(fault.trouble, Trouble::Missing | Trouble::Changed);
     match core.patiently(call, || core.store.batch(call, instance, ops)).await {
         Err(fault) if moved(&fault) => {}

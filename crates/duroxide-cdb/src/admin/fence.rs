@@ -36,6 +36,32 @@ pub(super) struct Fences {
     unsent: Vec<Unsent>,
 }
 
+/// Which instances may be deleted.
+#[derive(Clone, Copy)]
+pub(crate) enum Terms<'a> {
+    /// Those that have ended.
+    Ended,
+    /// All of them.
+    Any,
+    /// All of them, if the head of this one is as it should be when it is fenced.
+    Selected(&'a str, &'a (dyn Fn(&Head) -> bool + Sync)),
+}
+
+impl Terms<'_> {
+    /// Why an instance may not be deleted, if so.
+    fn refusal(self, id: &str, head: &Head) -> Option<String> {
+        match self {
+            Self::Ended if head.is_visible() && !Status::ends_instance(&head.status) => {
+                Some(format!("Instance {id} is still running. Cancel it first, or delete it with force."))
+            }
+            Self::Selected(root, is_selected) if root == id && !is_selected(head) => {
+                Some(format!("Instance {id} is not what was selected any more. Select again."))
+            }
+            Self::Ended | Self::Any | Self::Selected(..) => None,
+        }
+    }
+}
+
 /// How an instance came to be deleted.
 #[derive(Clone, Copy)]
 enum Reason<'a> {
@@ -55,13 +81,18 @@ impl Fences {
     }
 
     /// Fences every head, then the children that have not run, and makes sure that no other child is left out.
-    pub(super) async fn put_up(&mut self, core: &Core, call: Call, force: bool) -> Result<(), ProviderError> {
-        let outcome = self.enclose(core, call, force).await;
+    pub(super) async fn put_up(
+        &mut self,
+        core: &Core,
+        call: Call,
+        terms: Terms<'_>,
+    ) -> Result<(), ProviderError> {
+        let outcome = self.enclose(core, call, terms).await;
         outcome.map_err(|error| in_time(error, call.remaining(), self.heads.len(), self.members.len()))
     }
 
-    async fn enclose(&mut self, core: &Core, call: Call, force: bool) -> Result<(), ProviderError> {
-        self.fence_asked(core, call, force).await?;
+    async fn enclose(&mut self, core: &Core, call: Call, terms: Terms<'_>) -> Result<(), ProviderError> {
+        self.fence_asked(core, call, terms).await?;
         if self.heads.is_empty() {
             return Err(not_found(OPERATION, &self.asked[0]));
         }
@@ -73,13 +104,13 @@ impl Fences {
             let family: HashSet<String> = self.members.iter().cloned().collect();
             let unborn = unborn.into_iter().map(|child| (child, None)).collect();
             // One that began in the meantime may have children.
-            parents = self.fence_together(core, call, force, unborn, Reason::Unborn(&family)).await?;
+            parents = self.fence_together(core, call, terms, unborn, Reason::Unborn(&family)).await?;
         }
         Ok(())
     }
 
     /// Fences what was asked for and is there, parents before children.
-    async fn fence_asked(&mut self, core: &Core, call: Call, force: bool) -> Result<(), ProviderError> {
+    async fn fence_asked(&mut self, core: &Core, call: Call, terms: Terms<'_>) -> Result<(), ProviderError> {
         let reads = self.asked.iter().map(|id| -> BoxFuture<'_, Result<_, ProviderError>> {
             Box::pin(async move { core.head(call, id).await.map_err(|fault| fault.surface(OPERATION, id)) })
         });
@@ -87,6 +118,11 @@ impl Fences {
         let mut heads: HashMap<String, Tagged<Head>> = HashMap::with_capacity(reads.len());
         for (id, read) in self.asked.iter().zip(reads) {
             heads.extend(read?.map(|head| (id.clone(), head)));
+        }
+        if let Terms::Selected(root, _) = terms
+            && !heads.contains_key(root)
+        {
+            return Err(not_found(OPERATION, root));
         }
         let there = self.asked.iter().filter_map(|id| Some((id.as_str(), &heads.get(id)?.document)));
         let levels = generations(
@@ -96,7 +132,7 @@ impl Fences {
         for level in levels {
             let level = level.into_iter().map(|id| (heads.remove(&id), id));
             let level = level.map(|(head, id)| (id, head)).collect();
-            self.fence_together(core, call, force, level, Reason::Asked).await?;
+            self.fence_together(core, call, terms, level, Reason::Asked).await?;
         }
         Ok(())
     }
@@ -107,7 +143,7 @@ impl Fences {
         &mut self,
         core: &Core,
         call: Call,
-        force: bool,
+        terms: Terms<'_>,
         instances: Vec<(String, Option<Tagged<Head>>)>,
         reason: Reason<'_>,
     ) -> Result<Vec<String>, ProviderError> {
@@ -115,7 +151,7 @@ impl Fences {
         let (deletion, members) = (&self.deletion, &self.members);
         let fences = ids.iter().zip(known).map(|(id, known)| -> BoxFuture<'_, Result<_, ProviderError>> {
             Box::pin(async move {
-                let Some(head) = fence(core, call, id, known, force, deletion, reason).await? else {
+                let Some(head) = fence(core, call, id, known, terms, deletion, reason).await? else {
                     return Ok(None);
                 };
                 let unsent = if head.document.is_listed() {
@@ -253,7 +289,7 @@ async fn fence(
     call: Call,
     id: &str,
     mut known: Option<Tagged<Head>>,
-    force: bool,
+    terms: Terms<'_>,
     deletion: &str,
     reason: Reason<'_>,
 ) -> Result<Option<Tagged<Head>>, ProviderError> {
@@ -277,11 +313,8 @@ async fn fence(
                 format!("Instance {id} is being deleted already."),
             ));
         }
-        if !force && head.is_visible() && !Status::ends_instance(&head.status) {
-            return Err(ProviderError::permanent(
-                OPERATION,
-                format!("Instance {id} is still running. Cancel it first, or delete it with force."),
-            ));
+        if let Some(refusal) = terms.refusal(id, &head) {
+            return Err(ProviderError::permanent(OPERATION, refusal));
         }
         // Listed before the fence: nobody was told yet that the instance is not there.
         let mut queue = waiting::messages(core, call, id).await.map_err(surface)?;

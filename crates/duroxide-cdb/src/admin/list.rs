@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use crate::core::{Core, decode};
 use crate::documents::Head;
-use crate::error::Fault;
+use crate::error::{About, Fault};
 use crate::queries::{self, Query};
 use crate::store::Call;
 
@@ -28,14 +28,14 @@ pub(crate) struct Facts {
 
 impl Facts {
     /// The facts about a head that is at hand.
-    pub(crate) fn of(head: Head) -> Self {
+    pub(crate) fn of(head: &Head) -> Self {
         Self {
-            instance_id: head.instance_id,
+            instance_id: head.instance_id.clone(),
             created_at: head.created_at,
-            status: head.status,
+            status: head.status.clone(),
             completed_at: head.completed_at,
             updated_at: head.updated_at,
-            parent_instance_id: head.parent_instance_id,
+            parent_instance_id: head.parent_instance_id.clone(),
         }
     }
 }
@@ -47,8 +47,9 @@ pub(crate) async fn instances(core: &Core, status: Option<&str>) -> Result<Vec<S
         Some(status) => Query::new(queries::INSTANCES_BY_STATUS).with("@status", status),
         None => Query::new(queries::INSTANCES),
     };
-    let rows =
-        facts(core, core.call(operation), &query).await.map_err(|fault| fault.surface(operation, ""))?;
+    let rows = facts(core, core.call(operation), &query)
+        .await
+        .map_err(|fault| fault.surface(operation, About::All))?;
     Ok(rows.into_iter().map(|row| row.instance_id).collect())
 }
 

@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use crate::core::{Core, decode};
 use crate::documents::Status;
-use crate::error::Fault;
+use crate::error::{About, Fault};
 use crate::queries::{self, Query};
 use crate::store::Call;
 
@@ -22,7 +22,7 @@ pub(crate) async fn system(core: &Core) -> Result<SystemMetrics, ProviderError> 
     }
     const OPERATION: &str = "get_system_metrics";
     let call = core.call(OPERATION);
-    let surface = |fault: Fault| fault.surface(OPERATION, "");
+    let surface = |fault: Fault| fault.surface(OPERATION, About::All);
     let rows = core.store.query_all(call, &Query::new(queries::INSTANCE_COUNTS)).await.map_err(surface)?;
     let mut metrics = SystemMetrics::default();
     for row in rows {
@@ -44,7 +44,7 @@ pub(crate) async fn system(core: &Core) -> Result<SystemMetrics, ProviderError> 
 pub(crate) async fn queue_depths(core: &Core) -> Result<QueueDepths, ProviderError> {
     const OPERATION: &str = "get_queue_depths";
     let call = core.call(OPERATION);
-    let surface = |fault: Fault| fault.surface(OPERATION, "");
+    let surface = |fault: Fault| fault.surface(OPERATION, About::All);
     let (messages, held, work) = futures::try_join!(
         sum(core, call, queries::COUNT_MESSAGES),
         sum(core, call, queries::HELD_MESSAGES),

@@ -8,3 +8,5 @@ pub(crate) mod list;
 pub(crate) mod metrics;
 pub(crate) mod prune;
 mod waiting;
+
+pub(crate) use fence::Terms;

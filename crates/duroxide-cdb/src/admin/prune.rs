@@ -12,7 +12,7 @@ use crate::queries::{self, Query};
 use crate::store::{Call, Op};
 
 use super::bulk::BulkMode;
-use super::delete::{Stored, remove_group, stored};
+use super::delete::{Stored, remove_all, stored};
 use super::info::{Outline, existing, outlines};
 
 const OPERATION: &str = "prune_executions";
@@ -40,10 +40,20 @@ pub(crate) async fn executions(
         }
     }
     executions.entry(head.current_execution_id).or_default();
-    let mut result = PruneResult { instances_processed: 1, ..PruneResult::default() };
+    let mut listed = Vec::new();
     for number in victims(&executions, head.current_execution_id, options) {
         let query = Query::new(queries::EXECUTION_DOCUMENTS).with("@exec", number);
-        let rows = stored(core, call, instance, &query).await.map_err(surface)?;
+        listed.push(stored(core, call, instance, &query).await.map_err(surface)?);
+    }
+    let mut result = PruneResult { instances_processed: 1, ..PruneResult::default() };
+    if mode == BulkMode::Perform && !listed.is_empty() {
+        // What was listed belongs to the next life of the instance if that has begun meanwhile.
+        let now = core.head(call, instance).await.map_err(surface)?;
+        if now.is_none_or(|now| !now.document.is_same_life_as(&head)) {
+            return Ok(result);
+        }
+    }
+    for rows in listed {
         result.events_deleted += rows.iter().map(Stored::events).sum::<u64>();
         result.executions_deleted += 1;
         if mode == BulkMode::Perform {
@@ -81,14 +91,16 @@ fn victims(executions: &BTreeMap<u64, Past>, current: u64, options: &PruneOption
         .collect()
 }
 
-/// Removes the documents of one execution, its record last.
+/// Removes the documents of one execution as they were listed, its record last.
 async fn remove(core: &Core, call: Call, instance: &str, mut rows: Vec<Stored>) -> Result<(), Fault> {
     rows.sort_by_key(|row| row.kind == kind::EXECUTION);
     let pieces =
         rows.iter().filter_map(|row| row.chunks.as_ref()).flat_map(|chunks| chunks.ids().collect::<Vec<_>>());
-    let ids: Vec<String> = pieces.chain(rows.iter().map(|row| row.id.clone())).collect();
-    for group in ids.chunks(100) {
-        remove_group(core, call, instance, group).await?;
+    let pieces = pieces.map(|id| Op::delete(&id, None));
+    let ops = pieces.chain(rows.iter().map(|row| Op::delete(&row.id, row.etag.as_deref())));
+    let ops: Vec<Op> = ops.collect();
+    for group in ops.chunks(100) {
+        remove_all(core, call, instance, group).await?;
     }
     Ok(())
 }

@@ -231,6 +231,15 @@ impl Head {
         self.format_version == 0
     }
 
+    /// Whether this head and an earlier one are of the same life of their instance. The public crate did not tell
+    /// lives apart.
+    pub(crate) fn is_same_life_as(&self, earlier: &Self) -> bool {
+        if earlier.is_legacy() {
+            return self.created_at == earlier.created_at;
+        }
+        self.incarnation == earlier.incarnation
+    }
+
     /// Whether this is an instance that listings show. The public crate wrote a nameless skeleton to lock a new one.
     pub(crate) fn is_visible(&self) -> bool {
         self.kind == kind::INSTANCE && self.is_listed()

@@ -32,6 +32,15 @@ pub(crate) fn work(execution_id: u64, activity_id: u64) -> String {
     format!("work:{execution_id}:{activity_id}")
 }
 
+/// The execution and the activity that the id of a work item names. The public crate's name none.
+pub(crate) fn activity_of(id: &str) -> Option<(u64, u64)> {
+    let mut parts = id.strip_prefix("work:")?.split(':').map(str::parse);
+    match (parts.next(), parts.next()) {
+        (Some(Ok(execution)), Some(Ok(activity))) => Some((execution, activity)),
+        _ => None,
+    }
+}
+
 /// A work item beside one that already has the deterministic id.
 pub(crate) fn another_work(first: &str) -> String {
     format!("{first}:{}", uuid::Uuid::new_v4().simple())

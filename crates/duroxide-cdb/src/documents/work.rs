@@ -3,6 +3,7 @@
 use duroxide::providers::WorkItem;
 use serde::{Deserialize, Serialize};
 
+use super::head::Forgive;
 use super::value::{ChunkRef, Chunks};
 use super::{addressee, ids, kind, lane};
 use crate::clock::{Clock, sequence_of};
@@ -94,6 +95,14 @@ impl WorkDocument {
             delivered: false,
             nonce: None,
         })
+    }
+
+    /// Gives the lock back.
+    pub(crate) fn unlock(&mut self, visible_at: u64, forgive: Forgive) {
+        (self.lock_token, self.locked_until, self.visible_at) = (None, None, visible_at);
+        if forgive == Forgive::ThisAttempt {
+            self.attempt_count = self.attempt_count.saturating_sub(1);
+        }
     }
 
     /// The order key, also of a document that has none.

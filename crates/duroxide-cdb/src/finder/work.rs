@@ -177,13 +177,19 @@ impl WorkCandidate {
         self.rest_until(now + pause);
     }
 
+    /// The item has this newer state and, as above, is not to be tried for a while.
+    pub(crate) fn rest_as(self, document: Arc<WorkDocument>, etag: String, now: u64) {
+        lock(&self.state).put(key_of(&document), Tagged { document, etag });
+        self.rest(now);
+    }
+
     /// The item is as it was, but not to be tried before the time given.
     pub(crate) fn rest_until(mut self, until: u64) {
         self.decided = true;
         if let Some(entry) = lock(&self.state).items.get_mut(&key_of(&self.item.document)) {
             entry.in_hand = false;
             entry.rest_until = until;
-            entry.rests += 1;
+            entry.rests = self.rests + 1;
         }
     }
 }

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use crate::cache::Known;
 use crate::core::{Backoff, Core, decode};
 use crate::documents::{Head, Intent, Tagged, ids};
-use crate::error::{Fault, Trouble, invalid_token};
+use crate::error::{Fault, Lost, Trouble, invalid_token};
 use crate::store::{Call, Op};
 
 use super::fetch::hint;
@@ -23,20 +23,25 @@ const OPERATION: &str = "ack_orchestration_item";
 /// Commits a turn.
 pub(crate) async fn ack(core: &Arc<Core>, token: &str, turn: Turn) -> Result<(), ProviderError> {
     let (instance, secret, lease) = lease_of(core, core.call(OPERATION), token).await?;
-    let draft = draft(core, &*lease.state.lock().await, &turn, &secret).await?;
-    // Preparing a large turn may take longer than the lock: it can be renewed meanwhile.
-    draft.prepare(core).await.map_err(|fault| fault.surface(OPERATION, &instance))?;
-    let mut state = lease.state.lock().await;
-    let committed = match commit(core, &mut state, &turn, &secret, draft).await {
-        Ok(committed) => committed,
-        Err(error) => {
-            if state.head.document.lock_token.as_deref() != Some(secret.as_str()) {
-                core.turn_leases.remove(&secret);
-                core.turns.released(&instance, &[]);
+    let mut draft = draft(core, &*lease.state.lock().await, &turn, &secret).await?;
+    let mut backoff = Backoff::default();
+    let (mut state, etags) = loop {
+        // Preparing a large turn may take longer than the lock: it can be renewed meanwhile.
+        draft.prepare(core, &secret).await.map_err(|fault| fault.surface(OPERATION, &instance))?;
+        let mut state = lease.state.lock().await;
+        match commit(core, &mut state, &turn, &secret, &mut draft, &mut backoff).await {
+            Ok(Some(etags)) => break (state, etags),
+            Ok(None) => {}
+            Err(error) => {
+                if state.head.document.lock_token.as_deref() != Some(secret.as_str()) {
+                    core.turn_leases.remove(&secret);
+                    core.turns.released(&instance, &[]);
+                }
+                return Err(error);
             }
-            return Err(error);
         }
     };
+    let committed = Committed { plan: draft.plan, layout: draft.layout, etags };
     core.turn_leases.remove(&secret);
     remember(core, &instance, &committed, &turn);
     let consumed: Vec<String> = state.head.document.batch.iter().map(|held| held.id.clone()).collect();
@@ -64,14 +69,10 @@ impl Draft {
     }
 
     /// Writes what the commit needs to find.
-    async fn prepare(&self, core: &Core) -> Result<(), Fault> {
-        match &self.layout.prepared {
-            Some(mark) => {
-                publish::prepare(core, core.call(OPERATION), mark, &self.layout.staged, &self.plan.chunks)
-                    .await
-            }
-            None => Ok(()),
-        }
+    async fn prepare(&self, core: &Core, secret: &str) -> Result<(), Fault> {
+        let Some(mark) = &self.layout.prepared else { return Ok(()) };
+        let time = || core.call_while_held(OPERATION, &core.turn_leases, secret);
+        publish::prepare(core, &time, mark, &self.layout.staged, &self.plan.chunks).await
     }
 }
 
@@ -89,28 +90,29 @@ struct Committed {
     etags: Vec<String>,
 }
 
+/// Commits a draft and returns the ETags. `None`: it did not fit any more and was made anew, under a new id. What was
+/// prepared under the old one will be swept.
 async fn commit(
     core: &Core,
     state: &mut LeaseState,
     turn: &Turn,
     secret: &str,
-    mut draft: Draft,
-) -> Result<Committed, ProviderError> {
+    draft: &mut Draft,
+    backoff: &mut Backoff,
+) -> Result<Option<Vec<String>>, ProviderError> {
     let instance = state.head.document.instance_id.clone();
     let surface = |fault: Fault| fault.surface(OPERATION, &instance);
-    let mut backoff = Backoff::default();
     loop {
         let until = check(core, OPERATION, &state.head.document, secret)?;
         let call = core.call_until(OPERATION, until);
         if !draft.fits(&state.head) {
-            // Under a new id: what was prepared under the old one no longer fits and will be swept.
-            draft = self::draft(core, state, turn, secret).await?;
-            draft.prepare(core).await.map_err(surface)?;
+            *draft = self::draft(core, state, turn, secret).await?;
+            return Ok(None);
         }
         let ops = &mut draft.layout.commit;
         ops[0] = ops[0].clone().on(&state.head.etag);
         let fault = match core.store.batch(call, &instance, ops).await {
-            Ok(etags) => return Ok(Committed { plan: draft.plan, layout: draft.layout, etags }),
+            Ok(etags) => return Ok(Some(etags)),
             Err(fault) => fault,
         };
         if fault.trouble == Trouble::Refused {
@@ -122,22 +124,21 @@ async fn commit(
             let head = core.head(core.quick_call(OPERATION), &instance).await.map_err(surface)?;
             let Some(head) = head else {
                 state.head.document.clear_lock();
-                return Err(invalid_token(OPERATION, "the instance was deleted"));
+                return Err(invalid_token(OPERATION, &instance, Lost::Deleted));
             };
             if head.document.commit.as_deref() == Some(draft.commit.as_str()) {
-                return Ok(Committed { plan: draft.plan, layout: draft.layout, etags: vec![head.etag] });
+                return Ok(Some(vec![head.etag]));
             }
             if head.document.lock_token.as_deref() != Some(secret) {
                 state.head = head;
-                return Err(invalid_token(OPERATION, "somebody else has taken the turn over"));
+                return Err(invalid_token(OPERATION, &instance, Lost::TakenOver));
             }
             let moved = head.etag != state.head.etag;
             state.refresh(head);
             if !moved && fault.trouble != Trouble::Transient {
                 repair(state, &draft.layout.commit, &fault).map_err(surface)?;
-                // Under a new id: what was prepared under the old one no longer fits and will be swept.
-                draft = self::draft(core, state, turn, secret).await?;
-                draft.prepare(core).await.map_err(surface)?;
+                *draft = self::draft(core, state, turn, secret).await?;
+                return Ok(None);
             }
         }
         if !backoff.wait(call, &fault).await {

@@ -12,7 +12,7 @@ use crate::cache::Known;
 use crate::clock::sequence_of;
 use crate::core::Core;
 use crate::documents::{self, Head, Held, Message, Tagged, kind};
-use crate::error::Fault;
+use crate::error::{About, Fault};
 use crate::finder::{Candidate, Left, MessageHint, Outcome, Verdict, visible_at};
 use crate::queries::{self, Query};
 use crate::store::Call;
@@ -81,7 +81,7 @@ pub(crate) async fn fetch(
         }
         let now = core.clock.instant();
         if now >= deadline {
-            return trouble.map_or(Ok(None), |fault| Err(fault.surface(OPERATION, "")));
+            return trouble.map_or(Ok(None), |fault| Err(fault.surface(OPERATION, About::All)));
         }
         let mut wake = deadline.min(core.turn_pace.due().unwrap_or(now));
         if let Some(at) = core.turns.next_at_except(&turned_away) {

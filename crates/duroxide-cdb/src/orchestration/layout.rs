@@ -134,7 +134,8 @@ pub(crate) fn remove_if_any(instance: &str, id: &str) -> Result<[Op; 2], serde_j
     Ok([Op::upsert(&Tombstone::new(instance, id, 60))?, Op::delete(id, None)])
 }
 
-/// How long preparations are left alone: far longer than any lock they are made under.
-pub(crate) const PREPARING_MS: u64 = 10 * 60 * 1000;
+/// How long preparations are left alone. They go on as long as the lock is renewed they are made under, and tens of
+/// megabytes take many minutes in a small container.
+pub(crate) const PREPARING_MS: u64 = 60 * 60 * 1000;
 /// Room for the manifest in the commit batch.
 const MANIFEST_BYTES: usize = 200_000;

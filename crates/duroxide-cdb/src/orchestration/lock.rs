@@ -8,7 +8,7 @@ use duroxide::providers::ProviderError;
 
 use crate::core::{Backoff, Core, decode};
 use crate::documents::{Forgive, Head, Held, Message, Tagged};
-use crate::error::{Fault, Trouble, invalid_token};
+use crate::error::{About, Fault, Lost, Trouble, invalid_token};
 use crate::queries::{self, Query};
 use crate::store::{Call, Op};
 use crate::token::Token;
@@ -120,7 +120,7 @@ pub(crate) async fn lease_of(
     text: &str,
 ) -> Result<(String, String, Arc<TurnLease>), ProviderError> {
     let Some(Token::Turn { instance, secret }) = Token::parse(text) else {
-        return Err(invalid_token(call.operation, "it is not a token of this provider"));
+        return Err(invalid_token(call.operation, About::All, Lost::Unknown));
     };
     if let Some(lease) = core.turn_leases.get(&secret) {
         return Ok((instance, secret, lease));
@@ -128,22 +128,23 @@ pub(crate) async fn lease_of(
     let head = core.head(call, &instance).await.map_err(|fault| fault.surface(call.operation, &instance))?;
     match head {
         Some(head) if head.document.lock_token.as_deref() == Some(secret.as_str()) => {
+            let ends = core.call_until(call.operation, head.document.locked_until.unwrap_or(0)).deadline;
             let lease = Arc::new(TurnLease::new(head, Vec::new(), Vec::new()));
-            core.turn_leases.put(&secret, Arc::clone(&lease), call.deadline);
+            core.turn_leases.put(&secret, Arc::clone(&lease), ends);
             Ok((instance, secret, lease))
         }
-        _ => Err(invalid_token(call.operation, "the lock is not held any more")),
+        _ => Err(invalid_token(call.operation, &instance, Lost::NotHeld)),
     }
 }
 
 /// Whether a lease is still the token's and in time. Returns its end.
 pub(crate) fn check(core: &Core, operation: &str, head: &Head, secret: &str) -> Result<u64, ProviderError> {
     if head.lock_token.as_deref() != Some(secret) {
-        return Err(invalid_token(operation, "the lock is not held any more"));
+        return Err(invalid_token(operation, &head.instance_id, Lost::NotHeld));
     }
     match head.locked_until {
         Some(until) if until > core.clock.now_ms() => Ok(until),
-        _ => Err(invalid_token(operation, "the lock has expired")),
+        _ => Err(invalid_token(operation, &head.instance_id, Lost::Expired)),
     }
 }
 
@@ -192,7 +193,7 @@ async fn rewrite(
                 if fault.trouble == Trouble::Changed || fault.may_have_been_applied {
                     let now = core.head(call, &instance).await.map_err(surface)?;
                     let Some(now) = now.filter(|now| now.document.turn == head.turn) else {
-                        return Err(invalid_token(call.operation, "the turn was committed"));
+                        return Err(invalid_token(call.operation, &instance, Lost::NotHeld));
                     };
                     let applied = now.document.lock_token == head.lock_token
                         && now.document.locked_until == head.locked_until
@@ -203,7 +204,7 @@ async fn rewrite(
                         return Ok(());
                     }
                     if !ours {
-                        return Err(invalid_token(call.operation, "somebody else holds the lock"));
+                        return Err(invalid_token(call.operation, &instance, Lost::TakenOver));
                     }
                     state.refresh(now);
                 }
@@ -211,7 +212,7 @@ async fn rewrite(
                     return Err(surface(fault));
                 }
             }
-            Trouble::Missing => return Err(invalid_token(call.operation, "the instance is gone")),
+            Trouble::Missing => return Err(invalid_token(call.operation, &instance, Lost::Deleted)),
             Trouble::Exists | Trouble::Refused => return Err(surface(fault)),
         }
     }
@@ -229,7 +230,7 @@ pub(crate) async fn abandon(
     let (instance, secret, lease) = lease_of(core, call, text).await?;
     let mut state = lease.state.lock().await;
     if state.head.document.lock_token.as_deref() != Some(secret.as_str()) {
-        return Err(invalid_token(OPERATION, "the lock is not held any more"));
+        return Err(invalid_token(OPERATION, &instance, Lost::NotHeld));
     }
     let delay = delay.filter(|delay| !delay.is_zero());
     if let Some(delay) = delay {
@@ -298,7 +299,7 @@ async fn put_off(
                 state.head = now;
                 return Ok(());
             }
-            _ => return Err(invalid_token(call.operation, "the lock is not held any more")),
+            _ => return Err(invalid_token(call.operation, &instance, Lost::NotHeld)),
         }
         if !backoff.wait(call, &fault).await {
             return Err(surface(fault));

@@ -1,7 +1,7 @@
 //! Finishing a commit that was bigger than one batch.
 //!
 //! Anybody may do it, several may do it at once, and each step may be repeated: a group of staged documents is
-//! published and removed in one batch, so it happens once.
+//! published and removed in one batch, so it happens once, and nothing is removed by name once the manifest is gone.
 
 use std::sync::Arc;
 
@@ -17,17 +17,18 @@ use super::fetch::hint;
 use super::layout::remove_if_any;
 use super::pieces;
 
-/// Writes what a commit needs to find: the mark first, then the pieces and the staged groups.
+/// Writes what a commit needs to find: the mark first, then the pieces and the staged groups. `time` tells how long it
+/// may take: that may become longer meanwhile, so it is asked again.
 pub(crate) async fn prepare(
     core: &Core,
-    call: Call,
+    time: &(dyn Fn() -> Call + Sync),
     mark: &Manifest,
     staged: &[Staged],
     chunks: &Chunks,
 ) -> Result<(), Fault> {
     let instance = mark.instance_id.as_str();
     let refused = |error: serde_json::Error| Fault::refused(error.to_string());
-    core.create_own(call, instance, &Op::create(mark).map_err(refused)?).await?;
+    create_in_time(core, time, instance, &Op::create(mark).map_err(refused)?).await?;
     let mut ops = Vec::new();
     for (index, data) in chunks.parts().iter().enumerate() {
         let index = u32::try_from(index).unwrap_or(u32::MAX);
@@ -36,10 +37,28 @@ pub(crate) async fn prepare(
     for group in staged {
         ops.push(Op::create(group).map_err(refused)?);
     }
-    let writes = ops.into_iter().map(|op| -> BoxFuture<'_, Result<String, Fault>> {
-        Box::pin(async move { core.create_own(call, instance, &op).await })
+    let writes = ops.into_iter().map(|op| -> BoxFuture<'_, Result<(), Fault>> {
+        Box::pin(async move { create_in_time(core, time, instance, &op).await })
     });
-    in_parallel(WRITES_AT_ONCE, writes).await.into_iter().try_for_each(|write| write.map(drop))
+    in_parallel(WRITES_AT_ONCE, writes).await.into_iter().collect()
+}
+
+/// Creates a document of this commit. When the time is over it may have become longer.
+async fn create_in_time(
+    core: &Core,
+    time: &(dyn Fn() -> Call + Sync),
+    instance: &str,
+    op: &Op,
+) -> Result<(), Fault> {
+    let mut call = time();
+    loop {
+        let outcome = core.create_own(call, instance, op).await;
+        let later = time();
+        match outcome {
+            Err(fault) if fault.is_transient() && later.deadline > call.deadline => call = later,
+            outcome => return outcome.map(drop),
+        }
+    }
 }
 
 /// Carries out what a manifest lists, then removes it. `staged` are its groups, if the caller has them.
@@ -64,11 +83,17 @@ pub(crate) async fn publish(
         }
     }
     for ids in manifest.deletes.chunks(REMOVALS_PER_BATCH) {
-        let mut ops = Vec::with_capacity(ids.len() * 2);
+        // The next life of the instance may use these names again: they are removed only while the manifest is there.
+        let mut ops = Vec::with_capacity(ids.len() * 2 + 1);
+        ops.push(Op::set(&manifest.id, "/sweepAt", manifest.sweep_at));
         for id in ids {
             ops.extend(remove_if_any(instance, id).map_err(|error| Fault::refused(error.to_string()))?);
         }
-        core.patiently(call, || core.store.batch(call, instance, &ops)).await?;
+        match core.patiently(call, || core.store.batch(call, instance, &ops)).await {
+            // Another publisher has finished.
+            Err(fault) if fault.trouble == Trouble::Missing => return Ok(()),
+            outcome => drop(outcome?),
+        }
         for id in ids {
             core.works.remove(instance, id);
         }
@@ -141,4 +166,5 @@ pub(crate) async fn sweep(core: &Core, call: Call, mark: &Manifest, etag: &str) 
 }
 
 const WRITES_AT_ONCE: usize = 8;
-const REMOVALS_PER_BATCH: usize = 50;
+/// Each takes two operations, and one place of a batch is the manifest's.
+const REMOVALS_PER_BATCH: usize = 49;

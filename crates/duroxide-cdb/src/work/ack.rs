@@ -12,7 +12,7 @@ use crate::orchestration::layout::PREPARING_MS;
 use crate::orchestration::publish;
 use crate::store::Op;
 
-use super::lock::{check, gone, lease_of};
+use super::lock::{about, check, gone, lease_of};
 
 const OPERATION: &str = "ack_work_item";
 
@@ -26,12 +26,13 @@ pub(crate) async fn ack(
     let document = Arc::clone(&lease.item.lock().await.document);
     check(core, OPERATION, &document, &secret)?;
     let partition = document.instance_id.clone();
-    let surface = |fault: Fault| fault.surface(OPERATION, &partition);
+    let surface = |fault: Fault| fault.surface(OPERATION, about(&document));
     let parting = parting(core, &document, completion.as_ref())
         .map_err(|error| surface(Fault::refused(format!("the completion cannot be written: {error}"))))?;
     if let Some(mark) = &parting.prepared {
         // A large completion may take longer to write than the lock lasts: it can be renewed meanwhile.
-        publish::prepare(core, core.call(OPERATION), mark, &[], &parting.chunks).await.map_err(surface)?;
+        let time = || core.call_while_held(OPERATION, &core.work_leases, &secret);
+        publish::prepare(core, &time, mark, &[], &parting.chunks).await.map_err(surface)?;
     }
     let mut item = lease.item.lock().await;
     let until = check(core, OPERATION, &item.document, &secret)?;
@@ -59,7 +60,7 @@ pub(crate) async fn ack(
                     _ => {
                         core.work_leases.remove(&secret);
                         core.works.remove(&partition, &document.id);
-                        return Err(gone(OPERATION));
+                        return Err(gone(OPERATION, &document));
                     }
                 }
             }

@@ -7,8 +7,8 @@ use duroxide::TagFilter;
 use duroxide::providers::{ProviderError, SessionFetchConfig, WorkItem};
 
 use crate::core::{Backoff, Core, WorkLease, decode};
-use crate::documents::{Tagged, WorkDocument, lane};
-use crate::error::{Fault, Trouble};
+use crate::documents::{Forgive, Tagged, WorkDocument, lane};
+use crate::error::{About, Fault, Trouble};
 use crate::finder::{Crew, WorkCandidate, WorkQuestion};
 use crate::orchestration::load;
 use crate::store::{Call, Op};
@@ -73,7 +73,7 @@ pub(crate) async fn fetch(
         }
         let now = core.clock.instant();
         if now >= deadline {
-            return trouble.map_or(Ok(None), |fault| Err(fault.surface(OPERATION, "")));
+            return trouble.map_or(Ok(None), |fault| Err(fault.surface(OPERATION, About::All)));
         }
         let mut wake = deadline.min(crew.pace.due().unwrap_or(now));
         let now_ms = core.clock.now_ms();
@@ -131,6 +131,10 @@ async fn attempt(
             candidate.update(newer.document, newer.etag);
             None
         }
+        Ok(Claim::Late(newer)) => {
+            candidate.rest_as(newer.document, newer.etag, core.clock.now_ms());
+            None
+        }
         Ok(Claim::Locked(locked)) => {
             candidate.update(Arc::clone(&locked.document), locked.etag.clone());
             let attempts = locked.document.attempt_count;
@@ -158,8 +162,10 @@ pub(crate) async fn work_item(core: &Core, call: Call, document: &WorkDocument) 
 /// What became of a try to lock an item.
 enum Claim {
     Locked(Tagged<Arc<WorkDocument>>),
-    /// It has another state now: somebody took it, or the lock has ended before it was known.
+    /// Somebody else took it.
     Lost(Tagged<Arc<WorkDocument>>),
+    /// The lock had ended before it was known, and was given back.
+    Late(Tagged<Arc<WorkDocument>>),
     /// It was completed or cancelled meanwhile.
     Gone,
 }
@@ -185,11 +191,7 @@ async fn claim(
         let op = Op::replace(&locked.id, &locked, Some(&item.etag))
             .map_err(|error| Fault::refused(error.to_string()))?;
         let fault = match core.store.write(call, &locked.instance_id, &op).await {
-            Ok(etag) => {
-                let locked = Tagged { document: Arc::new(locked), etag };
-                let lasts = until > core.clock.now_ms();
-                return Ok(if lasts { Claim::Locked(locked) } else { Claim::Lost(locked) });
-            }
+            Ok(etag) => return usable(core, Tagged { document: Arc::new(locked), etag }).await,
             Err(fault) => fault,
         };
         if fault.trouble == Trouble::Changed || fault.may_have_been_applied {
@@ -201,7 +203,7 @@ async fn claim(
             let ours = found.document.lock_token.as_deref() == Some(token.secret());
             if found.etag != item.etag {
                 let found = Tagged { document: Arc::new(found.document), etag: found.etag };
-                return Ok(if ours { Claim::Locked(found) } else { Claim::Lost(found) });
+                return if ours { usable(core, found).await } else { Ok(Claim::Lost(found)) };
             }
         }
         match fault.trouble {
@@ -210,6 +212,21 @@ async fn claim(
             _ => return Err(fault),
         }
     }
+}
+
+/// What a lock is worth. One that is known only after its end is given back with the attempt.
+async fn usable(core: &Core, locked: Tagged<Arc<WorkDocument>>) -> Result<Claim, Fault> {
+    let now = core.clock.now_ms();
+    if locked.document.locked_until.is_some_and(|until| until > now) {
+        return Ok(Claim::Locked(locked));
+    }
+    let mut document = WorkDocument::clone(&locked.document);
+    document.unlock(now, Forgive::ThisAttempt);
+    let op = Op::replace(&document.id, &document, Some(&locked.etag))
+        .map_err(|error| Fault::refused(error.to_string()))?;
+    let call = core.quick_call(OPERATION);
+    let etag = core.patiently(call, || core.store.write(call, &document.instance_id, &op)).await?;
+    Ok(Claim::Late(Tagged { document: Arc::new(document), etag }))
 }
 
 /// So many pages are turned before a fetch that does not wait gives up.

@@ -7,7 +7,7 @@ use duroxide::providers::ProviderError;
 
 use crate::core::{Backoff, Core, WorkLease};
 use crate::documents::{Forgive, Tagged, WorkDocument, kind};
-use crate::error::{Fault, Trouble, invalid_token};
+use crate::error::{About, Fault, Lost, Trouble, invalid_token};
 use crate::store::{Call, Op};
 use crate::token::Token;
 
@@ -18,7 +18,7 @@ pub(crate) async fn lease_of(
     text: &str,
 ) -> Result<(String, Arc<WorkLease>), ProviderError> {
     let Some(Token::Work { partition, id, secret }) = Token::parse(text) else {
-        return Err(invalid_token(call.operation, "it is not a token of this provider"));
+        return Err(invalid_token(call.operation, About::All, Lost::Unknown));
     };
     if let Some(lease) = core.work_leases.get(&secret) {
         return Ok((secret, lease));
@@ -26,19 +26,27 @@ pub(crate) async fn lease_of(
     let found = core.read_as::<WorkDocument>(call, &partition, &id).await;
     match found {
         Ok(Some(found)) if found.document.lock_token.as_deref() == Some(secret.as_str()) => {
+            let ends = core.call_until(call.operation, found.document.locked_until.unwrap_or(0)).deadline;
             let item = Tagged { document: Arc::new(found.document), etag: found.etag };
             let lease = Arc::new(WorkLease { item: tokio::sync::Mutex::new(item) });
-            core.work_leases.put(&secret, Arc::clone(&lease), call.deadline);
+            core.work_leases.put(&secret, Arc::clone(&lease), ends);
             Ok((secret, lease))
         }
-        Err(fault) if fault.is_transient() => Err(fault.surface(call.operation, &partition)),
-        _ => Err(gone(call.operation)),
+        Err(fault) if fault.is_transient() => {
+            Err(fault.surface(call.operation, About::Work(&partition, &id)))
+        }
+        _ => Err(invalid_token(call.operation, About::Work(&partition, &id), Lost::Finished)),
     }
 }
 
 /// The error of a work item that is not the caller's any more.
-pub(crate) fn gone(operation: &str) -> ProviderError {
-    invalid_token(operation, "the work item was completed, cancelled or taken over")
+pub(crate) fn gone(operation: &str, document: &WorkDocument) -> ProviderError {
+    invalid_token(operation, about(document), Lost::Finished)
+}
+
+/// The item an error is about.
+pub(crate) fn about(document: &WorkDocument) -> About<'_> {
+    About::Work(&document.instance_id, &document.id)
 }
 
 /// Whether a lease is still the token's and in time. Returns its end.
@@ -49,11 +57,11 @@ pub(crate) fn check(
     secret: &str,
 ) -> Result<u64, ProviderError> {
     if document.lock_token.as_deref() != Some(secret) {
-        return Err(gone(operation));
+        return Err(gone(operation, document));
     }
     match document.locked_until {
         Some(until) if until > core.clock.now_ms() => Ok(until),
-        _ => Err(invalid_token(operation, "the lock has expired")),
+        _ => Err(invalid_token(operation, about(document), Lost::Expired)),
     }
 }
 
@@ -87,15 +95,10 @@ pub(crate) async fn abandon(
     let (secret, lease) = lease_of(core, call, text).await?;
     let mut item = lease.item.lock().await;
     if item.document.lock_token.as_deref() != Some(secret.as_str()) {
-        return Err(gone(OPERATION));
+        return Err(gone(OPERATION, &item.document));
     }
     let mut document = WorkDocument::clone(&item.document);
-    document.lock_token = None;
-    document.locked_until = None;
-    document.visible_at = core.clock.after(delay.unwrap_or_default());
-    if forgive == Forgive::ThisAttempt {
-        document.attempt_count = document.attempt_count.saturating_sub(1);
-    }
+    document.unlock(core.clock.after(delay.unwrap_or_default()), forgive);
     rewrite(core, call, &mut item, document, &secret).await?;
     core.work_leases.remove(&secret);
     Ok(())
@@ -110,7 +113,7 @@ async fn rewrite(
     secret: &str,
 ) -> Result<(), ProviderError> {
     let partition = document.instance_id.clone();
-    let surface = |fault: Fault| fault.surface(call.operation, &partition);
+    let surface = |fault: Fault| fault.surface(call.operation, about(&document));
     let mut backoff = Backoff::default();
     loop {
         let op = Op::replace(&document.id, &document, Some(&item.etag))
@@ -131,7 +134,7 @@ async fn rewrite(
                         .await
                         .map_err(surface)?;
                     let Some(found) = found.filter(|found| found.document.kind == kind::WORK) else {
-                        return Err(gone(call.operation));
+                        return Err(gone(call.operation, &document));
                     };
                     if found.document == document {
                         *item = Tagged { document: Arc::new(document), etag: found.etag };
@@ -139,7 +142,7 @@ async fn rewrite(
                         return Ok(());
                     }
                     if found.document.lock_token.as_deref() != Some(secret) {
-                        return Err(gone(call.operation));
+                        return Err(gone(call.operation, &document));
                     }
                     item.etag = found.etag;
                 }
@@ -149,7 +152,7 @@ async fn rewrite(
             }
             Trouble::Missing => {
                 core.works.remove(&partition, &document.id);
-                return Err(gone(call.operation));
+                return Err(gone(call.operation, &document));
             }
             Trouble::Exists | Trouble::Refused => return Err(surface(fault)),
         }

@@ -292,6 +292,62 @@ async fn what_was_pruned_by_a_process_that_could_not_count_it_is_counted_by_the_
     assert_eq!((again.executions_deleted, totals(&place).await), (0, (1, 1)));
 }
 
+#[tokio::test]
+async fn a_pruning_that_is_late_does_not_touch_the_next_life() {
+    // Held up when it asks what there is of an execution, and when it is about to remove that.
+    for (operation, skip) in [(Operation::Query, 1), (Operation::Batch, 0)] {
+        let place = place_without_sweeps().await;
+        with_executions(&place).await;
+        let mut rule = place.rule(Verdict::Hang).on(operation).for_key("a").times(1);
+        rule.skip = skip;
+        let slow = emulator().faults().add(rule);
+        let pruning = {
+            let provider = place.other().await;
+            let keep = PruneOptions { keep_last: Some(1), completed_before: None };
+            tokio::spawn(async move { provider.prune_executions("a", keep).await })
+        };
+        until("it prunes", async || slow.struck() > 0).await;
+        place.provider.delete_instance("a", true).await.unwrap();
+        place.begin("a").await;
+        drop(slow);
+        pruning.await.unwrap().unwrap();
+        assert_eq!(place.other().await.read("a").await.unwrap().len(), 1, "{operation:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_bulk_deletion_takes_only_what_its_filter_selects_when_it_is_fenced() {
+    for next in [named(), ended("Completed")] {
+        let place = place_without_sweeps().await;
+        let provider = &place.provider;
+        let live = async |metadata| {
+            provider.enqueue_for_orchestrator(start("a", "Hello", ""), None).await.unwrap();
+            let (_, token, _) = provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+            commit(provider, &token, vec![event("a", 1)], metadata).await.unwrap();
+        };
+        live(ended("Completed")).await;
+        let info = provider.get_instance_info("a").await.unwrap();
+        let filter = InstanceFilter {
+            instance_ids: Some(vec!["a".into()]),
+            completed_before: Some(info.updated_at + 1),
+            limit: None,
+        };
+        let mut rule = place.rule(Verdict::Hang).on(Operation::ReadItem).for_key("a").times(1);
+        rule.skip = 1;
+        let slow = emulator().faults().add(rule);
+        let deleting = {
+            let provider = place.other().await;
+            tokio::spawn(async move { provider.delete_instance_bulk(filter).await })
+        };
+        until("it was selected", async || slow.struck() > 0).await;
+        provider.delete_instance("a", true).await.unwrap();
+        live(next.clone()).await;
+        drop(slow);
+        assert_eq!(deleting.await.unwrap().unwrap().instances_deleted, 0, "{next:?}");
+        assert_eq!(provider.read("a").await.unwrap().len(), 1, "{next:?}");
+    }
+}
+
 /// Deletes `x` in the background and holds its first removal up.
 async fn held_up(place: &Place) -> (FaultGuard, JoinHandle<Result<DeleteInstanceResult, ProviderError>>) {
     let rule = place.rule(Verdict::Hang).on(Operation::Batch).for_key("x").times(1);

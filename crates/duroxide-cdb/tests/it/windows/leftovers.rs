@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use cosmos_driver::ItemOptions;
 use cosmos_emulator::{FaultGuard, Operation, Verdict};
-use duroxide::providers::{Provider as _, ProviderAdmin as _, WorkItem};
+use duroxide::providers::{Provider as _, ProviderAdmin as _, ScheduledActivityIdentifier, WorkItem};
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig, OutboxFaultInjector};
 
 use super::families::{child, child_of, send};
 use super::{LOCK, NOW, Place, mail, place_with, place_without_sweeps, status};
-use crate::world::{config, documents, emulator, named, noise, raw, start, until};
+use crate::world::{activity, config, documents, emulator, event, named, noise, raw, start, until};
 
 /// A place whose own process does not sweep, and leaves what it does not finish to others at once.
 async fn place_of_the_careless(timeout: Duration) -> Place {
@@ -130,6 +130,55 @@ async fn a_sender_that_is_late_keeps_its_hands_off_what_its_next_life_sends() {
         drop(slow);
         sending.await.unwrap();
         assert_eq!(intents(&place, "parent").await.len(), 1, "what the next life sends is not lost");
+    }
+}
+
+/// Starts `a` with activities 2 to `last`.
+async fn schedule(provider: &CosmosDBProvider, last: u64) {
+    provider.enqueue_for_orchestrator(start("a", "Hello", ""), None).await.unwrap();
+    let (_, token, _) = provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+    let work = (2..=last).map(|id| activity("a", id)).collect();
+    provider
+        .ack_orchestration_item(&token, 1, vec![event("a", 1)], work, vec![], named(), vec![])
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn who_is_late_with_a_large_commit_keeps_its_hands_off_what_the_next_life_schedules() {
+    // There are too many to be removed with the commit. The first batch of removals is late, or the last.
+    for (last, late) in [(61, 1), (121, 3)] {
+        let place = place_without_sweeps().await;
+        let other = place.other().await;
+        schedule(&place.provider, 50).await;
+        place.provider.enqueue_for_orchestrator(mail("a", "m"), None).await.unwrap();
+        let (_, token, _) = place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+        let mut rule = place.rule(Verdict::Hang).on(Operation::Batch).for_key("a").times(1);
+        rule.skip = late;
+        let slow = emulator().faults().add(rule);
+        let cancelling = {
+            let provider = place.provider.clone();
+            let cancel = |activity_id| ScheduledActivityIdentifier {
+                instance: "a".into(),
+                execution_id: 1,
+                activity_id,
+            };
+            // The one that the next life schedules again is among those that are late.
+            let mut cancels: Vec<_> = (2..=last).map(cancel).collect();
+            if late > 1 {
+                cancels.reverse();
+            }
+            tokio::spawn(async move {
+                provider.ack_orchestration_item(&token, 1, vec![], vec![], vec![], named(), cancels).await
+            })
+        };
+        until("it is committed and being finished", async || slow.struck() > 0).await;
+        // Meanwhile another process finishes it, deletes the instance and begins its next life.
+        other.delete_instance("a", true).await.unwrap();
+        schedule(&other, 2).await;
+        drop(slow);
+        cancelling.await.unwrap().unwrap();
+        assert!(place.kinds("a").await.contains(&"worker_queue".to_owned()), "{last} {late}");
     }
 }
 

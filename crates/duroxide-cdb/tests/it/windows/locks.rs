@@ -9,7 +9,7 @@ use duroxide::providers::{
 };
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
 
-use super::{LOCK, NOW, commit, mail, of_session, place, status};
+use super::{LOCK, NOW, commit, mail, of_session, place, place_with, status};
 use crate::tap::Tap;
 use crate::world::{activity, config, documents, emulator, event, named, noise, raw, start};
 
@@ -283,4 +283,50 @@ async fn a_lock_may_be_taken_and_a_delay_asked_for_ever() {
     let session = SessionFetchConfig { owner_id: "me".into(), lock_timeout: ever };
     provider.fetch_work_item(LOCK, NOW, Some(&session), &any).await.unwrap().unwrap();
     assert_eq!(provider.renew_session_lock(&["me"], ever, ever).await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn an_error_names_what_it_is_about_and_says_what_to_do() {
+    let place =
+        place_with(|config| CosmosDBProviderConfig { operation_timeout: Duration::from_secs(2), ..config })
+            .await;
+    let provider = &place.provider;
+    place.begin("order-1").await;
+    provider.enqueue_for_orchestrator(mail("order-1", "m"), None).await.unwrap();
+    provider.enqueue_for_worker(activity("order-1", 7)).await.unwrap();
+    let (_, turn, _) = provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+    let (_, work, _) = provider.fetch_work_item(LOCK, NOW, None, &TagFilter::Any).await.unwrap().unwrap();
+    provider.abandon_orchestration_item(&turn, None, false).await.unwrap();
+    provider.ack_work_item(&work, None).await.unwrap();
+    let turn = provider.ack_orchestration_item(&turn, 1, vec![], vec![], vec![], named(), vec![]).await;
+    let work = [
+        provider.renew_work_item_lock(&work, LOCK).await,
+        provider.abandon_work_item(&work, None, false).await,
+        provider.ack_work_item(&work, None).await,
+    ];
+    let says = |error: &str, parts: &[&str]| {
+        for part in parts {
+            assert!(error.contains(part), "{part}: {error}");
+        }
+    };
+    says(
+        &turn.unwrap_err().to_string(),
+        &["ack_orchestration_item", "Invalid lock token", "instance \"order-1\"", "is not committed"],
+    );
+    for error in work {
+        says(
+            &error.unwrap_err().to_string(),
+            &["work_item", "Invalid lock token", "instance \"order-1\"", "activity 7", "drop its result"],
+        );
+    }
+    let _fault = emulator().faults().add(place.rule(status(503, 0)).on(Operation::Query));
+    let turn = provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap_err().to_string();
+    let work = provider.fetch_work_item(LOCK, NOW, None, &TagFilter::Any).await.unwrap_err().to_string();
+    let all = provider.list_instances().await.unwrap_err().to_string();
+    for (error, operation) in
+        [(turn, "fetch_orchestration_item"), (work, "fetch_work_item"), (all, "list_instances")]
+    {
+        says(&error, &[operation, "503", "if this goes on"]);
+        assert!(!error.contains("instance \"\""), "{error}");
+    }
 }

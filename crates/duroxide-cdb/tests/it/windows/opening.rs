@@ -37,10 +37,15 @@ async fn settings_that_cannot_work_are_refused_when_the_provider_is_made() {
     let database = driver.database(DATABASE);
     database.create_container(&properties, None, cosmos_driver::CallOptions::default()).await.unwrap();
     assert_eq!(container.id(), foreign);
+    let first = fresh_name();
+    let mut properties = duroxide_cdb::container_definition(&first);
+    properties.partition_key.version = Some(1);
+    database.create_container(&properties, None, cosmos_driver::CallOptions::default()).await.unwrap();
     for (what, broken, hint) in [
         ("wrong key", wrong_key, "key"),
         ("no server", no_server, "127.0.0.1:9"),
         ("another partition key", config(&foreign), "/tenant"),
+        ("a key of the first version", config(&first), "version 1"),
     ] {
         let error = CosmosDBProvider::new_with_config(broken).await.expect_err(what);
         assert!(error.message.contains(hint), "{what}: {error}");

@@ -7,7 +7,7 @@ use cosmos_emulator::{FaultGuard, Operation, Verdict};
 use duroxide::providers::{
     ExecutionMetadata, Provider as _, ProviderAdmin as _, ScheduledActivityIdentifier, WorkItem,
 };
-use duroxide::{Event, EventKind};
+use duroxide::{Event, EventKind, TagFilter};
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
 use serde_json::json;
 
@@ -245,4 +245,73 @@ async fn the_pieces_of_a_replaced_custom_status_go_with_it() {
         })
     });
     assert_eq!(lost.count(), 0, "pieces that nothing names; history names {named:?}");
+}
+
+/// A place whose operations may take a moment only.
+async fn place_in_a_hurry() -> Place {
+    place_with(|config| CosmosDBProviderConfig { operation_timeout: SHORT, ..config }).await
+}
+
+const SHORT: Duration = Duration::from_secs(5);
+
+impl Place {
+    /// The second document that is prepared for `a` is not answered.
+    fn slow_preparation(&self) -> FaultGuard {
+        let mut rule = self.rule(Verdict::Hang).on(Operation::CreateItem).for_key("a").times(1);
+        rule.skip = 1;
+        emulator().faults().add(rule)
+    }
+}
+
+#[tokio::test]
+async fn a_large_turn_is_prepared_as_long_as_its_lock_is_renewed() {
+    let place = place_in_a_hurry().await;
+    place.begin("a").await;
+    place.provider.enqueue_for_orchestrator(mail("a", "m"), None).await.unwrap();
+    let (_, token, _) = place.provider.fetch_orchestration_item(SHORT, NOW, None).await.unwrap().unwrap();
+    let slow = place.slow_preparation();
+    let made =
+        emulator().faults().add(place.rule(Verdict::Delay { duration: NOW }).on(Operation::CreateItem));
+    let acking = {
+        let (provider, token) = (place.provider.clone(), token.clone());
+        let work = vec![large("a", 2), large("a", 3)];
+        tokio::spawn(async move {
+            provider
+                .ack_orchestration_item(&token, 1, vec![event("a", 2)], work, vec![], named(), vec![])
+                .await
+        })
+    };
+    until("it is being prepared", async || slow.struck() > 0).await;
+    place.provider.renew_orchestration_item_lock(&token, LOCK).await.unwrap();
+    acking.await.unwrap().unwrap();
+    let kinds = place.kinds("a").await;
+    let pieces = kinds.iter().filter(|kind| *kind == "chunk").count() as u64;
+    assert_eq!(made.matched(), 1 + pieces, "the mark and each piece once: nothing begins again");
+}
+
+#[tokio::test]
+async fn a_large_result_is_prepared_as_long_as_its_lock_is_renewed() {
+    let place = place_in_a_hurry().await;
+    place.provider.enqueue_for_worker(activity("a", 2)).await.unwrap();
+    let any = TagFilter::Any;
+    let (_, token, _) = place.provider.fetch_work_item(SHORT, NOW, None, &any).await.unwrap().unwrap();
+    let slow = place.slow_preparation();
+    let acking = {
+        let (provider, token) = (place.provider.clone(), token.clone());
+        let done = WorkItem::ActivityCompleted {
+            instance: "a".into(),
+            execution_id: 1,
+            id: 2,
+            result: noise(2_000_000),
+        };
+        tokio::spawn(async move { provider.ack_work_item(&token, Some(done)).await })
+    };
+    until("it is being prepared", async || slow.struck() > 0).await;
+    place.provider.renew_work_item_lock(&token, LOCK).await.unwrap();
+    acking.await.unwrap().unwrap();
+    let kinds = place.kinds("a").await;
+    assert!(
+        kinds.contains(&"orch_queue".to_owned()) && !kinds.contains(&"worker_queue".to_owned()),
+        "{kinds:?}"
+    );
 }

@@ -107,3 +107,35 @@ async fn a_renewal_that_is_raced_or_struck_keeps_the_session() {
     let theirs = owner("other", LOCK);
     assert!(other.fetch_work_item(LOCK, NOW, Some(&theirs), &TagFilter::Any).await.unwrap().is_none());
 }
+
+#[tokio::test]
+async fn what_happens_in_a_session_while_it_is_renewed_counts_as_activity() {
+    let place = place().await;
+    let mine = owner("me", LOCK);
+    place.provider.enqueue_for_worker(of_session("a", 1, "s")).await.unwrap();
+    let (_, token, _) =
+        place.provider.fetch_work_item(LOCK, NOW, Some(&mine), &TagFilter::Any).await.unwrap().unwrap();
+    let container = raw(&place.name).await;
+    let last_activity = async || {
+        let documents = documents(&container, "__session__:s").await;
+        documents[0]["lastActivity"].as_u64().unwrap()
+    };
+    // The write of the renewal takes long; or it was raced, and it takes long to see by what.
+    for (slow, raced) in [(Operation::ReplaceItem, 0), (Operation::ReadItem, 1)] {
+        let before = last_activity().await;
+        let rule = |verdict| place.rule(verdict).for_key("__session__:s").times(1);
+        let raced = rule(status(412, 0)).on(Operation::ReplaceItem).times(raced);
+        let _raced = emulator().faults().add(raced);
+        let held = emulator().faults().add(rule(Verdict::Hang).on(slow));
+        let renewing = {
+            let provider = place.provider.clone();
+            tokio::spawn(async move { provider.renew_session_lock(&["me"], LOCK, LOCK).await })
+        };
+        until("it is being renewed", async || held.struck() > 0).await;
+        place.provider.renew_work_item_lock(&token, LOCK).await.unwrap();
+        drop(held);
+        assert_eq!(renewing.await.unwrap().unwrap(), 1);
+        assert_eq!(place.provider.renew_session_lock(&["me"], LOCK, LOCK).await.unwrap(), 1);
+        assert!(last_activity().await > before, "{slow:?}");
+    }
+}
