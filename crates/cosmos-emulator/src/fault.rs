@@ -46,6 +46,12 @@ pub enum Verdict {
     ResetBefore,
     /// Lets the engine commit, then closes the connection or resets the stream without an answer.
     ResetAfterCommit,
+    /// Lets the engine commit, then holds the answer: so long, or until the rule is removed.
+    DelayAfterCommit {
+        /// How long.
+        #[serde(rename = "delayMs", with = "millis")]
+        duration: Duration,
+    },
 }
 
 /// Which requests are struck, and by what. Absent fields match everything.
@@ -453,6 +459,9 @@ mod tests {
         let again: FaultRule = serde_json::from_value(serde_json::to_value(&rule).unwrap()).unwrap();
         assert_eq!(again, rule);
         assert!(serde_json::from_str::<FaultRule>(r#"{"verdict":{"kind":"hang"},"operatoin":"x"}"#).is_err());
+        let late: FaultRule =
+            serde_json::from_str(r#"{"verdict":{"kind":"delayAfterCommit","delayMs":9}}"#).unwrap();
+        assert_eq!(late.verdict, Verdict::DelayAfterCommit { duration: Duration::from_millis(9) });
     }
 
     #[tokio::test]

@@ -11,10 +11,14 @@
 
 #[path = "../tests/it/cut.rs"]
 mod cut;
+#[path = "../tests/it/effects.rs"]
+mod effects;
 #[path = "../tests/it/flows.rs"]
 mod flows;
 #[path = "../tests/it/kills.rs"]
 mod kills;
+#[path = "../tests/it/remains.rs"]
+mod remains;
 #[path = "../tests/it/world.rs"]
 mod world;
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
@@ -223,15 +223,18 @@ impl Account {
             Err(failure) => Err(failure),
         };
         match after {
-            After::Answer => {
-                self.note(&call, &outcome);
-                Ok(outcome)
+            After::Answer => {}
+            After::Delay(duration, mut strike) => {
+                // Either way it is answered now.
+                let _ = tokio::time::timeout(duration, strike.removed()).await;
             }
             After::Reset => {
                 self.note_reset(&call);
-                Err(Reset)
+                return Err(Reset);
             }
         }
+        self.note(&call, &outcome);
+        Ok(outcome)
     }
 
     /// How many replicas a request reads: two, where it asks for more than its session.
@@ -262,6 +265,7 @@ impl Account {
             }
             Verdict::ResetBefore => Err(Suffered::Reset),
             Verdict::ResetAfterCommit => Ok(After::Reset),
+            Verdict::DelayAfterCommit { duration } => Ok(After::Delay(duration, strike)),
         }
     }
 
@@ -395,6 +399,7 @@ fn entry_of(call: &Call) -> Entry<'_> {
 /// What remains of a fault once the engine has acted.
 enum After {
     Answer,
+    Delay(Duration, Strike),
     Reset,
 }
 

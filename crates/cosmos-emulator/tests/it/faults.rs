@@ -93,6 +93,33 @@ fn a_delayed_request_is_served() {
     assert_eq!(guard.struck(), 1);
 }
 
+#[test]
+fn a_delay_after_commit_holds_the_answer_and_the_item_is_there() {
+    let (emulator, mut client) = with_container();
+    let delay = Verdict::DelayAfterCommit { duration: Duration::from_secs(3600) };
+    let guard = emulator.faults().add(FaultRule::new(delay).on(Operation::CreateItem));
+    let item = json!({"id": "a", "pk": "x"});
+    let held = client.post("/dbs/d/colls/c/docs", &item).key("x").send_only();
+    while client.get(ITEM).key("x").send().status().0 != 200 {
+        std::thread::yield_now();
+    }
+    held.set_nonblocking(true).unwrap();
+    let early = held.peek(&mut [0]).unwrap_err();
+    assert_eq!(early.kind(), std::io::ErrorKind::WouldBlock, "the answer is held");
+    held.set_nonblocking(false).unwrap();
+    drop(guard);
+    assert_eq!(read_answer(&mut BufReader::new(held)).unwrap().status, 201);
+}
+
+#[test]
+fn a_delay_after_commit_ends_by_itself() {
+    let (emulator, mut client) = with_container();
+    let delay = Verdict::DelayAfterCommit { duration: Duration::from_millis(1) };
+    let guard = emulator.faults().add(FaultRule::new(delay));
+    client.create(&json!({"id": "a", "pk": "x"})).expect(201);
+    assert_eq!(guard.struck(), 1);
+}
+
 #[tokio::test]
 async fn a_reset_over_http2_ends_the_stream_and_not_the_connection() {
     let emulator = Emulator::start(Config::default().with_auth(Auth::Open)).unwrap();

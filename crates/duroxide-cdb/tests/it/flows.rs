@@ -1,7 +1,7 @@
 //! The orchestrations that samples and fault sweeps run.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use duroxide::runtime::registry::ActivityRegistry;
@@ -12,52 +12,88 @@ use duroxide::{
 };
 use duroxide_cdb::CosmosDBProvider;
 
+use crate::effects::Effects;
 use crate::world::noise;
 
-/// How often each kind of effect happened.
-#[derive(Debug, Default)]
-pub(crate) struct Effects {
-    pub(crate) failures_left: AtomicU64,
-    pub(crate) ran: AtomicU64,
+/// An activity whose every run is noted.
+fn noted<F, T>(
+    effects: &Arc<Effects>,
+    activity: F,
+) -> impl Fn(ActivityContext, String) -> T + Send + Sync + use<F, T>
+where
+    F: Fn(ActivityContext, String) -> T + Send + Sync,
+{
+    let effects = Arc::clone(effects);
+    move |context, input| {
+        effects.begin(&context, &input);
+        activity(context, input)
+    }
 }
 
 pub(crate) fn activities(effects: &Arc<Effects>) -> ActivityRegistry {
-    let counted = Arc::clone(effects);
     let flaky = Arc::clone(effects);
     ActivityRegistry::builder()
-        .register("Echo", move |_: ActivityContext, input: String| {
-            counted.ran.fetch_add(1, Ordering::SeqCst);
-            async move { Ok(input) }
-        })
-        .register("Greet", |_: ActivityContext, name: String| async move { Ok(format!("Hello, {name}!")) })
-        .register("Square", |_: ActivityContext, input: String| async move {
-            let number: u64 = input.parse().map_err(|_| format!("{input:?} is not a number"))?;
-            Ok((number * number).to_string())
-        })
-        .register("Flaky", move |_: ActivityContext, input: String| {
-            let left = flaky
-                .failures_left
-                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
-            async move { if left.is_ok() { Err("not yet".to_owned()) } else { Ok(input) } }
-        })
-        .register("Worker", |context: ActivityContext, _: String| async move {
-            Ok(format!("{}@{}", context.session_id().unwrap_or("-"), context.worker_id()))
-        })
-        .register("Tag", |context: ActivityContext, _: String| async move {
-            Ok(context.tag().unwrap_or("untagged").to_owned())
-        })
-        .register("Big", |_: ActivityContext, input: String| async move {
-            let bytes: usize = input.parse().map_err(|_| "a size is needed".to_owned())?;
-            Ok("b".repeat(bytes))
-        })
-        .register("Noise", |_: ActivityContext, input: String| async move {
-            let bytes: usize = input.parse().map_err(|_| "a size is needed".to_owned())?;
-            Ok(noise(bytes))
-        })
-        .register("UntilCancelled", |context: ActivityContext, _: String| async move {
-            context.cancelled().await;
-            Ok("cancelled".to_owned())
-        })
+        .register("Echo", noted(effects, |_: ActivityContext, input: String| async move { Ok(input) }))
+        .register(
+            "Greet",
+            noted(effects, |_: ActivityContext, name: String| async move { Ok(format!("Hello, {name}!")) }),
+        )
+        .register(
+            "Square",
+            noted(effects, |_: ActivityContext, input: String| async move {
+                let number: u64 = input.parse().map_err(|_| format!("{input:?} is not a number"))?;
+                Ok((number * number).to_string())
+            }),
+        )
+        .register(
+            "Flaky",
+            noted(effects, move |_: ActivityContext, input: String| {
+                let left = flaky
+                    .failures_left
+                    .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+                async move { if left.is_ok() { Err("not yet".to_owned()) } else { Ok(input) } }
+            }),
+        )
+        .register(
+            "Worker",
+            noted(effects, |context: ActivityContext, _: String| async move {
+                Ok(format!("{}@{}", context.session_id().unwrap_or("-"), context.worker_id()))
+            }),
+        )
+        .register(
+            "Tag",
+            noted(effects, |context: ActivityContext, _: String| async move {
+                Ok(context.tag().unwrap_or("untagged").to_owned())
+            }),
+        )
+        .register(
+            "Big",
+            noted(effects, |_: ActivityContext, input: String| async move {
+                let bytes: usize = input.parse().map_err(|_| "a size is needed".to_owned())?;
+                Ok("b".repeat(bytes))
+            }),
+        )
+        .register(
+            "Noise",
+            noted(effects, |_: ActivityContext, input: String| async move {
+                let bytes: usize = input.parse().map_err(|_| "a size is needed".to_owned())?;
+                Ok(noise(bytes))
+            }),
+        )
+        .register(
+            "UntilCancelled",
+            noted(effects, |context: ActivityContext, _: String| async move {
+                context.cancelled().await;
+                Ok("cancelled".to_owned())
+            }),
+        )
+        .register(
+            "Doze",
+            noted(effects, |_: ActivityContext, millis: String| async move {
+                tokio::time::sleep(duration(&millis)?).await;
+                Ok("dozed".to_owned())
+            }),
+        )
         .build()
 }
 
@@ -105,10 +141,23 @@ pub(crate) fn orchestrations() -> OrchestrationRegistry {
             Ok(sum.to_string())
         })
         .register("Leaf", |_: OrchestrationContext, input: String| async move { Ok(input) })
-        .register("Sleep", |context: OrchestrationContext, input: String| async move {
-            let millis: u64 = input.parse().map_err(|_| "a duration is needed".to_owned())?;
-            context.schedule_timer(Duration::from_millis(millis)).await;
+        .register("Sleep", |context: OrchestrationContext, millis: String| async move {
+            context.schedule_timer(duration(&millis)?).await;
             Ok("slept".to_owned())
+        })
+        // An activity and a turn, at the same time, that last so long.
+        .register("Slow", |context: OrchestrationContext, millis: String| async move {
+            let activity = context.schedule_activity("Doze", millis.clone());
+            let child = context.schedule_sub_orchestration("Ponder", millis);
+            let (dozed, pondered) = context.join2(activity, child).await;
+            Ok(format!("{} and {}", dozed?, pondered?))
+        })
+        .register("Ponder", |context: OrchestrationContext, millis: String| async move {
+            if !context.is_replaying() {
+                let length = duration(&millis)?;
+                tokio::task::block_in_place(|| std::thread::sleep(length));
+            }
+            Ok("pondered".to_owned())
         })
         .register("Timeout", |context: OrchestrationContext, _: String| async move {
             let event = context.schedule_wait("never");
@@ -146,8 +195,9 @@ pub(crate) fn orchestrations() -> OrchestrationRegistry {
         })
         .register("Session", |context: OrchestrationContext, session: String| async move {
             let mut workers = Vec::new();
-            for _ in 0..4 {
-                workers.push(context.schedule_activity_on_session("Worker", "", session.clone()).await?);
+            for n in 0..4 {
+                let worker = context.schedule_activity_on_session("Worker", n.to_string(), session.clone());
+                workers.push(worker.await?);
             }
             workers.dedup();
             Ok(workers.join(","))
@@ -205,9 +255,9 @@ pub(crate) fn orchestrations() -> OrchestrationRegistry {
         })
         .register("Long", |context: OrchestrationContext, input: String| async move {
             let rounds: u64 = input.parse().map_err(|_| "rounds".to_owned())?;
-            for _ in 0..rounds {
-                let tasks =
-                    (0..50).map(|n: u64| context.schedule_activity("Square", n.to_string())).collect();
+            for round in 0..rounds {
+                let numbers = round * 50..(round + 1) * 50;
+                let tasks = numbers.map(|n| context.schedule_activity("Square", n.to_string())).collect();
                 for result in context.join(tasks).await {
                     result?;
                 }
@@ -222,6 +272,10 @@ pub(crate) fn orchestrations() -> OrchestrationRegistry {
             Ok("two".to_owned())
         })
         .build()
+}
+
+fn duration(millis: &str) -> Result<Duration, String> {
+    millis.parse().map(Duration::from_millis).map_err(|_| "a duration is needed".to_owned())
 }
 
 /// Options of a runtime that looks for work quickly and locks shortly.
@@ -280,5 +334,10 @@ impl Machine {
 
     pub(crate) async fn stop(self) {
         self.runtime.shutdown(Some(200)).await;
+    }
+
+    /// Ends without a goodbye.
+    pub(crate) async fn die(self) {
+        self.runtime.shutdown(Some(0)).await;
     }
 }

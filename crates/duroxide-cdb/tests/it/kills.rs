@@ -1,4 +1,5 @@
-//! Big scenarios whose worker process dies again and again, at seeded moments, and whose outcome is what it always is.
+//! Big scenarios whose worker process dies again and again, at seeded moments, and whose outcome is what it always is:
+//! the result is right, no activity was lost or ran again once it was recorded, and nothing is left over.
 //!
 //! A death is what the account sees of one: from one request on nothing of the process gets through any more, and it is
 //! dropped without a goodbye. The next process finds what it left: locks, half-published commits, undelivered messages.
@@ -10,11 +11,14 @@ use std::time::Duration;
 use cosmos_emulator::Emulator;
 use duroxide::providers::Provider as _;
 use duroxide::runtime::RuntimeOptions;
-use duroxide::{Client, OrchestrationStatus};
+use duroxide::{Client, ClientError, OrchestrationStatus};
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
 
 use crate::cut::Cut;
+use crate::effects::{Effects, Reruns, recorded};
 use crate::flows::{Machine, options};
+use crate::remains::{Fate, settled};
+use crate::world::behind;
 
 /// A scenario that is big in one way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,7 +85,8 @@ impl Size {
 pub(crate) async fn run(size: Size, seed: u64, deaths: u32) -> Result<u32, String> {
     let emulator = Emulator::start(cosmos_emulator::Config::default()).map_err(|error| error.to_string())?;
     let mut random = fastrand::Rng::with_seed(seed);
-    let client_provider = Arc::new(open(&emulator, emulator.endpoint()).await?);
+    let effects = Arc::new(Effects::default());
+    let client_provider = Arc::new(open(settings(&emulator, emulator.endpoint())).await?);
     let client = Client::new(client_provider.clone());
     let (name, input) = size.orchestration();
     client.start_orchestration("x", name, input).await.map_err(|error| error.to_string())?;
@@ -89,7 +94,8 @@ pub(crate) async fn run(size: Size, seed: u64, deaths: u32) -> Result<u32, Strin
     let mut died = 0;
     while died < deaths {
         let cut = Cut::new(&emulator).await;
-        let machine = Machine::start(open(&emulator, cut.endpoint.clone()).await?, quick()).await;
+        let provider = open(settings(&emulator, cut.endpoint.clone())).await?;
+        let machine = Machine::with_effects(provider, quick(), Arc::clone(&effects)).await;
         // So many requests after which it dies: few, to die while it takes over, or more, to get further.
         let reach = if died == 0 { 0 } else { random.u32(0..5) };
         let last = random.u64(8..16 << reach);
@@ -98,26 +104,34 @@ pub(crate) async fn run(size: Size, seed: u64, deaths: u32) -> Result<u32, Strin
             _ = client.wait_for_orchestration("x", PATIENCE) => true,
         };
         cut.sever();
-        machine.runtime.shutdown(Some(0)).await;
+        machine.die().await;
         if ended {
             break;
         }
         died += 1;
     }
-    let machine = Machine::start(open(&emulator, emulator.endpoint()).await?, quick()).await;
-    let result = client.wait_for_orchestration("x", PATIENCE).await;
-    let expected = size.expected();
-    let outcome = match result {
+    let config = settings(&emulator, emulator.endpoint());
+    let machine = Machine::with_effects(open(config.clone()).await?, quick(), Arc::clone(&effects)).await;
+    let outcome = async {
+        is_expected(client.wait_for_orchestration("x", PATIENCE).await, &size.expected())?;
+        settled(&behind(&config).await, config, Fate::Over, SETTLING).await?;
+        effects.check(&recorded(&client, "x").await?, Reruns::UntilRecorded)
+    };
+    let outcome = outcome.await;
+    mail.abort();
+    machine.stop().await;
+    outcome.map_err(|error| format!("{size}, seed {seed}, {died} deaths: {error}"))?;
+    Ok(died)
+}
+
+fn is_expected(result: Result<OrchestrationStatus, ClientError>, expected: &str) -> Result<(), String> {
+    match result {
         Ok(OrchestrationStatus::Completed { output, .. }) if output == expected => Ok(()),
         Ok(OrchestrationStatus::Completed { output, .. }) => {
             Err(format!("the output is {output:.100} and not {expected:.100}"))
         }
         other => Err(format!("{other:?}").chars().take(500).collect()),
-    };
-    mail.abort();
-    machine.stop().await;
-    outcome.map_err(|error| format!("{size}, seed {seed}, {died} deaths: {error}"))?;
-    Ok(died)
+    }
 }
 
 /// Sends the messages of a mailbox, in order, while its reader dies.
@@ -139,14 +153,17 @@ async fn send_mail(provider: Arc<CosmosDBProvider>, size: Size) {
     }
 }
 
-async fn open(emulator: &Emulator, endpoint: String) -> Result<CosmosDBProvider, String> {
-    let config = CosmosDBProviderConfig {
+fn settings(emulator: &Emulator, endpoint: String) -> CosmosDBProviderConfig {
+    CosmosDBProviderConfig {
         reconciler_interval: Duration::from_millis(200),
         reconciler_age_threshold: Duration::from_millis(400),
         poll_interval_max: Duration::from_millis(200),
         ..CosmosDBProviderConfig::new(endpoint, emulator.key())
-    };
-    CosmosDBProvider::new_with_config(config).await.map_err(|error| error.to_string())
+    }
+}
+
+async fn open(settings: CosmosDBProviderConfig) -> Result<CosmosDBProvider, String> {
+    CosmosDBProvider::new_with_config(settings).await.map_err(|error| error.to_string())
 }
 
 /// Short locks, so that the next process need not wait long for what the last one held.
@@ -160,3 +177,5 @@ fn quick() -> RuntimeOptions {
 }
 
 const PATIENCE: Duration = Duration::from_secs(900);
+/// How long the living may take to clear up after the dead.
+const SETTLING: Duration = Duration::from_secs(300);

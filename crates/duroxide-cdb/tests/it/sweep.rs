@@ -1,20 +1,24 @@
 //! The single-fault sweep: every scenario, every request, every fault.
 //!
 //! A scenario is run once to count its requests. Then it is run once per request and fault, with that one request
-//! struck. Each time the result must be right and nothing may be left over: no message, no work item, no intent, no
-//! lock, nothing staged.
+//! struck. Each time the result must be right, each activity must have had its effect as duroxide promises it, and
+//! nothing may be left over. A run in which nothing was struck, because it made fewer requests than the counted one,
+//! proves nothing and is told apart.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use cosmos_driver::{Container, ItemOptions, QueryOptions, Scope};
-use cosmos_emulator::{FaultRule, Verdict};
+use cosmos_driver::{CallOptions, Container};
+use cosmos_emulator::{FaultRule, Operation, Verdict};
 use duroxide::runtime::RuntimeOptions;
-use duroxide::{Client, OrchestrationStatus};
+use duroxide::{Client, Event, OrchestrationStatus};
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
-use serde_json::Value;
 
+use crate::cut::Cut;
+use crate::effects::{Effects, Reruns, recorded};
 use crate::flows::{Machine, options};
+use crate::remains::{Fate, is_preparing, settled};
 use crate::world::{DATABASE, config, emulator, fresh_name, raw, until};
 
 /// What is run.
@@ -30,6 +34,8 @@ pub(crate) enum Scenario {
     Cancel,
     Notes,
     Delete,
+    /// An activity and a turn last so long that their locks are renewed.
+    Renewals,
 }
 
 /// What happens to the struck request.
@@ -41,8 +47,21 @@ pub(crate) enum Strike {
     TimedOut,
     ResetBefore,
     ResetAfterCommit,
-    DelayedPastTheLock,
+    /// It is served when the lock is over.
+    ServedTooLate,
+    /// It is served at once, and its answer comes when the lock is over.
+    AnsweredTooLate,
     Killed,
+}
+
+/// Among which requests the struck one is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Among {
+    All,
+    /// Those that create a document of the instance: what a commit of several batches prepares is among them.
+    Creations,
+    /// Those that replace a document: they take locks and renew them.
+    Replacements,
 }
 
 /// One run: a scenario with its `k`th request struck.
@@ -51,16 +70,43 @@ pub(crate) struct Point {
     pub(crate) scenario: Scenario,
     pub(crate) strike: Strike,
     pub(crate) k: u64,
+    pub(crate) among: Among,
 }
 
 impl fmt::Display for Point {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}, request {}, {:?}", self.scenario, self.k, self.strike)
+        write!(f, "{:?}, request {} of {:?}, {:?}", self.scenario, self.k, self.among, self.strike)
+    }
+}
+
+impl Point {
+    /// How long the runtime locks. Where no lock may get lost a slow machine must not lose one either.
+    fn lock(self, terms: Terms) -> Duration {
+        match (self.strike.reruns(), self.scenario) {
+            (Reruns::Never, _) => CALM_LOCK,
+            (_, Scenario::Renewals) => terms.lock.max(RENEWED_LOCK_MIN),
+            _ => terms.lock,
+        }
+    }
+
+    fn rule(self, container: &str, terms: Terms) -> FaultRule {
+        let verdict = self.strike.verdict(self.lock(terms));
+        self.among.of(FaultRule::new(verdict).in_container(link(container))).nth(self.k)
+    }
+}
+
+impl Among {
+    fn of(self, rule: FaultRule) -> FaultRule {
+        match self {
+            Self::All => rule,
+            Self::Creations => rule.on(Operation::CreateItem).for_key("x"),
+            Self::Replacements => rule.on(Operation::ReplaceItem),
+        }
     }
 }
 
 impl Scenario {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Hello,
         Self::Chain,
         Self::FanOut20,
@@ -71,55 +117,68 @@ impl Scenario {
         Self::Cancel,
         Self::Notes,
         Self::Delete,
+        Self::Renewals,
     ];
 
-    /// Does what a user would do and checks what a user would see.
-    async fn play(self, client: &Client, patience: Duration) -> Result<(), String> {
+    /// Does what a user would do and checks what a user would see. Returns what was recorded in the end.
+    async fn play(self, client: &Client, patience: Duration) -> Result<Vec<Event>, String> {
         match self {
-            Self::Hello => expect(client, patience, "Hello", "Ann", "Hello, Ann!").await,
-            Self::Chain => expect(client, patience, "Chain", "2", "256").await,
-            Self::FanOut20 => expect(client, patience, "FanOut", "20", "2470").await,
-            Self::FanOut150 => expect(client, patience, "FanOut", "150", "1113775").await,
-            Self::SubOrchestrations => expect(client, patience, "Parent", "A,B", "Hello, A! Hello, B!").await,
+            Self::Hello => expect(client, patience, "Hello", "Ann", "Hello, Ann!").await?,
+            Self::Chain => expect(client, patience, "Chain", "2", "256").await?,
+            Self::FanOut20 => expect(client, patience, "FanOut", "20", "2470").await?,
+            Self::FanOut150 => expect(client, patience, "FanOut", "150", "1113775").await?,
+            Self::SubOrchestrations | Self::Delete => {
+                expect(client, patience, "Parent", "A,B", "Hello, A! Hello, B!").await?;
+            }
             Self::ContinueAsNew => {
                 start(client, "Counter", "3/").await?;
                 for letter in ["a", "b", "c"] {
                     client.enqueue_event("x", "mail", letter).await.map_err(|error| error.to_string())?;
                 }
-                ends_with(client, patience, "abc").await
+                ends_with(client, patience, "abc").await?;
             }
             Self::Session => {
                 start(client, "Session", "s").await?;
                 let output = output(client, patience).await?;
-                if output.starts_with("s@") { Ok(()) } else { Err(output) }
+                if !output.starts_with("s@") {
+                    return Err(output);
+                }
             }
             Self::Cancel => {
                 start(client, "Stuck", "").await?;
                 client.cancel_instance("x", "enough").await.map_err(|error| error.to_string())?;
                 match client.wait_for_orchestration("x", patience).await {
                     Ok(OrchestrationStatus::Failed { details, .. })
-                        if details.display_message().contains("enough") =>
-                    {
-                        Ok(())
-                    }
-                    other => Err(format!("{other:?}")),
+                        if details.display_message().contains("enough") => {}
+                    other => return Err(format!("{other:?}")),
                 }
             }
             Self::Notes => {
                 expect(client, patience, "Notes", "v", "v").await?;
                 let values = client.get_kv_all_values("x").await.map_err(|error| error.to_string())?;
-                if values.len() == 1 { Ok(()) } else { Err(format!("{values:?}")) }
-            }
-            Self::Delete => {
-                expect(client, patience, "Parent", "A,B", "Hello, A! Hello, B!").await?;
-                // An unanswered deletion that happened may report that there is nothing to delete.
-                match client.delete_instance("x", false).await {
-                    Ok(deleted) if deleted.instances_deleted == 3 => Ok(()),
-                    Ok(deleted) => Err(format!("{deleted:?}")),
-                    Err(error) => Err(error.to_string()),
+                if values.len() != 1 {
+                    return Err(format!("{values:?}"));
                 }
             }
+            Self::Renewals => expect(client, patience, "Slow", "1200", "dozed and pondered").await?,
         }
+        let recorded = recorded(client, "x").await?;
+        if self.fate() == Fate::Deleted {
+            let deleted = client.delete_instance("x", false).await.map_err(|error| error.to_string())?;
+            if deleted.instances_deleted != 3 {
+                return Err(format!("{deleted:?}"));
+            }
+        }
+        Ok(recorded)
+    }
+
+    /// Which of its requests are struck. One that waits makes many, and only its renewals are its own.
+    fn among(self) -> Among {
+        if self == Self::Renewals { Among::Replacements } else { Among::All }
+    }
+
+    fn fate(self) -> Fate {
+        if self == Self::Delete { Fate::Deleted } else { Fate::Over }
     }
 }
 
@@ -151,14 +210,15 @@ async fn expect(
 }
 
 impl Strike {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Throttled,
         Self::RetryWith,
         Self::Unavailable,
         Self::TimedOut,
         Self::ResetBefore,
         Self::ResetAfterCommit,
-        Self::DelayedPastTheLock,
+        Self::ServedTooLate,
+        Self::AnsweredTooLate,
         Self::Killed,
     ];
 
@@ -171,8 +231,23 @@ impl Strike {
             Self::TimedOut => status(408, 0, None),
             Self::ResetBefore => Verdict::ResetBefore,
             Self::ResetAfterCommit => Verdict::ResetAfterCommit,
-            Self::DelayedPastTheLock => Verdict::Delay { duration: lock * 3 / 2 },
+            Self::ServedTooLate => Verdict::Delay { duration: lock * 3 / 2 },
+            Self::AnsweredTooLate => Verdict::DelayAfterCommit { duration: lock * 3 / 2 },
             Self::Killed => Verdict::Hang,
+        }
+    }
+
+    /// When an activity may run again: only a lock that gets lost is a reason.
+    fn reruns(self) -> Reruns {
+        match self {
+            Self::Throttled
+            | Self::RetryWith
+            | Self::Unavailable
+            | Self::TimedOut
+            | Self::ResetBefore
+            | Self::ResetAfterCommit => Reruns::Never,
+            Self::Killed => Reruns::UntilRecorded,
+            Self::ServedTooLate | Self::AnsweredTooLate => Reruns::Always,
         }
     }
 }
@@ -180,6 +255,7 @@ impl Strike {
 /// How patient a sweep is. A slow machine makes locks expire and attempts lead nowhere; they are not what is tested.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms {
+    /// How long the runtime locks where the struck request may lose it its lock.
     pub(crate) lock: Duration,
     pub(crate) attempts: u32,
     /// How long a scenario may take.
@@ -187,87 +263,116 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    fn runtime_options(self) -> RuntimeOptions {
-        RuntimeOptions { max_attempts: self.attempts, ..options(self.lock) }
+    /// However long the locks are, they are renewed as often as the runtime can: every second.
+    fn runtime_options(self, lock: Duration) -> RuntimeOptions {
+        RuntimeOptions {
+            max_attempts: self.attempts,
+            orchestrator_lock_renewal_buffer: lock,
+            worker_lock_renewal_buffer: lock,
+            ..options(lock)
+        }
     }
 }
 
 /// How many requests a scenario makes when nothing goes wrong.
-pub(crate) async fn count(scenario: Scenario, terms: Terms) -> u64 {
+pub(crate) async fn count(scenario: Scenario, among: Among, terms: Terms) -> u64 {
     let name = fresh_name();
     let provider = CosmosDBProvider::new_with_config(settings(&name)).await.unwrap();
-    let before = requests(&name);
-    let machine = Machine::start(provider.clone(), terms.runtime_options()).await;
+    // It counts, and strikes nothing.
+    let counted = among.of(FaultRule::new(Verdict::Hang).in_container(link(&name))).times(0);
+    let counted = emulator().faults().add(counted);
+    let machine = Machine::start(provider.clone(), terms.runtime_options(CALM_LOCK)).await;
     scenario.play(&machine.client, terms.patience).await.unwrap();
-    let after = requests(&name);
+    let requests = counted.matched();
     machine.stop().await;
+    if scenario == Scenario::Renewals {
+        let spent = provider.spending().operations;
+        for renewal in ["renew_orchestration_item_lock", "renew_work_item_lock"] {
+            assert!(spent.iter().any(|(name, _)| *name == renewal), "there is no {renewal} in {spent:?}");
+        }
+    }
     provider.cleanup().await.unwrap();
-    assert!(after > before, "{scenario:?} was not counted: the ledger is full");
-    after - before
-}
-
-fn requests(container: &str) -> u64 {
-    let link = link(container);
-    let lines = emulator().ledger().snapshot().lines;
-    lines.iter().filter(|line| *line.container == *link).map(|line| line.totals.requests).sum()
+    requests
 }
 
 fn link(container: &str) -> String {
     format!("dbs/{DATABASE}/colls/{container}")
 }
 
+/// What a run was worth.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Seen {
+    /// The fault happened.
+    pub(crate) struck: bool,
+    /// The process that was killed was preparing a commit.
+    pub(crate) preparing: bool,
+}
+
 /// Runs one point. `Err` says what was wrong.
-pub(crate) async fn run(point: Point, terms: Terms) -> Result<(), String> {
+pub(crate) async fn run(point: Point, terms: Terms) -> Result<Seen, String> {
     let name = fresh_name();
-    let provider =
-        CosmosDBProvider::new_with_config(settings(&name)).await.map_err(|error| error.to_string())?;
-    let rule = FaultRule::new(point.strike.verdict(terms.lock)).in_container(link(&name)).nth(point.k);
+    let container = raw(&name).await;
     let outcome = if point.strike == Strike::Killed {
-        run_killed(point, &name, provider.clone(), rule, terms).await
+        run_killed(point, &name, &container, terms).await
     } else {
-        let fault = emulator().faults().add(rule);
-        let machine = Machine::start(provider.clone(), terms.runtime_options()).await;
-        let played = point.scenario.play(&machine.client, terms.patience).await;
-        drop(fault);
-        let outcome = match played {
-            Ok(()) => settled(&name, terms.patience).await,
-            Err(error) => Err(error),
-        };
-        machine.stop().await;
-        outcome
+        run_alive(point, &name, &container, terms).await
     };
     // A sweep has thousands of points; what one leaves behind is not kept.
-    let _ = provider.cleanup().await;
+    let _ = container.delete(CallOptions::default()).await;
     outcome.map_err(|error| format!("{point}: {error}"))
 }
 
+async fn run_alive(point: Point, name: &str, container: &Container, terms: Terms) -> Result<Seen, String> {
+    let provider = open(settings(name)).await?;
+    let fault = emulator().faults().add(point.rule(name, terms));
+    let machine = Machine::start(provider, terms.runtime_options(point.lock(terms))).await;
+    let played = point.scenario.play(&machine.client, terms.patience).await;
+    let struck = fault.struck() > 0;
+    drop(fault);
+    let outcome = check(point, played, &machine.effects, container, terms).await;
+    machine.stop().await;
+    outcome.map(|()| Seen { struck, preparing: false })
+}
+
 /// The process that works dies at the struck request; another takes over. The client lives on.
-async fn run_killed(
-    point: Point,
-    name: &str,
-    provider: CosmosDBProvider,
-    rule: FaultRule,
-    terms: Terms,
-) -> Result<(), String> {
-    let other = CosmosDBProvider::new_with_config(settings(name)).await.map_err(|error| error.to_string())?;
-    let client = Client::new(std::sync::Arc::new(other));
-    let fault = emulator().faults().add(rule);
-    let machine = Machine::start(provider, terms.runtime_options()).await;
+async fn run_killed(point: Point, name: &str, container: &Container, terms: Terms) -> Result<Seen, String> {
+    let client = Client::new(Arc::new(open(settings(name)).await?));
+    // Whatever of the dead process were to go on: it does not reach the account any more.
+    let cut = Cut::new(emulator()).await;
+    let doomed = open(CosmosDBProviderConfig { endpoint: cut.endpoint.clone(), ..settings(name) }).await?;
+    let options = terms.runtime_options(point.lock(terms));
+    let effects = Arc::new(Effects::default());
+    let fault = emulator().faults().add(point.rule(name, terms));
+    let machine = Machine::with_effects(doomed, options.clone(), Arc::clone(&effects)).await;
     let play = tokio::spawn(async move { (point.scenario.play(&client, terms.patience).await, client) });
     until("it is struck, or over", async || fault.struck() > 0 || play.is_finished()).await;
-    machine.runtime.shutdown(Some(0)).await;
-    drop(machine.client);
+    cut.sever();
+    machine.die().await;
+    let struck = fault.struck() > 0;
     drop(fault);
-    let second =
-        CosmosDBProvider::new_with_config(settings(name)).await.map_err(|error| error.to_string())?;
-    let machine = Machine::start(second, terms.runtime_options()).await;
+    let preparing = is_preparing(container).await;
+    let machine = Machine::with_effects(open(settings(name)).await?, options, Arc::clone(&effects)).await;
     let (played, _client) = play.await.map_err(|error| error.to_string())?;
-    let outcome = match played {
-        Ok(()) => settled(name, terms.patience).await,
-        Err(error) => Err(error),
-    };
+    let outcome = check(point, played, &effects, container, terms).await;
     machine.stop().await;
-    outcome
+    outcome.map(|()| Seen { struck, preparing })
+}
+
+/// Whether everything is as it must be after a point was played.
+async fn check(
+    point: Point,
+    played: Result<Vec<Event>, String>,
+    effects: &Effects,
+    container: &Container,
+    terms: Terms,
+) -> Result<(), String> {
+    let recorded = played?;
+    settled(container, settings(container.id()), point.scenario.fate(), terms.patience).await?;
+    effects.check(&recorded, point.strike.reruns())
+}
+
+async fn open(settings: CosmosDBProviderConfig) -> Result<CosmosDBProvider, String> {
+    CosmosDBProvider::new_with_config(settings).await.map_err(|error| error.to_string())
 }
 
 fn settings(container: &str) -> CosmosDBProviderConfig {
@@ -280,108 +385,89 @@ fn settings(container: &str) -> CosmosDBProviderConfig {
     }
 }
 
-/// Waits until nothing is left over, or says what is.
-///
-/// What a dead process had prepared and not committed is left alone for minutes: a process that lives then clears it.
-async fn settled(name: &str, patience: Duration) -> Result<(), String> {
-    let container = raw(name).await;
-    without(&container, patience, |document| !is_preparation(document)).await?;
-    if leftover(&container, |_| true).await.is_none() {
-        return Ok(());
-    }
-    come_of_age(&container).await;
-    let _living =
-        CosmosDBProvider::new_with_config(settings(name)).await.map_err(|error| error.to_string())?;
-    without(&container, patience, |_| true).await
-}
-
-/// Makes all preparations as old as they must be for others to clear them.
-async fn come_of_age(container: &Container) {
-    for mut mark in all(container).await {
-        if mark["type"] != "manifest" || mark["committed"] != false {
-            continue;
-        }
-        mark["sweepAt"] = 1.into();
-        let (partition, id) = (mark["instanceId"].as_str().unwrap(), mark["id"].as_str().unwrap());
-        // It may be cleared, or committed, at this moment.
-        let mut options = ItemOptions::default();
-        options.if_match = mark["_etag"].as_str().map(ToOwned::to_owned);
-        drop(container.replace_item(partition, id, &mark, options).await);
-    }
-}
-
-/// Waits until none of the chosen documents is left over, or says which is.
-async fn without(
-    container: &Container,
-    patience: Duration,
-    chosen: impl Fn(&Value) -> bool,
-) -> Result<(), String> {
-    let begun = std::time::Instant::now();
-    let mut left = None;
-    until("nothing is left over", async || {
-        left = leftover(container, &chosen).await;
-        left.is_none() || begun.elapsed() > patience
-    })
-    .await;
-    left.map_or(Ok(()), |left| Err(format!("left over: {left}")))
-}
-
-/// A mark of what is being prepared, or something that only such a mark can explain.
-fn is_preparation(document: &Value) -> bool {
-    match document["type"].as_str().unwrap_or_default() {
-        "manifest" => document["committed"] == false,
-        kind => kind == "staged" || kind == "chunk",
-    }
-}
-
-/// A document of the chosen ones that should not be there when all is done.
-async fn leftover(container: &Container, chosen: impl Fn(&Value) -> bool) -> Option<Value> {
-    let is_clean = |document: &Value| match document["type"].as_str().unwrap_or_default() {
-        "instance" => document["lockToken"].is_null() && document["started"] == true,
-        "execution" | "history" | "tombstone" | "session" | "format" | "value" => true,
-        _ => false,
-    };
-    all(container).await.into_iter().find(|document| !is_clean(document) && chosen(document))
-}
-
-/// Every document of the container.
-async fn all(container: &Container) -> Vec<Value> {
-    let mut documents: Vec<Value> = Vec::new();
-    for range in container.ranges(cosmos_driver::CallOptions::default()).await.unwrap() {
-        let query = container.query("SELECT * FROM c", Scope::Range(range), QueryOptions::default());
-        documents.extend(query.collect::<Value>().await.unwrap());
-    }
-    documents
-}
-
 /// All points of a scenario, counted first.
 pub(crate) async fn points(scenario: Scenario, terms: Terms) -> Vec<Point> {
-    let requests = count(scenario, terms).await;
-    let strikes = |k| Strike::ALL.into_iter().map(move |strike| Point { scenario, strike, k });
-    (1..=requests).flat_map(strikes).collect()
+    let among = scenario.among();
+    let requests = count(scenario, among, terms).await;
+    // The widest scenario has most of all points, and its requests are like those of others.
+    let chosen = move |strike: &Strike| scenario != Scenario::FanOut150 || *strike != Strike::ServedTooLate;
+    let strikes = Strike::ALL.into_iter().filter(chosen);
+    (1..=requests)
+        .flat_map(|k| strikes.clone().map(move |strike| Point { scenario, strike, k, among }))
+        .collect()
 }
 
-/// Runs points, several at a time, and returns what went wrong. `listener` is told of each.
+/// What came of many points.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    /// Those that were right and in which the fault happened.
+    pub(crate) struck: usize,
+    /// Those of them in which a process died that was preparing a commit.
+    pub(crate) preparing: usize,
+    /// Those that made too few requests: nothing happened in them.
+    pub(crate) missed: Vec<Point>,
+    pub(crate) failures: Vec<String>,
+}
+
+impl Tally {
+    pub(crate) fn points(&self) -> usize {
+        self.struck + self.missed.len() + self.failures.len()
+    }
+}
+
+impl std::ops::AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.struck += other.struck;
+        self.preparing += other.preparing;
+        self.missed.extend(other.missed);
+        self.failures.extend(other.failures);
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (points, failed) = (self.points(), self.failures.len());
+        write!(
+            f,
+            "{points} points, {} struck and right, {} missed, {failed} failed",
+            self.struck,
+            self.missed.len()
+        )
+    }
+}
+
+/// Runs points, several at a time. `listener` is told of each.
 pub(crate) async fn run_all(
     points: Vec<Point>,
     at_once: usize,
     terms: Terms,
     listener: impl Fn(Point, Option<&str>),
-) -> Vec<String> {
+) -> Tally {
     use futures::stream::StreamExt as _;
     let mut running = futures::stream::iter(points)
         .map(|point| async move {
-            let failure = match tokio::time::timeout(terms.patience * 3, run(point, terms)).await {
-                Ok(outcome) => outcome.err(),
-                Err(_) => Some(format!("{point}: no end after {:?}", terms.patience * 3)),
-            };
-            (point, failure)
+            match tokio::time::timeout(terms.patience * 3, run(point, terms)).await {
+                Ok(outcome) => (point, outcome),
+                Err(_) => (point, Err(format!("{point}: no end after {:?}", terms.patience * 3))),
+            }
         })
         .buffer_unordered(at_once);
-    let mut failures = Vec::new();
-    while let Some((point, failure)) = running.next().await {
-        listener(point, failure.as_deref());
-        failures.extend(failure);
+    let mut tally = Tally::default();
+    while let Some((point, outcome)) = running.next().await {
+        listener(point, outcome.as_ref().err().map(String::as_str));
+        match outcome {
+            Ok(seen) if seen.struck => {
+                tally.struck += 1;
+                tally.preparing += usize::from(seen.preparing);
+            }
+            Ok(_) => tally.missed.push(point),
+            Err(failure) => tally.failures.push(failure),
+        }
     }
-    failures
+    tally
 }
+
+/// Outlives every scenario on a busy machine.
+const CALM_LOCK: Duration = Duration::from_secs(60);
+/// A shorter lock is over before the runtime renews it.
+const RENEWED_LOCK_MIN: Duration = Duration::from_secs(2);

@@ -98,9 +98,14 @@ impl ProviderFactory for Store {
 
 /// The container itself, past the provider.
 pub(crate) async fn raw(container: &str) -> cosmos_driver::Container {
-    let credential = Credential::key(emulator().key()).unwrap();
-    let driver = Driver::builder(emulator().endpoint(), credential).build().await.unwrap();
-    driver.container(DATABASE, container).unwrap()
+    behind(&config(container)).await
+}
+
+/// The container of a provider with these settings, past the provider.
+pub(crate) async fn behind(config: &CosmosDBProviderConfig) -> cosmos_driver::Container {
+    let credential = Credential::key(&config.key).unwrap();
+    let driver = Driver::builder(config.endpoint.clone(), credential).build().await.unwrap();
+    driver.container(&config.database, &config.container).unwrap()
 }
 
 /// All documents of a partition.
