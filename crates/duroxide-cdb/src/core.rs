@@ -242,7 +242,7 @@ impl Core {
 /// Decodes a document, with an error that says which text failed.
 pub(crate) fn decode<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, Fault> {
     serde_json::from_slice(body).map_err(|error| {
-        Fault::refused(format!(
+        Fault::damaged(format!(
             "a stored document cannot be decoded as {}: {error}",
             std::any::type_name::<T>()
         ))

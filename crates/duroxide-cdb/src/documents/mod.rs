@@ -25,8 +25,8 @@ pub(crate) use history::{HistoryDocument, decode, pack};
 pub use ids::is_reserved;
 pub(crate) use intent::{DeadLetter, Intent, name_parent};
 pub(crate) use kv::{
-    Cell, HEAD_VALUE_BYTES_MAX, HEAD_VALUES_BYTES_MAX, KvChange, Pairs, Stored, apply, merged, points_to,
-    settle, snapshot,
+    Cell, HEAD_VALUE_BYTES_MAX, HEAD_VALUES_BYTES_MAX, KvChange, MissingValue, Pairs, Stored, apply, merged,
+    points_to, settle, snapshot,
 };
 pub(crate) use manifest::{Deletion, Manifest, Staged, Tombstone};
 pub(crate) use message::{Message, begins_instance, is_sent_from_outside, order_of};

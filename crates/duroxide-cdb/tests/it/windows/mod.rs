@@ -4,6 +4,7 @@ mod admin;
 mod backlog;
 mod clocks;
 mod commits;
+mod damage;
 mod drops;
 mod families;
 mod fetching;
