@@ -23,7 +23,7 @@ pub use head::FORMAT_VERSION;
 pub(crate) use head::{Forgive, Head, Held, LegacyStart, Status, Version};
 pub(crate) use history::{HistoryDocument, decode, pack};
 pub use ids::is_reserved;
-pub(crate) use intent::{DeadLetter, Intent, name_parent};
+pub(crate) use intent::{Cancellation, DeadLetter, Intent, name_parent};
 pub(crate) use kv::{
     Cell, HEAD_VALUE_BYTES_MAX, HEAD_VALUES_BYTES_MAX, KvChange, MissingValue, Pairs, Stored, apply, merged,
     points_to, settle, snapshot,

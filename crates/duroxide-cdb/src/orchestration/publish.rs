@@ -50,6 +50,17 @@ pub(crate) async fn publish(
     staged: Option<&[Staged]>,
 ) -> Result<(), Fault> {
     let instance = manifest.instance_id.as_str();
+    // First what somebody may still be at work on.
+    for ids in manifest.deletes.chunks(REMOVALS_PER_BATCH) {
+        let mut ops = Vec::with_capacity(ids.len() * 2);
+        for id in ids {
+            ops.extend(remove_if_any(instance, id).map_err(|error| Fault::refused(error.to_string()))?);
+        }
+        core.patiently(call, || core.store.batch(call, instance, &ops)).await?;
+        for id in ids {
+            core.works.remove(instance, id);
+        }
+    }
     for index in 0..manifest.staged {
         let group = match staged.and_then(|groups| groups.get(index as usize)) {
             Some(group) => Some(group.clone()),
@@ -61,16 +72,6 @@ pub(crate) async fn publish(
         };
         if let Some(group) = group {
             publish_group(core, call, instance, &group).await?;
-        }
-    }
-    for ids in manifest.deletes.chunks(REMOVALS_PER_BATCH) {
-        let mut ops = Vec::with_capacity(ids.len() * 2);
-        for id in ids {
-            ops.extend(remove_if_any(instance, id).map_err(|error| Fault::refused(error.to_string()))?);
-        }
-        core.patiently(call, || core.store.batch(call, instance, &ops)).await?;
-        for id in ids {
-            core.works.remove(instance, id);
         }
     }
     let pieces: Vec<String> = manifest.drops.iter().flat_map(|drop| drop.ids().collect::<Vec<_>>()).collect();

@@ -2,6 +2,7 @@
 
 mod admin;
 mod backlog;
+mod cancels;
 mod clocks;
 mod commits;
 mod damage;
