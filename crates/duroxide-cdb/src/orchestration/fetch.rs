@@ -216,7 +216,10 @@ async fn choose<'a>(
     let mut batch = Vec::new();
     let mut items = Vec::new();
     let mut bytes = 0;
-    for message in messages.iter().take(MESSAGES_MAX) {
+    for message in messages {
+        if batch.len() == MESSAGES_MAX {
+            break;
+        }
         let text = match &message.chunks {
             Some(chunks) => load::join(core, call, instance, chunks).await,
             None => Ok(message.work_item.clone()),
