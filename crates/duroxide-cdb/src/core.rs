@@ -252,7 +252,7 @@ impl Core {
 /// Decodes a document, with an error that says which text failed.
 pub(crate) fn decode<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, Fault> {
     serde_json::from_slice(body).map_err(|error| {
-        Fault::refused(format!(
+        Fault::damaged(format!(
             "a stored document cannot be decoded as {}: {error}",
             std::any::type_name::<T>()
         ))
@@ -268,6 +268,13 @@ pub(crate) async fn in_parallel<'a, T>(
     futures::stream::iter(work).buffered(limit).collect().await
 }
 
+/// How long to wait before the next try, if there is time for one. Towards the end tries come closer together, so that
+/// what passes just in time is not missed; but none comes before the server wants it.
+fn pause(next: Duration, asked: Option<Duration>, remaining: Duration) -> Option<Duration> {
+    let pause = next.min(remaining / 2).max(PAUSE_MIN).max(asked.unwrap_or_default());
+    Some(pause).filter(|pause| *pause < remaining)
+}
+
 /// Growing pauses between tries.
 #[derive(Debug)]
 pub(crate) struct Backoff {
@@ -276,17 +283,14 @@ pub(crate) struct Backoff {
 
 impl Default for Backoff {
     fn default() -> Self {
-        Self { pause: Duration::from_millis(10) }
+        Self { pause: PAUSE_MIN }
     }
 }
 
 impl Backoff {
     /// Waits, at least as long as the server asked. False when there is no time left to try again.
     pub(crate) async fn wait(&mut self, call: Call, fault: &Fault) -> bool {
-        let pause = fault.retry_after.unwrap_or_default().max(self.pause);
-        if pause >= call.remaining() {
-            return false;
-        }
+        let Some(pause) = pause(self.pause, fault.retry_after, call.remaining()) else { return false };
         tracing::debug!(operation = call.operation, %fault, ?pause, "trying again");
         tokio::time::sleep(pause).await;
         self.pause = (self.pause * 2).min(Duration::from_secs(1));
@@ -342,6 +346,7 @@ impl<T> Leases<T> {
     }
 }
 
+const PAUSE_MIN: Duration = Duration::from_millis(10);
 /// One search in so many looks at the slots of others too.
 const STEAL_EVERY: u64 = 8;
 const QUICK: Duration = Duration::from_secs(3);
@@ -349,3 +354,26 @@ const PINNED_FOR: Duration = Duration::from_secs(10);
 const PINNED_MAX: usize = 10_000;
 const LEASES_SWEPT_FROM: usize = 256;
 const FORGET_AFTER: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tries_go_on_until_the_time_is_over() {
+        let ms = Duration::from_millis;
+        for (next, asked, remaining, expected) in [
+            (10, None, 5000, Some(10)),
+            (1000, None, 5000, Some(1000)),
+            (1000, None, 900, Some(450)),
+            (1000, None, 12, Some(10)),
+            (1000, None, 10, None),
+            (10, Some(300), 5000, Some(300)),
+            (1000, Some(300), 400, Some(300)),
+            (1000, Some(300), 300, None),
+        ] {
+            let pause = pause(ms(next), asked.map(ms), ms(remaining));
+            assert_eq!(pause, expected.map(ms), "{next} {asked:?} {remaining}");
+        }
+    }
+}

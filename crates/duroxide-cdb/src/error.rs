@@ -33,6 +33,8 @@ pub(crate) struct Fault {
     pub(crate) retry_after: Option<Duration>,
     /// Whether only a key may do what was asked: tokens read and write items.
     pub(crate) needs_a_key: bool,
+    /// Whether what is stored cannot be read: it was the store that answered, and it will answer the same.
+    pub(crate) is_damage: bool,
     /// Whether the key or the token was not accepted.
     is_unauthorized: bool,
     message: String,
@@ -42,6 +44,11 @@ impl Fault {
     /// A fault of the provider's own making.
     pub(crate) fn refused(message: impl Into<String>) -> Self {
         Self::new(Trouble::Refused, message)
+    }
+
+    /// Something stored that cannot be read.
+    pub(crate) fn damaged(message: impl Into<String>) -> Self {
+        Self { is_damage: true, ..Self::refused(message) }
     }
 
     pub(crate) fn transient(message: impl Into<String>) -> Self {
@@ -55,6 +62,7 @@ impl Fault {
             index: None,
             retry_after: None,
             needs_a_key: false,
+            is_damage: false,
             is_unauthorized: false,
             message: message.into(),
         }
@@ -169,6 +177,7 @@ impl From<Error> for Fault {
             may_have_been_applied: error.may_have_been_applied(),
             index: None,
             retry_after: error.retry_after(),
+            is_damage: false,
             is_unauthorized: error.kind() == ErrorKind::Unauthorized,
             needs_a_key: (error.status(), error.sub_status()) == (Some(403), Some(NOT_FOR_TOKENS)),
             message: format!("{error}{advice}"),

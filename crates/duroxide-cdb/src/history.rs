@@ -225,12 +225,7 @@ pub(crate) async fn value(
     if let Some(value) = core.cache.get(instance).and_then(|known| known.values.get(id).cloned()) {
         return Ok(Some(value));
     }
-    let found = core.read_as::<documents::ValueDocument>(call, instance, id).await?;
-    let Some(found) = found.map(|found| found.document) else { return Ok(None) };
-    let text = match &found.chunks {
-        Some(chunks) => load::join(core, call, instance, chunks).await?,
-        None => found.value,
-    };
+    let Some(text) = load::value(core, call, instance, id).await? else { return Ok(None) };
     if let Some(known) = core.cache.get(instance) {
         let mut values = HashMap::clone(&known.values);
         values.insert(id.to_owned(), text.clone());

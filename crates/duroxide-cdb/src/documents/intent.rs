@@ -89,6 +89,27 @@ impl Intent {
     }
 }
 
+/// In the place of a document to create: a work item to remove from the target's partition.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Cancellation {
+    #[serde(rename = "type")]
+    kind: String,
+    pub(crate) work_id: String,
+}
+
+impl Cancellation {
+    /// The cancellation of an activity.
+    pub(crate) fn of(execution: u64, activity: u64) -> Self {
+        Self { kind: CANCELLATION.to_owned(), work_id: ids::work(execution, activity) }
+    }
+
+    /// What a document says, if it is a cancellation.
+    pub(crate) fn in_document(document: &Value) -> Option<Self> {
+        Self::deserialize(document).ok().filter(|cancellation| cancellation.kind == CANCELLATION)
+    }
+}
+
 /// Notes whose child a document starts, as neither the public crate nor earlier versions of this one did. `text` is its
 /// work item, if that is in pieces and not in the document.
 pub(crate) fn name_parent(document: &mut Value, text: Option<&str>) {
@@ -152,6 +173,8 @@ impl DeadLetter {
         })
     }
 }
+
+const CANCELLATION: &str = "cancellation";
 
 #[cfg(test)]
 mod tests {

@@ -147,17 +147,27 @@ pub(crate) fn merged(cell: &Cell) -> Option<&Stored> {
     if cell.cleared { None } else { cell.changed.as_ref().or(cell.stored.as_ref()) }
 }
 
-/// What the execution began with, for replay. `Err` names a value document that is not among `values`.
+/// A value that the head points to and that is not there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct MissingValue {
+    pub(crate) key: String,
+    pub(crate) document: String,
+}
+
+/// What the execution began with, for replay.
 pub(crate) fn snapshot(
     pairs: &Pairs,
     values: &HashMap<String, String>,
-) -> Result<HashMap<String, KvEntry>, String> {
+) -> Result<HashMap<String, KvEntry>, MissingValue> {
     let mut entries = HashMap::with_capacity(pairs.len());
     for (key, cell) in pairs {
         let Some(stored) = &cell.stored else { continue };
         let value = match (&stored.inline, &stored.document) {
             (Some(value), _) => value.clone(),
-            (None, Some(id)) => values.get(id).cloned().ok_or_else(|| id.clone())?,
+            (None, Some(id)) => {
+                let missing = || MissingValue { key: key.clone(), document: id.clone() };
+                values.get(id).cloned().ok_or_else(missing)?
+            }
             (None, None) => String::new(),
         };
         entries.insert(key.clone(), KvEntry { value, last_updated_at_ms: stored.updated_at });

@@ -75,6 +75,11 @@ impl Message {
     pub(crate) fn order(&self) -> u64 {
         order_of(self.seq, self.enqueued_at, &self.work_item)
     }
+
+    /// Whether it begins an execution, told by its order key: its text may be lost.
+    pub(crate) fn begins_execution(&self) -> bool {
+        self.order() + LEAD / 2 < sequence_of(self.enqueued_at)
+    }
 }
 
 /// The order key of a message, of whose text the beginning is enough.
@@ -165,6 +170,7 @@ mod tests {
         let keys: Vec<u64> = queue.iter().map(Message::order).collect();
         assert!(keys[3] < keys[1] && keys[1] < keys[2] && keys[2] < keys[0], "{keys:?}");
         assert!(keys.iter().all(|key| *key > 0), "{keys:?}");
+        assert_eq!(queue.each_ref().map(Message::begins_execution), [false, true, true, true]);
         // The same of documents without a key, as the public crate wrote them.
         let old: Vec<u64> = queue.map(|message| Message { seq: 0, ..message }.order()).to_vec();
         assert!(old[3] < old[1] && old[1] < old[0], "{old:?}");

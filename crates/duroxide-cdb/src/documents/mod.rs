@@ -23,10 +23,10 @@ pub use head::FORMAT_VERSION;
 pub(crate) use head::{Forgive, Head, Held, LegacyStart, Status, Version};
 pub(crate) use history::{HistoryDocument, decode, pack};
 pub use ids::is_reserved;
-pub(crate) use intent::{DeadLetter, Intent, name_parent};
+pub(crate) use intent::{Cancellation, DeadLetter, Intent, name_parent};
 pub(crate) use kv::{
-    Cell, HEAD_VALUE_BYTES_MAX, HEAD_VALUES_BYTES_MAX, KvChange, Pairs, Stored, apply, merged, points_to,
-    settle, snapshot,
+    Cell, HEAD_VALUE_BYTES_MAX, HEAD_VALUES_BYTES_MAX, KvChange, MissingValue, Pairs, Stored, apply, merged,
+    points_to, settle, snapshot,
 };
 pub(crate) use manifest::{Deletion, Manifest, Staged, Tombstone};
 pub(crate) use message::{Message, begins_instance, is_sent_from_outside, order_of};

@@ -42,12 +42,24 @@ impl Strays {
         }
     }
 
+    /// A message whose text cannot be read is mentioned the first time it is met.
+    pub(crate) fn pass_over(&self, operation: &'static str, instance: &str, id: &str, fault: &Fault) {
+        if !self.is_new(&format!("{instance} {id}")) {
+            return;
+        }
+        count(operation);
+        tracing::warn!(
+            operation, instance, id, %fault,
+            "a message cannot be read and is passed over; a newer runtime may know its kind"
+        );
+    }
+
     fn meet(&self, operation: &'static str, row: &RawValue, fault: &Fault) {
         let traces = Traces::of(row);
         if !self.is_new(&traces.name(row)) {
             return;
         }
-        metrics::counter!("duroxide_cdb_unreadable_documents_total", "operation" => operation).increment(1);
+        count(operation);
         tracing::warn!(
             operation, instance = %traces.instance_id, id = %traces.id, %fault,
             "a document that looks like work cannot be read and is passed over"
@@ -61,6 +73,10 @@ impl Strays {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         told.len() < TOLD_MAX && told.insert(hasher.finish())
     }
+}
+
+fn count(operation: &'static str) {
+    metrics::counter!("duroxide_cdb_unreadable_documents_total", "operation" => operation).increment(1);
 }
 
 impl Traces {

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::cache::Known;
 use crate::core::{Backoff, Core, decode};
-use crate::documents::{Head, Intent, Tagged, ids};
+use crate::documents::{Head, Intent, Tagged};
 use crate::error::{Fault, Lost, Trouble, invalid_token};
 use crate::store::{Call, Op};
 
@@ -311,13 +311,6 @@ async fn finish(core: &Arc<Core>, instance: &str, committed: Committed) {
         });
     }
     crate::outbox::deliver(core, OPERATION, intents).await;
-    for cancel in plan.foreign_cancels {
-        let id = ids::work(cancel.execution_id, cancel.activity_id);
-        if let Err(fault) = pieces::remove_work(core, call, &cancel.instance, &id).await {
-            tracing::warn!(instance = cancel.instance, %fault, "an activity of another instance was not cancelled");
-        }
-        core.works.remove(&cancel.instance, &id);
-    }
 }
 
 #[derive(Deserialize)]

@@ -4,16 +4,17 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use duroxide::providers::{DispatcherCapabilityFilter, OrchestrationItem, ProviderError, WorkItem};
+use duroxide::providers::{DispatcherCapabilityFilter, KvEntry, OrchestrationItem, ProviderError, WorkItem};
 use duroxide::{Event, EventKind};
 use serde::Deserialize;
 
 use crate::cache::Known;
 use crate::clock::sequence_of;
-use crate::core::Core;
-use crate::documents::{self, Head, Held, Message, Tagged, kind};
+use crate::core::{Core, decode};
+use crate::documents::{self, Head, Held, Message, MissingValue, Pairs, Tagged, kind};
 use crate::error::{About, Fault};
 use crate::finder::{Candidate, Left, MessageHint, Outcome, Verdict, visible_at};
+use crate::history::finish_commits;
 use crate::queries::{self, Query};
 use crate::store::Call;
 use crate::token::Token;
@@ -179,10 +180,6 @@ async fn examine(
     }
     let (batch, items) = choose(core, call, instance, &partition.messages).await?;
     if batch.is_empty() {
-        tracing::warn!(
-            instance,
-            "the first waiting message cannot be decoded; a newer runtime may know its kind"
-        );
         return Ok(Examined::Pass(Verdict::Park { now }));
     }
     let history = load::history(core, call, instance, &partition).await?;
@@ -191,16 +188,25 @@ async fn examine(
         Tagged { document: adopted, etag: head.etag }
     });
     if !head.as_ref().is_some_and(|head| head.document.started) && !items.iter().any(begins) {
-        return orphans::settle(core, call, instance, &partition.messages, &items).await.map(Examined::Pass);
+        let rest = rest_of(&partition.messages, &batch);
+        return orphans::settle(core, call, instance, &batch, &rest, &items).await.map(Examined::Pass);
     }
     let known = partition.known.clone();
     let mut values = known.map_or_else(HashMap::new, |known| HashMap::clone(&known.values));
     values.extend(partition.values.clone());
-    let view = View { head, batch, items, events: history.events, values };
+    let kv = head.as_ref().map(|head| &head.document.kv);
+    let snapshot = match (&partition.damage, kv) {
+        (Some(damage), _) => Err(damage.clone()),
+        (None, Some(kv)) => snapshot(core, call, instance, kv, &mut values).await?,
+        (None, None) => Ok(HashMap::new()),
+    };
+    let replay = history.events.and_then(|events| Ok((events, snapshot?)));
+    let view = View { head, batch, items, replay, values };
     take(core, call, instance, lock_timeout, &partition, view).await
 }
 
-/// The messages of one turn: a prefix of the queue, bounded, and only what can be decoded.
+/// The messages of one turn: the first of the queue, bounded. What cannot be decoded stays there, as a newer runtime may
+/// know its kind, and is passed over; but nothing goes before a message that begins an execution.
 async fn choose<'a>(
     core: &Core,
     call: Call,
@@ -210,20 +216,73 @@ async fn choose<'a>(
     let mut batch = Vec::new();
     let mut items = Vec::new();
     let mut bytes = 0;
-    for message in messages.iter().take(MESSAGES_MAX) {
+    for message in messages {
+        if batch.len() == MESSAGES_MAX {
+            break;
+        }
         let text = match &message.chunks {
-            Some(chunks) => load::join(core, call, instance, chunks).await?,
-            None => message.work_item.clone(),
+            Some(chunks) => load::join(core, call, instance, chunks).await,
+            None => Ok(message.work_item.clone()),
         };
-        bytes += text.len();
+        bytes += text.as_ref().map_or(0, String::len);
         if bytes > MESSAGE_BYTES_MAX && !batch.is_empty() {
             break;
         }
-        let Ok(item) = serde_json::from_str(&text) else { break };
+        let item = match text.and_then(|text| decode(text.as_bytes())) {
+            Ok(item) => item,
+            Err(fault) if fault.is_damage => {
+                core.strays.pass_over(OPERATION, instance, &message.id, &fault);
+                if message.begins_execution() {
+                    break;
+                }
+                continue;
+            }
+            Err(fault) => return Err(fault),
+        };
         batch.push(message);
         items.push(item);
     }
     Ok((batch, items))
+}
+
+/// The messages that are not in a turn.
+fn rest_of<'a>(messages: &'a [Message], batch: &[&Message]) -> Vec<&'a Message> {
+    let taken: HashSet<&str> = batch.iter().map(|message| message.id.as_str()).collect();
+    messages.iter().filter(|message| !taken.contains(message.id.as_str())).collect()
+}
+
+/// What the execution began with; `Err` says which value cannot be read. The look may not have shown all of them: it may
+/// straddle a commit, and those in pieces are put together now.
+async fn snapshot(
+    core: &Core,
+    call: Call,
+    instance: &str,
+    kv: &Pairs,
+    values: &mut HashMap<String, String>,
+) -> Result<Result<HashMap<String, KvEntry>, String>, Fault> {
+    let mut is_finished = false;
+    loop {
+        let MissingValue { key, document } = match documents::snapshot(kv, values) {
+            Ok(snapshot) => return Ok(Ok(snapshot)),
+            Err(missing) => missing,
+        };
+        let lost = match load::value(core, call, instance, &document).await {
+            Ok(Some(value)) => {
+                values.insert(document, value);
+                continue;
+            }
+            Ok(None) if !is_finished => {
+                // The commit that made it may not be published yet.
+                finish_commits(core, call, instance).await?;
+                is_finished = true;
+                continue;
+            }
+            Ok(None) => "it is missing".to_owned(),
+            Err(fault) if fault.is_damage => fault.to_string(),
+            Err(fault) => return Err(fault),
+        };
+        return Ok(Err(format!("the value of key {key:?}, in the document {document}, is lost: {lost}")));
+    }
 }
 
 fn begins(item: &WorkItem) -> bool {
@@ -234,7 +293,8 @@ struct View<'a> {
     head: Option<Tagged<Head>>,
     batch: Vec<&'a Message>,
     items: Vec<WorkItem>,
-    events: Result<Vec<Event>, String>,
+    /// The history and what the execution began with, or why they cannot be read.
+    replay: Result<(Vec<Event>, HashMap<String, KvEntry>), String>,
     values: HashMap<String, String>,
 }
 
@@ -250,16 +310,6 @@ async fn take(
     let now = core.clock.now_ms();
     let unlocked =
         view.head.as_ref().map_or_else(|| Head::unstarted(instance, now), |head| head.document.clone());
-    let snapshot = match documents::snapshot(&unlocked.kv, &view.values) {
-        Ok(snapshot) => snapshot,
-        Err(id) => {
-            // The look straddled a commit, or the cache is behind: forget what is known and come back.
-            core.cache.forget(instance);
-            // Not at once: it may be lost.
-            tracing::debug!(instance, value = id, "a value is missing; looking again");
-            return Ok(Examined::Pass(Verdict::Park { now }));
-        }
-    };
     let held: Vec<Held> = view
         .batch
         .iter()
@@ -277,9 +327,10 @@ async fn take(
         return Ok(Examined::Pass(Verdict::RestUntil(now + RACE_REST_MS)));
     };
     let until = locked.document.locked_until.unwrap_or(0);
-    let (events, history_error) = match view.events {
-        Ok(events) => (events, None),
-        Err(error) => (Vec::new(), Some(error)),
+    // An accepted lock proves that the head is the one that was read: what is missing now is lost.
+    let ((events, kv_snapshot), history_error) = match view.replay {
+        Ok(replay) => (replay, None),
+        Err(error) => (Default::default(), Some(error)),
     };
     let (name, version) = name_and_version(&locked.document, &events, &view.items);
     let item = OrchestrationItem {
@@ -290,9 +341,9 @@ async fn take(
         history: events,
         messages: view.items,
         history_error,
-        kv_snapshot: snapshot,
+        kv_snapshot,
     };
-    let left: Vec<MessageHint> = partition.messages[view.batch.len()..].iter().map(hint).collect();
+    let left: Vec<MessageHint> = rest_of(&partition.messages, &view.batch).into_iter().map(hint).collect();
     if item.history_error.is_none() && locked.document.started {
         let upto = next_window(&partition.messages, partition.upto);
         let known = Known {

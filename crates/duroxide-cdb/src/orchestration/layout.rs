@@ -47,7 +47,7 @@ pub(crate) fn layout(
     let instance = &plan.head.instance_id;
     let commit_id = plan.head.commit.as_deref().unwrap_or_default();
     let chunks = plan.chunks.parts().len();
-    let mut cancels = Vec::with_capacity(plan.cancels.len() * 2);
+    let mut cancels = Vec::with_capacity(plan.cancels.len() * OPS_PER_CANCEL);
     for id in &plan.cancels {
         cancels.extend(remove_if_any(instance, id)?);
     }
@@ -65,10 +65,14 @@ pub(crate) fn layout(
         return finish(plan, commit, Vec::new(), Vec::new(), sweep_at);
     }
 
+    // Nobody may go on with what the commit cancels. One place is kept for the manifest.
+    let room = limits.operations.saturating_sub(commit.len() + 1);
+    let inside = plan.cancels.len().min(room / OPS_PER_CANCEL);
+    commit.extend(cancels.drain(..inside * OPS_PER_CANCEL));
     let mut bytes: usize = commit.iter().map(Op::len).sum();
     let mut overflow: Vec<&Op> = Vec::new();
     for op in &plan.movable {
-        // One place is kept for the manifest. Order is kept: after the first that does not fit, none fits.
+        // Order is kept: after the first that does not fit, none fits.
         let fits = commit.len() + 1 < limits.operations && bytes + op.len() <= limits.bytes - MANIFEST_BYTES;
         if overflow.is_empty() && fits {
             bytes += op.len();
@@ -96,7 +100,7 @@ pub(crate) fn layout(
         .enumerate()
         .map(|(index, documents)| Staged::new(instance, commit_id, index, documents))
         .collect();
-    let removals = plan.cancels.iter().chain(&plan.deletes).cloned().collect();
+    let removals = plan.cancels[inside..].iter().chain(&plan.deletes).cloned().collect();
     finish(plan, commit, staged, removals, sweep_at)
 }
 
@@ -130,10 +134,11 @@ fn finish(
 }
 
 /// Removes a document that may or may not exist: writing it first makes the delete certain to succeed.
-pub(crate) fn remove_if_any(instance: &str, id: &str) -> Result<[Op; 2], serde_json::Error> {
+pub(crate) fn remove_if_any(instance: &str, id: &str) -> Result<[Op; OPS_PER_CANCEL], serde_json::Error> {
     Ok([Op::upsert(&Tombstone::new(instance, id, 60))?, Op::delete(id, None)])
 }
 
+const OPS_PER_CANCEL: usize = 2;
 /// How long preparations are left alone. They go on as long as the lock is renewed they are made under, and tens of
 /// megabytes take many minutes in a small container.
 pub(crate) const PREPARING_MS: u64 = 60 * 60 * 1000;

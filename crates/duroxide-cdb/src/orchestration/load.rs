@@ -30,6 +30,8 @@ pub(crate) struct Partition {
     pub(crate) history: Vec<HistoryDocument>,
     pub(crate) values: HashMap<String, String>,
     pub(crate) legacy: LegacyValues,
+    /// Why some of the values cannot be read.
+    pub(crate) damage: Option<String>,
     /// What was known before and is still right.
     pub(crate) known: Option<Known>,
     /// Messages visible at this time were asked for.
@@ -155,16 +157,18 @@ fn sort_rows(rows: &[Box<RawValue>]) -> Result<(Partition, Vec<Manifest>), Fault
             kind::MESSAGE => partition.messages.push(decode(text)?),
             kind::HISTORY => partition.history.push(decode(text)?),
             kind::VALUE => {
-                let value: ValueDocument = decode(text)?;
-                // One in pieces is put together when somebody asks for it.
-                if value.chunks.is_none() {
-                    partition.values.insert(value.id, value.value);
+                // One in pieces is put together when somebody asks for it. One that cannot be read is missed only if
+                // the head points to it.
+                if let Ok(ValueDocument { id, value, chunks: None, .. }) = decode(text) {
+                    partition.values.insert(id, value);
                 }
             }
-            kind::LEGACY_KV | kind::LEGACY_KV_DELTA => {
-                let (id, value) = partition.legacy.add(&envelope.kind, text)?;
-                partition.values.extend(value.map(|value| (id, value)));
-            }
+            kind::LEGACY_KV | kind::LEGACY_KV_DELTA => match partition.legacy.add(&envelope.kind, text) {
+                Ok((id, value)) => partition.values.extend(value.map(|value| (id, value))),
+                Err(fault) => {
+                    partition.damage = Some(format!("a document of type {} is lost: {fault}", envelope.kind));
+                }
+            },
             _ => {}
         }
     }
@@ -202,7 +206,8 @@ impl LegacyValues {
     pub(crate) async fn read(core: &Core, call: Call, instance: &str) -> Result<Self, Fault> {
         let query = Query::new(queries::LEGACY_VALUES);
         let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
-        Ok(sort_rows(&rows)?.0.legacy)
+        let (partition, _) = sort_rows(&rows)?;
+        partition.damage.map_or(Ok(partition.legacy), |damage| Err(Fault::damaged(damage)))
     }
 }
 
@@ -301,13 +306,27 @@ pub(crate) async fn join(
             match core.read(call, partition, &id, None).await? {
                 Read::Found { body, .. } => Ok(decode::<documents::Chunk>(&body)?.data),
                 Read::NotModified | Read::Missing => {
-                    Err(Fault::refused(format!("the piece {id} of a large text is missing")))
+                    Err(Fault::damaged(format!("the piece {id} of a large text is missing")))
                 }
             }
         })
     });
     let whole = in_parallel(PIECES_AT_ONCE, pieces).await.into_iter().collect::<Result<String, Fault>>()?;
-    chunks.text(whole).ok_or_else(|| Fault::refused("the pieces of a large text do not fit together"))
+    chunks.text(whole).ok_or_else(|| Fault::damaged("the pieces of a large text do not fit together"))
+}
+
+/// A value the head points to.
+pub(crate) async fn value(
+    core: &Core,
+    call: Call,
+    instance: &str,
+    id: &str,
+) -> Result<Option<String>, Fault> {
+    let Some(found) = core.read_as::<ValueDocument>(call, instance, id).await? else { return Ok(None) };
+    match &found.document.chunks {
+        Some(chunks) => join(core, call, instance, chunks).await.map(Some),
+        None => Ok(Some(found.document.value)),
+    }
 }
 
 /// How many events an execution was started with.

@@ -13,16 +13,16 @@ use crate::store::{Call, Op};
 
 use super::pieces;
 
-/// Drops what nobody will take. `items` are the first of `messages`, decoded.
+/// Drops what nobody will take. `items` are the messages of `batch`, decoded; `rest` are all others.
 pub(super) async fn settle(
     core: &Core,
     call: Call,
     instance: &str,
-    messages: &[Message],
+    batch: &[&Message],
+    rest: &[&Message],
     items: &[WorkItem],
 ) -> Result<Verdict, Fault> {
     let now = core.clock.now_ms();
-    let (batch, rest) = messages.split_at(items.len());
     let is_unwanted: fn(&WorkItem) -> bool = if are_mail(items, rest) {
         is_mail
     } else if items.iter().any(is_answer) && core.head(call, instance).await?.is_none() {
@@ -46,7 +46,7 @@ pub(super) async fn settle(
 
 /// Whether a queue holds nothing but queue messages. The pieces of large ones behind the batch are not read: they show
 /// when it is their turn.
-fn are_mail(items: &[WorkItem], rest: &[Message]) -> bool {
+fn are_mail(items: &[WorkItem], rest: &[&Message]) -> bool {
     items.iter().all(is_mail)
         && rest.iter().filter(|message| message.chunks.is_none()).all(|message| {
             serde_json::from_str(&message.work_item).is_ok_and(|item: WorkItem| is_mail(&item))

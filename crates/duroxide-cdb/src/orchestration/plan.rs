@@ -7,7 +7,7 @@ use duroxide::{Event, EventKind};
 
 use crate::clock::Clock;
 use crate::documents::{
-    self, ChunkRef, Chunks, ExecutionRecord, HEAD_VALUE_BYTES_MAX, HEAD_VALUES_BYTES_MAX, Head,
+    self, Cancellation, ChunkRef, Chunks, ExecutionRecord, HEAD_VALUE_BYTES_MAX, HEAD_VALUES_BYTES_MAX, Head,
     HistoryDocument, Intent, KvChange, Message, Status, Stored, Tombstone, ValueDocument, WorkDocument,
     addressee, ids, kind,
 };
@@ -57,8 +57,6 @@ pub(crate) struct Plan {
     pub(crate) messages: Vec<Message>,
     pub(crate) works: Vec<WorkDocument>,
     pub(crate) intents: Vec<Intent>,
-    /// Activities of other instances to cancel.
-    pub(crate) foreign_cancels: Vec<ScheduledActivityIdentifier>,
 }
 
 /// Why a turn cannot be committed as it is.
@@ -99,7 +97,6 @@ pub(crate) fn plan(head: &Head, turn: &Turn, around: Surroundings<'_>) -> Result
         messages: Vec::new(),
         works: Vec::new(),
         intents: Vec::new(),
-        foreign_cancels: Vec::new(),
     };
     plan.head.turn += 1;
     plan.head.commit = Some(around.commit.to_owned());
@@ -111,7 +108,7 @@ pub(crate) fn plan(head: &Head, turn: &Turn, around: Surroundings<'_>) -> Result
     let values = apply_values(&mut plan, turn)?;
     let outgoing = send_items(&mut plan, turn, around)?;
     let works = schedule_work(&mut plan, turn, around)?;
-    // Own messages and intents first: a continue-as-new start must be visible as soon as the commit is.
+    // Own messages and intents first: somebody waits for them.
     for op in outgoing.into_iter().chain(history).chain(values).chain(works) {
         plan.movable.push(op);
     }
@@ -296,7 +293,8 @@ fn apply_values(plan: &mut Plan, turn: &Turn) -> Result<Vec<Op>, Refusal> {
     values.iter().map(|value| Op::create(value).map_err(unserializable)).collect()
 }
 
-/// Messages to the instance itself, and intents for all others.
+/// Messages to the instance itself, and intents for all others. What begins the next execution is part of the commit: it
+/// must be visible as soon as that is.
 fn send_items(plan: &mut Plan, turn: &Turn, around: Surroundings<'_>) -> Result<Vec<Op>, Refusal> {
     let mut ops = Vec::new();
     for item in &turn.orchestrator_items {
@@ -305,7 +303,8 @@ fn send_items(plan: &mut Plan, turn: &Turn, around: Surroundings<'_>) -> Result<
         // What begins an execution has a key far below those of its time.
         plan.head.last_sequence = plan.head.last_sequence.max(message.seq);
         if message.instance_id == plan.head.instance_id {
-            ops.push(Op::create(&message).map_err(unserializable)?);
+            let op = Op::create(&message).map_err(unserializable)?;
+            if matches!(item, WorkItem::ContinueAsNew { .. }) { &mut plan.pinned } else { &mut ops }.push(op);
             plan.messages.push(message);
         } else {
             let target = message.instance_id.clone();
@@ -315,7 +314,7 @@ fn send_items(plan: &mut Plan, turn: &Turn, around: Surroundings<'_>) -> Result<
     Ok(ops)
 }
 
-/// Work items, minus those that the same turn cancels.
+/// Work items, minus those that the same turn cancels, and cancellations.
 fn schedule_work(plan: &mut Plan, turn: &Turn, around: Surroundings<'_>) -> Result<Vec<Op>, Refusal> {
     let mut ops = Vec::new();
     let mut cancelled: Vec<&ScheduledActivityIdentifier> = turn.cancelled.iter().collect();
@@ -342,8 +341,9 @@ fn schedule_work(plan: &mut Plan, turn: &Turn, around: Surroundings<'_>) -> Resu
     for cancel in cancelled {
         if cancel.instance == plan.head.instance_id {
             plan.cancels.push(ids::work(cancel.execution_id, cancel.activity_id));
-        } else {
-            plan.foreign_cancels.push(cancel.clone());
+        } else if ids::refusal(&cancel.instance).is_none() {
+            let cancellation = Cancellation::of(cancel.execution_id, cancel.activity_id);
+            ops.push(intend(plan, &cancel.instance, serde_json::to_value(cancellation), around)?);
         }
     }
     Ok(ops)

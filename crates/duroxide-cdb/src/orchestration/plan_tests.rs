@@ -27,6 +27,20 @@ fn mail(instance: &str) -> WorkItem {
     WorkItem::QueueMessage { instance: instance.into(), name: "q".into(), data: String::new() }
 }
 
+fn successor(instance: &str) -> WorkItem {
+    WorkItem::ContinueAsNew {
+        instance: instance.into(),
+        orchestration: "o".into(),
+        input: String::new(),
+        version: None,
+        carry_forward_events: Vec::new(),
+        initial_custom_status: None,
+        parent_instance: None,
+        parent_id: None,
+        parent_execution_id: None,
+    }
+}
+
 fn locked(ids: &[(&str, bool)]) -> Head {
     let mut head = Head::unstarted("a", 1);
     let held = |(id, delivered): &(&str, bool)| Held {
@@ -191,6 +205,7 @@ fn a_turn_over_the_limits_is_staged_around_one_batch() {
     let cancel = |id| ScheduledActivityIdentifier { instance: "a".into(), execution_id: 1, activity_id: id };
     let turn = Turn {
         worker_items: (1..=1000).map(|id| activity("a", id)).collect(),
+        orchestrator_items: (0..120).map(|_| mail("a")).chain([successor("a")]).collect(),
         cancelled: (2000..2060).map(cancel).collect(),
         ..Turn::default()
     };
@@ -200,12 +215,17 @@ fn a_turn_over_the_limits_is_staged_around_one_batch() {
     assert!(fitted.commit.len() <= 100);
     assert!(fitted.staged.iter().all(|group| group.documents.len() < 100));
     let staged: usize = fitted.staged.iter().map(|group| group.documents.len()).sum();
-    let created = fitted.commit.iter().filter(|op| op.id().starts_with("work:")).count();
-    assert_eq!(staged + created, 1000);
+    let is_cancelled = |op: &&Op| (2000..2060).any(|id| op.id() == ids::work(1, id));
+    let cancels = fitted.commit.iter().filter(is_cancelled).count();
+    // Besides the head, the message, the successor, and the manifest.
+    assert_eq!(cancels, 96, "as many as there is room for, two operations each");
+    assert_eq!(staged, 1120, "and nothing else");
+    let begins = |op: &Op| op.body().is_some_and(|body| body.contains("ContinueAsNew"));
+    assert!(fitted.commit.iter().any(begins), "whatever else there is");
     let (prepared, manifest) = (fitted.prepared.unwrap(), fitted.manifest.unwrap());
     assert_eq!((prepared.committed, manifest.committed), (false, true));
     assert_eq!((prepared.id, prepared.staged), (manifest.id.clone(), manifest.staged));
-    assert_eq!(manifest.deletes.len(), 60);
+    assert_eq!(manifest.deletes.len(), 60 - 48);
     let last = fitted.commit.last().unwrap();
     assert_eq!(
         (last.kind(), last.id()),

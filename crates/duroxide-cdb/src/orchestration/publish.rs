@@ -69,19 +69,7 @@ pub(crate) async fn publish(
     staged: Option<&[Staged]>,
 ) -> Result<(), Fault> {
     let instance = manifest.instance_id.as_str();
-    for index in 0..manifest.staged {
-        let group = match staged.and_then(|groups| groups.get(index as usize)) {
-            Some(group) => Some(group.clone()),
-            None => {
-                let found =
-                    core.read_as::<Staged>(call, instance, &ids::staged(&manifest.commit, index)).await?;
-                found.map(|found| found.document)
-            }
-        };
-        if let Some(group) = group {
-            publish_group(core, call, instance, &group).await?;
-        }
-    }
+    // First what somebody may still be at work on.
     for ids in manifest.deletes.chunks(REMOVALS_PER_BATCH) {
         // The next life of the instance may use these names again: they are removed only while the manifest is there.
         let mut ops = Vec::with_capacity(ids.len() * 2 + 1);
@@ -96,6 +84,19 @@ pub(crate) async fn publish(
         }
         for id in ids {
             core.works.remove(instance, id);
+        }
+    }
+    for index in 0..manifest.staged {
+        let group = match staged.and_then(|groups| groups.get(index as usize)) {
+            Some(group) => Some(group.clone()),
+            None => {
+                let found =
+                    core.read_as::<Staged>(call, instance, &ids::staged(&manifest.commit, index)).await?;
+                found.map(|found| found.document)
+            }
+        };
+        if let Some(group) = group {
+            publish_group(core, call, instance, &group).await?;
         }
     }
     let pieces: Vec<String> = manifest.drops.iter().flat_map(|drop| drop.ids().collect::<Vec<_>>()).collect();

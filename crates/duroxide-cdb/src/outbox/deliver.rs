@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use crate::core::{Core, decode, in_parallel};
 use crate::documents::{
-    ChunkRef, Chunks, DeadLetter, Deletion, Intent, Manifest, Message, Tagged, Tombstone, WorkDocument, ids,
-    kind, name_parent,
+    Cancellation, ChunkRef, Chunks, DeadLetter, Deletion, Intent, Manifest, Message, Tagged, Tombstone,
+    WorkDocument, ids, kind, name_parent,
 };
 use crate::error::{Fault, Trouble};
 use crate::orchestration::fetch::hint;
@@ -20,17 +20,25 @@ use crate::queries::{self, Query};
 use crate::store::{Call, Op};
 
 /// Delivers intents right after their commit. Somebody waits for that, so what fails soon is left to the reconciler.
-pub(crate) async fn deliver(core: &Core, operation: &'static str, intents: Vec<Intent>) {
-    let skip = {
-        let faults = core.outbox_faults.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        !intents.is_empty() && faults.as_ref().is_some_and(super::OutboxFaultInjector::takes_round)
-    };
-    if intents.is_empty() || skip {
-        return;
-    }
-    if let Err(fault) = deliver_all(core, core.quick_call(operation), &intents).await {
-        tracing::warn!(instance = intents[0].instance_id, %fault, "messages to other instances are delayed");
-    }
+///
+/// Boxed, because delivering may finish a commit, and that may have something to deliver.
+pub(crate) fn deliver<'a>(
+    core: &'a Core,
+    operation: &'static str,
+    intents: Vec<Intent>,
+) -> BoxFuture<'a, ()> {
+    Box::pin(async move {
+        let skip = {
+            let faults = core.outbox_faults.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            !intents.is_empty() && faults.as_ref().is_some_and(super::OutboxFaultInjector::takes_round)
+        };
+        if intents.is_empty() || skip {
+            return;
+        }
+        if let Err(fault) = deliver_all(core, core.quick_call(operation), &intents).await {
+            tracing::warn!(instance = intents[0].instance_id, %fault, "messages to other instances are delayed");
+        }
+    })
 }
 
 /// What an instance has to send.
@@ -221,7 +229,8 @@ enum Fate {
     Buried,
 }
 
-/// Creates the target document. Finding it, or its tombstone, means that it was delivered before.
+/// Creates the target document, or removes what is cancelled. Finding the document, or its tombstone, means that it was
+/// delivered before.
 async fn deliver_one(core: &Core, call: Call, intent: &Intent) -> Result<Fate, Fault> {
     let target = intent.target_instance_id.as_str();
     let mut document = match intent.target_document() {
@@ -230,6 +239,11 @@ async fn deliver_one(core: &Core, call: Call, intent: &Intent) -> Result<Fate, F
     };
     if let Some(reason) = ids::refusal(target) {
         return bury(core, call, intent, reason).await;
+    }
+    if let Some(Cancellation { work_id, .. }) = Cancellation::in_document(&document) {
+        pieces::remove_work(core, call, target, &work_id).await?;
+        core.works.remove(target, &work_id);
+        return Ok(Fate::Delivered);
     }
     let mut chunks = Chunks::new(&uuid::Uuid::new_v4().simple().to_string());
     if let Some(pieces) = &intent.chunks {
@@ -412,7 +426,7 @@ async fn remove_together(core: &Core, call: Call, intents: &[Intent]) -> Result<
         Err(fault) => return Err(fault),
     }
     if let Some(manifest) = &manifest {
-        Box::pin(publish::publish(core, call, manifest, None)).await?;
+        publish::publish(core, call, manifest, None).await?;
     }
     Ok(Removal::Done)
 }

@@ -9,9 +9,12 @@ use duroxide::providers::{
     WorkItem,
 };
 use duroxide_cdb::{BulkMode, CosmosDBProvider, CosmosDBProviderConfig};
+use http_body_util::Full;
+use hyper::Response;
 use tokio::task::JoinHandle;
 
 use super::{LOCK, NOW, Place, commit, ended, mail, place, place_with, place_without_sweeps, status};
+use crate::tap::Tap;
 use crate::world::{activity, config, emulator, event, named, noise, start, until};
 
 #[tokio::test]
@@ -41,16 +44,30 @@ async fn pruning_obeys_all_its_conditions() {
 
 #[tokio::test]
 async fn a_deletion_that_cannot_ask_for_children_deletes_nothing() {
-    let place =
-        place_with(|config| CosmosDBProviderConfig { operation_timeout: Duration::from_secs(2), ..config })
-            .await;
-    place.begin("a").await;
-    {
-        let _fault = emulator().faults().add(place.rule(status(429, 3200)).on(Operation::Query));
-        assert!(place.provider.delete_instances_atomic(&["a".into()], true).await.is_err());
+    // Children that have run are instances, those that have not are starts that wait.
+    for kind in ["'instance'", "'orch_queue'"] {
+        let question = format!("{kind} AND ARRAY_CONTAINS(@parents");
+        let place = place().await;
+        place.begin("a").await;
+        let tap = Tap::new(emulator(), move |asked| {
+            let is_meant = String::from_utf8_lossy(&asked.body).contains(&question);
+            let throttled = || Response::builder().status(429).header("x-ms-retry-after-ms", "20");
+            is_meant.then(|| throttled().body(Full::default()).unwrap())
+        })
+        .await;
+        let deaf = CosmosDBProvider::new_with_config(CosmosDBProviderConfig {
+            endpoint: tap.endpoint.clone(),
+            operation_timeout: Duration::from_secs(2),
+            ..config(&place.name)
+        })
+        .await
+        .unwrap();
+        assert!(deaf.delete_instances_atomic(&["a".into()], true).await.is_err(), "{kind}");
+        let fenced = place.of_type("a", "deleting").await;
+        assert!(fenced.is_empty(), "{kind}: the fence is taken down");
+        assert_eq!(place.provider.list_instances().await.unwrap(), ["a"], "{kind}");
+        assert_eq!(place.provider.read("a").await.unwrap().len(), 1, "{kind}");
     }
-    assert_eq!(place.provider.list_instances().await.unwrap(), ["a"]);
-    assert_eq!(place.provider.read("a").await.unwrap().len(), 1);
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use duroxide::providers::{ExecutionMetadata, InstanceFilter, Provider as _, Prov
 use duroxide::{Event, EventKind, TagFilter};
 
 use super::{LOCK, NOW, commit, ended, mail, place, place_without_sweeps, status};
-use crate::world::{activity, documents, emulator, event, named, noise, raw, start};
+use crate::world::{activity, documents, emulator, event, named, noise, raw, start, until};
 
 #[tokio::test]
 async fn a_turn_whose_last_event_is_a_duplicate_leaves_nothing() {
@@ -202,29 +202,53 @@ async fn a_message_to_an_impossible_instance_is_refused_before_anything_is_writt
 
 #[tokio::test]
 async fn all_keys_are_of_one_moment_even_while_the_execution_ends() {
-    let place = place().await;
-    place.begin("a").await;
-    let set = |id: u64, value: &str| {
-        let kind = EventKind::KeyValueSet { key: "k".into(), value: value.into(), last_updated_at_ms: id };
-        Event::with_event_id(id, "a", 1, None, kind)
+    const KEYS: [&str; 3] = ["one", "two", "three"];
+    // Too large for the head, so that each is read on its own.
+    let values = |letter: &str| {
+        let value = letter.repeat(3000);
+        KEYS.map(|key| EventKind::KeyValueSet {
+            key: key.into(),
+            value: value.clone(),
+            last_updated_at_ms: 1,
+        })
     };
-    place.provider.enqueue_for_orchestrator(mail("a", "m"), None).await.unwrap();
-    let (_, token, _) = place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
-    commit(&place.provider, &token, vec![set(2, "v")], named()).await.unwrap();
-    place.provider.enqueue_for_orchestrator(mail("a", "m"), None).await.unwrap();
-    let (_, token, _) = place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
-    // The reader is held up between any two requests it makes; meanwhile the execution ends.
-    let reader = place.other().await;
-    let slow = Verdict::Delay { duration: Duration::from_millis(100) };
-    let _faults = [Operation::ReadItem, Operation::Query]
-        .map(|operation| emulator().faults().add(place.rule(slow.clone()).on(operation)));
-    let (values, ended) = tokio::join!(
-        reader.get_kv_all_values("a"),
-        commit(&place.provider, &token, vec![set(3, "w")], ended("Completed")),
-    );
-    ended.unwrap();
-    let values = values.unwrap();
-    assert!(matches!(values.get("k").map(String::as_str), Some("v" | "w")), "{values:?}");
+    let mut seen = Vec::new();
+    for request in 1.. {
+        let place = place().await;
+        place.begin("a").await;
+        let turn = async |first: u64, letter: &str, metadata: ExecutionMetadata| {
+            place.provider.enqueue_for_orchestrator(mail("a", "m"), None).await.unwrap();
+            let (_, token, _) =
+                place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+            let events = (first..).zip(values(letter));
+            let events = events.map(|(id, kind)| Event::with_event_id(id, "a", 1, None, kind)).collect();
+            commit(&place.provider, &token, events, metadata).await.unwrap();
+        };
+        turn(2, "v", named()).await;
+        // The reader is held up at one of its requests; meanwhile the execution ends.
+        let reader = place.other().await;
+        let held_up = place.rule(Verdict::Hang).on(Operation::ReadItem).nth(request);
+        let held_up = emulator().faults().add(held_up);
+        let mut reading = Box::pin(reader.get_kv_all_values("a"));
+        let is_over = tokio::select! {
+            values = &mut reading => {
+                assert_eq!(values.unwrap().len(), KEYS.len());
+                true
+            }
+            () = until("it is held up", async || held_up.struck() > 0) => false,
+        };
+        if is_over {
+            assert!(request > KEYS.len() as u64, "the head and each value were read");
+            break;
+        }
+        turn(5, "w", ended("Completed")).await;
+        drop(held_up);
+        let read = reading.await.unwrap();
+        let letters: Vec<&str> = KEYS.iter().map(|key| &read[*key][..1]).collect();
+        assert!(letters.iter().all(|letter| *letter == letters[0]), "request {request}: {letters:?}");
+        seen.push(letters[0].to_owned());
+    }
+    assert!(seen.contains(&"w".to_owned()), "{seen:?}");
 }
 
 #[tokio::test]

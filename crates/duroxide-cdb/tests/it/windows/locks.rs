@@ -4,14 +4,17 @@ use std::time::Duration;
 
 use cosmos_emulator::{Operation, Verdict};
 use duroxide::TagFilter;
-use duroxide::providers::{
-    Provider as _, ProviderAdmin as _, ScheduledActivityIdentifier, SessionFetchConfig, WorkItem,
-};
+use duroxide::providers::{Provider as _, ProviderAdmin as _, SessionFetchConfig, WorkItem};
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
 
 use super::{LOCK, NOW, commit, mail, of_session, place, place_with, status};
 use crate::tap::Tap;
 use crate::world::{activity, config, documents, emulator, event, named, noise, raw, start};
+
+/// What may happen to a write that is none the worse for it.
+fn troubles() -> [Verdict; 4] {
+    [status(429, 3200), status(503, 0), Verdict::ResetAfterCommit, Verdict::ResetBefore]
+}
 
 #[tokio::test]
 async fn an_ack_that_arrives_after_a_takeover_writes_nothing() {
@@ -84,34 +87,6 @@ async fn an_abandon_survives_throttling_and_an_unknown_token_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_cancelled_activity_stays_cancelled_when_the_process_dies_after_the_commit() {
-    let place = place().await;
-    place.provider.enqueue_for_orchestrator(start("a", "Hello", ""), None).await.unwrap();
-    let (_, token, _) = place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
-    let provider = &place.provider;
-    let work = vec![activity("a", 1)];
-    provider
-        .ack_orchestration_item(&token, 1, vec![event("a", 1)], work, vec![], named(), vec![])
-        .await
-        .unwrap();
-    let (_, held, _) = provider.fetch_work_item(LOCK, NOW, None, &TagFilter::Any).await.unwrap().unwrap();
-    provider.enqueue_for_orchestrator(mail("a", "m"), None).await.unwrap();
-    let (_, token, _) = provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
-    let cancel = vec![ScheduledActivityIdentifier { instance: "a".into(), execution_id: 1, activity_id: 1 }];
-    // The commit arrives, its answer does not, and nothing of this process gets through any more.
-    let fault = emulator().faults().add(place.rule(Verdict::ResetAfterCommit).on(Operation::Batch).times(1));
-    provider
-        .ack_orchestration_item(&token, 1, vec![event("a", 2)], vec![], vec![], named(), cancel)
-        .await
-        .unwrap();
-    drop(fault);
-    let other = place.other().await;
-    assert!(!other.renew_work_item_lock(&held, LOCK).await.unwrap_err().retryable);
-    assert!(!other.ack_work_item(&held, None).await.unwrap_err().retryable);
-    assert!(other.fetch_work_item(LOCK, NOW, None, &TagFilter::Any).await.unwrap().is_none());
-}
-
-#[tokio::test]
 async fn a_passing_trouble_at_the_end_of_an_activity_does_not_run_it_again() {
     for verdict in [status(429, 3200), status(449, 0), Verdict::ResetAfterCommit, Verdict::ResetBefore] {
         let place = place().await;
@@ -132,7 +107,7 @@ async fn a_passing_trouble_at_a_renewal_does_not_cancel_the_activity() {
     place.provider.enqueue_for_worker(activity("a", 1)).await.unwrap();
     let (_, token, _) =
         place.provider.fetch_work_item(LOCK, NOW, None, &TagFilter::Any).await.unwrap().unwrap();
-    for verdict in [status(429, 3200), status(503, 0), Verdict::ResetAfterCommit, Verdict::ResetBefore] {
+    for verdict in troubles() {
         let _fault = emulator().faults().add(place.rule(verdict).on(Operation::ReplaceItem).times(2));
         place.provider.renew_work_item_lock(&token, LOCK).await.unwrap();
     }
@@ -140,45 +115,61 @@ async fn a_passing_trouble_at_a_renewal_does_not_cancel_the_activity() {
 }
 
 #[tokio::test]
-async fn an_ack_dropped_at_any_moment_is_all_or_nothing() {
-    let place = place().await;
-    for step in 0..30 {
-        let name = format!("i{step}");
-        place.provider.enqueue_for_orchestrator(start(&name, "Hello", ""), None).await.unwrap();
-        let lock = Duration::from_millis(1500);
-        let (_, token, _) = place.provider.fetch_orchestration_item(lock, NOW, None).await.unwrap().unwrap();
-        let work = vec![activity(&name, 1)];
-        let ack = place.provider.ack_orchestration_item(
-            &token,
-            1,
-            vec![event(&name, 1)],
-            work,
-            vec![],
-            named(),
-            vec![],
-        );
-        let _ = tokio::time::timeout(Duration::from_micros(step * 200), ack).await;
-        // What was sent may still arrive.
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        let kinds = place.kinds(&name).await;
-        let committed = ["history", "instance", "worker_queue"];
-        let untouched = ["instance", "orch_queue"];
-        assert!(kinds == committed || kinds == untouched, "after {step} steps: {kinds:?}");
-        if kinds == untouched {
-            let fetched =
-                place.provider.fetch_orchestration_item(LOCK, Duration::from_secs(10), None).await.unwrap();
-            let Some((item, token, _)) = fetched else {
-                assert_eq!(place.kinds(&name).await, committed, "it arrived later than that");
-                continue;
-            };
-            assert_eq!((item.instance.as_str(), item.history.len()), (name.as_str(), 0));
-            place
-                .provider
-                .abandon_orchestration_item(&token, Some(Duration::from_secs(600)), true)
-                .await
-                .unwrap();
+async fn a_passing_trouble_at_a_renewal_does_not_end_the_turn() {
+    let sit_out = async |verdict: Verdict| {
+        let place = place().await;
+        place.provider.enqueue_for_orchestrator(start("a", "Hello", ""), None).await.unwrap();
+        let (_, token, _) = place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+        let until = async || place.of_type("a", "instance").await[0]["lockedUntil"].as_u64().unwrap();
+        let before = until().await;
+        // Longer than the driver tries by itself.
+        let fault = emulator().faults().add(place.rule(verdict.clone()).on(Operation::ReplaceItem).times(12));
+        place.provider.renew_orchestration_item_lock(&token, 2 * LOCK).await.unwrap();
+        assert!(fault.struck() > 0, "{verdict:?}");
+        drop(fault);
+        assert!(until().await > before, "{verdict:?}");
+        commit(&place.provider, &token, vec![event("a", 1)], named()).await.unwrap();
+    };
+    futures::future::join_all(troubles().map(sit_out)).await;
+}
+
+#[tokio::test]
+async fn a_turn_is_put_off_once_whatever_becomes_of_the_request() {
+    let put_off = async |verdict: Verdict| {
+        let place = place().await;
+        place.begin("a").await;
+        for text in ["one", "two"] {
+            place.provider.enqueue_for_orchestrator(mail("a", text), None).await.unwrap();
         }
-    }
+        let (item, token, _) =
+            place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+        assert_eq!(item.messages.len(), 2);
+        let seen = place.of_type("a", "orch_queue").await;
+        let fault = emulator().faults().add(place.rule(verdict.clone()).on(Operation::Batch).times(12));
+        let delay = Duration::from_secs(600);
+        place.provider.abandon_orchestration_item(&token, Some(delay), true).await.unwrap();
+        assert!(fault.struck() > 0, "{verdict:?}");
+        drop(fault);
+        let put_off = place.of_type("a", "orch_queue").await;
+        assert_eq!(put_off.len(), 2, "{verdict:?}");
+        for (before, after) in seen.iter().zip(&put_off) {
+            let moved = after["visibleAt"].as_u64().unwrap() - before["visibleAt"].as_u64().unwrap();
+            assert!(moved >= 600_000, "{verdict:?}: by {moved} ms");
+        }
+        let head = place.of_type("a", "instance").await.remove(0);
+        assert!(head["lockToken"].is_null() && head["attempts"].is_null(), "{verdict:?}: {head}");
+        let again = place.provider.abandon_orchestration_item(&token, Some(delay), true).await;
+        assert!(!again.unwrap_err().retryable, "{verdict:?}: it is given back");
+        // What comes meanwhile does not wait with it.
+        place.provider.enqueue_for_orchestrator(mail("a", "three"), None).await.unwrap();
+        for provider in [&place.other().await, &place.provider] {
+            let (item, token, attempt) =
+                provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+            assert_eq!((item.messages, attempt), (vec![mail("a", "three")], 1), "{verdict:?}");
+            provider.abandon_orchestration_item(&token, None, true).await.unwrap();
+        }
+    };
+    futures::future::join_all(troubles().map(put_off)).await;
 }
 
 #[tokio::test]

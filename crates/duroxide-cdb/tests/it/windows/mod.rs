@@ -2,8 +2,11 @@
 
 mod admin;
 mod backlog;
+mod cancels;
 mod clocks;
 mod commits;
+mod damage;
+mod drops;
 mod families;
 mod fetching;
 mod leftovers;
@@ -19,12 +22,13 @@ mod transport;
 
 use std::time::Duration;
 
-use cosmos_emulator::{FaultRule, Verdict};
+use cosmos_emulator::{FaultRule, Operation, Verdict};
 use duroxide::Event;
-use duroxide::providers::{ExecutionMetadata, Provider as _, WorkItem};
+use duroxide::providers::{ExecutionMetadata, Provider as _, ScheduledActivityIdentifier, WorkItem};
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
+use serde_json::Value;
 
-use crate::world::{DATABASE, activity, config, documents, event, fresh_name, named, raw, start};
+use crate::world::{DATABASE, activity, config, documents, emulator, event, fresh_name, named, raw, start};
 
 /// Outlives a hundred requests on a busy machine.
 pub(super) const LOCK: Duration = Duration::from_secs(120);
@@ -53,14 +57,55 @@ pub(super) async fn place_without_sweeps() -> Place {
         .await
 }
 
+/// A place where others may finish at once what its own process did not.
+pub(super) async fn place_of_a_dying_process() -> Place {
+    place_with(|config| CosmosDBProviderConfig {
+        reconciler_interval: Duration::from_secs(600),
+        reconciler_age_threshold: NOW,
+        ..config
+    })
+    .await
+}
+
 impl Place {
     /// Another process on the same container.
     pub(super) async fn other(&self) -> CosmosDBProvider {
         CosmosDBProvider::new_with_config(config(&self.name)).await.unwrap()
     }
 
+    /// A process that lives and finishes what another has left.
+    pub(super) async fn survivor(&self) -> CosmosDBProvider {
+        CosmosDBProvider::new_with_config(CosmosDBProviderConfig {
+            reconciler_interval: Duration::from_millis(50),
+            ..config(&self.name)
+        })
+        .await
+        .unwrap()
+    }
+
     pub(super) fn rule(&self, verdict: Verdict) -> FaultRule {
-        FaultRule::new(verdict).in_container(format!("dbs/{DATABASE}/colls/{}", self.name))
+        FaultRule::new(verdict).in_container(self.link())
+    }
+
+    /// How many requests the account has answered, of one kind or of all.
+    pub(super) fn answered(&self, operation: Option<Operation>) -> u64 {
+        let link = self.link();
+        let lines = emulator().ledger().snapshot().lines;
+        let meant = lines.iter().filter(|line| {
+            *line.container == *link && operation.is_none_or(|operation| line.operation == operation)
+        });
+        meant.map(|line| line.totals.requests).sum()
+    }
+
+    fn link(&self) -> String {
+        format!("dbs/{DATABASE}/colls/{}", self.name)
+    }
+
+    /// The documents of one type in a partition.
+    pub(super) async fn of_type(&self, instance: &str, kind: &str) -> Vec<Value> {
+        let mut documents = documents(&raw(&self.name).await, instance).await;
+        documents.retain(|document| document["type"] == kind);
+        documents
     }
 
     pub(super) async fn kinds(&self, instance: &str) -> Vec<String> {
@@ -105,6 +150,10 @@ pub(super) fn successor(instance: &str) -> WorkItem {
         parent_id: None,
         parent_execution_id: None,
     }
+}
+
+pub(super) fn cancel(instance: &str, activity_id: u64) -> ScheduledActivityIdentifier {
+    ScheduledActivityIdentifier { instance: instance.to_owned(), execution_id: 1, activity_id }
 }
 
 pub(super) fn ended(as_what: &str) -> ExecutionMetadata {

@@ -11,7 +11,7 @@ use duroxide::{Event, EventKind, TagFilter};
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
 use serde_json::json;
 
-use super::{LOCK, NOW, Place, mail, place, place_with};
+use super::{LOCK, NOW, Place, cancel, mail, place, place_of_a_dying_process};
 use crate::world::{activity, config, emulator, event, named, noise, raw, start, until};
 
 /// An activity whose input needs several documents.
@@ -25,30 +25,10 @@ fn large(instance: &str, id: u64) -> WorkItem {
     }
 }
 
-/// A place where others may finish at once what its own process did not.
-async fn place_of_a_dying_process() -> Place {
-    place_with(|config| CosmosDBProviderConfig {
-        reconciler_interval: Duration::from_secs(600),
-        reconciler_age_threshold: NOW,
-        ..config
-    })
-    .await
-}
-
 impl Place {
     fn without_deletes(&self, instance: &str) -> FaultGuard {
         let rule = self.rule(Verdict::ResetBefore).on(Operation::DeleteItem).for_key(instance);
         emulator().faults().add(rule)
-    }
-
-    /// A process that lives and finishes what another has left.
-    async fn survivor(&self) -> CosmosDBProvider {
-        CosmosDBProvider::new_with_config(CosmosDBProviderConfig {
-            reconciler_interval: Duration::from_millis(50),
-            ..config(&self.name)
-        })
-        .await
-        .unwrap()
     }
 
     async fn has_pieces(&self, instance: &str) -> bool {
@@ -68,10 +48,6 @@ async fn about_to_cancel(provider: &CosmosDBProvider) -> String {
         .unwrap();
     provider.enqueue_for_orchestrator(mail("a", "m"), None).await.unwrap();
     provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap().1
-}
-
-fn cancel(instance: &str, activity_id: u64) -> ScheduledActivityIdentifier {
-    ScheduledActivityIdentifier { instance: instance.to_owned(), execution_id: 1, activity_id }
 }
 
 #[tokio::test]

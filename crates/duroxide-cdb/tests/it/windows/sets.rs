@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::families::{assert_gone, child, child_of, fetch, send};
 use super::{LOCK, NOW, Place, commit, mail, place, place_without_sweeps, status};
-use crate::world::{config, documents, emulator, event, named, raw, start, until};
+use crate::world::{config, emulator, event, named, raw, start, until};
 
 fn both(first: &str, second: &str) -> Vec<String> {
     vec![first.to_owned(), second.to_owned()]
@@ -29,12 +29,6 @@ async fn send_more(provider: &CosmosDBProvider, items: Vec<WorkItem>) {
     let token = fetch(provider, "parent").await;
     let events = vec![event("parent", 2)];
     provider.ack_orchestration_item(&token, 1, events, vec![], items, named(), vec![]).await.unwrap();
-}
-
-/// Documents of one type in the partition of an instance.
-async fn of_type(place: &Place, instance: &str, kind: &str) -> Vec<Value> {
-    let all = documents(&raw(&place.name).await, instance).await;
-    all.into_iter().filter(|document| document["type"] == kind).collect()
 }
 
 /// Puts a document into the container, past the provider.
@@ -67,7 +61,7 @@ async fn what_a_parent_has_not_sent_yet_does_not_reach_the_next_life_of_its_chil
         let fault = emulator().faults().add(rule);
         send_more(&place.provider, (0..150).map(cancel).collect()).await;
         drop(fault);
-        assert!(!of_type(&place, "parent", "staged").await.is_empty());
+        assert!(!place.of_type("parent", "staged").await.is_empty());
         let other = place.other().await;
         let deleted = other.delete_instances_atomic(&set, true).await.unwrap();
         assert_eq!(deleted.instances_deleted, 2);
@@ -134,7 +128,7 @@ async fn a_message_that_was_deleted_with_its_receiver_cannot_be_delivered_again(
     let place = place_without_sweeps().await;
     pair(&place).await;
     send_more(&place.provider, vec![mail("child", "m")]).await;
-    let messages = of_type(&place, "child", "orch_queue").await;
+    let messages = place.of_type("child", "orch_queue").await;
     assert_eq!(messages.len(), 1, "it has arrived");
     place.provider.delete_instances_atomic(&both("parent", "child"), true).await.unwrap();
     // Another process has read the intent before, and delivers only now.
@@ -165,7 +159,7 @@ async fn an_instance_that_a_client_started_before_the_child_of_that_name_stays()
             other.abandon_orchestration_item(&token, None, true).await.unwrap();
         }
     }
-    assert_eq!(of_type(&place, "child", "orch_queue").await.len(), 2, "the parent's start has arrived");
+    assert_eq!(place.of_type("child", "orch_queue").await.len(), 2, "the parent's start has arrived");
     place.provider.delete_instance("parent", true).await.unwrap();
     assert_gone(&place, &["parent"]).await;
     let wait = Duration::from_secs(30);
@@ -193,7 +187,7 @@ async fn a_deletion_recorded_by_an_earlier_version_sends_what_was_staged() {
     send(&place.provider, "parent", vec![start("detached", "Hello", "")], named()).await;
     // As if the commit had been larger than a batch, and recorded for deletion before it was finished.
     let container = raw(&place.name).await;
-    let intent = of_type(&place, "parent", "outbox_intent").await.remove(0);
+    let intent = place.of_type("parent", "outbox_intent").await.remove(0);
     let id = intent["id"].as_str().unwrap().to_owned();
     container.delete_item("parent", &id, ItemOptions::default()).await.unwrap();
     put(
@@ -209,7 +203,7 @@ async fn a_deletion_recorded_by_an_earlier_version_sends_what_was_staged() {
             "committed": true, "staged": 1, "sweepAt": 9_000_000_000_000_u64 }),
     )
     .await;
-    let mut head = of_type(&place, "parent", "instance").await.remove(0);
+    let mut head = place.of_type("parent", "instance").await.remove(0);
     head["type"] = "deleting".into();
     head["deletion"] = "deletion:d".into();
     head["doomed"] = json!([]);
@@ -246,7 +240,7 @@ async fn fences_hide_the_record_of_their_deletion_from_nobody() {
     let place = place_without_sweeps().await;
     // More fences than a sweep looks at, all of them before the record that it should find.
     place.begin("model").await;
-    let model = of_type(&place, "model", "instance").await.remove(0);
+    let model = place.of_type("model", "instance").await.remove(0);
     let names: Vec<String> = (0..120).map(|number| format!("i{number}")).collect();
     for name in &names {
         put_fence(&place, &model, name).await;
@@ -261,7 +255,7 @@ async fn fences_hide_the_record_of_their_deletion_from_nobody() {
 async fn the_fences_of_a_deletion_that_somebody_has_taken_on_are_left_to_them() {
     let place = place_without_sweeps().await;
     place.begin("model").await;
-    let model = of_type(&place, "model", "instance").await.remove(0);
+    let model = place.of_type("model", "instance").await.remove(0);
     put_fence(&place, &model, "a").await;
     put_record(&place, "deletion:d", &["a".to_owned()], 9_000_000_000_000).await;
     let _heir = heir(&place).await;

@@ -16,16 +16,35 @@ use crate::flows::{Machine, options};
 use crate::tap::{Asked, Tap};
 use crate::world::{activity, config, emulator, event, fresh_name, named, start};
 
+/// What passes. 401: a key that is being rotated, or a token that could not be renewed in time. 403/3: the account takes
+/// writes elsewhere from now on. 404/1002: a replica that is behind the session.
+const TROUBLES: [(u16, u32); 8] =
+    [(429, 3200), (449, 0), (503, 0), (408, 0), (410, 1002), (401, 0), (403, 3), (404, 1002)];
+
 #[tokio::test]
 async fn a_commit_answered_with_a_passing_trouble_is_sent_again() {
-    // 401: a key that is being rotated, or a token that could not be renewed in time.
-    for (code, sub) in [(429, 3200), (449, 0), (503, 0), (408, 0), (410, 1002), (401, 0)] {
+    for (code, sub) in TROUBLES {
         let place = place().await;
         let machine = Machine::start(place.provider.clone(), options(Duration::from_secs(5))).await;
-        let _fault = emulator().faults().add(place.rule(status(code, sub)).on(Operation::Batch).times(1));
+        let fault = emulator().faults().add(place.rule(status(code, sub)).on(Operation::Batch).times(1));
         assert_eq!(machine.run("a", "Hello", "Ann").await, "Hello, Ann!", "{code}/{sub}");
+        assert_eq!(fault.struck(), 1);
         machine.stop().await;
     }
+}
+
+#[tokio::test]
+async fn a_passing_trouble_that_outlasts_the_driver_stays_inside() {
+    let sit_out = async |(code, sub)| {
+        let place = place().await;
+        place.provider.enqueue_for_orchestrator(start("a", "Hello", ""), None).await.unwrap();
+        let (_, token, _) = place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+        let fault = emulator().faults().add(place.rule(status(code, sub)).on(Operation::Batch).times(11));
+        let acked = commit(&place.provider, &token, vec![event("a", 1)], named()).await;
+        assert!(acked.is_ok(), "{code}/{sub}: {acked:?}");
+        assert_eq!(fault.struck(), 11, "{code}/{sub}");
+    };
+    futures::future::join_all(TROUBLES.map(sit_out)).await;
 }
 
 #[tokio::test]
