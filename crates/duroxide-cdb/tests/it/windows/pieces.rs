@@ -5,7 +5,7 @@ use std::time::Duration;
 use cosmos_driver::ItemOptions;
 use cosmos_emulator::{FaultGuard, Operation, Verdict};
 use duroxide::providers::{
-    ExecutionMetadata, Provider as _, ProviderAdmin as _, ScheduledActivityIdentifier, WorkItem,
+    ExecutionMetadata, Provider as _, ProviderAdmin as _, WorkItem,
 };
 use duroxide::{Event, EventKind, TagFilter};
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
