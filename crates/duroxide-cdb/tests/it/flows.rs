@@ -19,11 +19,16 @@ use crate::world::noise;
 pub(crate) struct Effects {
     pub(crate) failures_left: AtomicU64,
     pub(crate) ran: AtomicU64,
+    /// Activities that wait to be cancelled.
+    pub(crate) waiting: AtomicU64,
+    /// Those of them that were told that they are.
+    pub(crate) told: AtomicU64,
 }
 
 pub(crate) fn activities(effects: &Arc<Effects>) -> ActivityRegistry {
     let counted = Arc::clone(effects);
     let flaky = Arc::clone(effects);
+    let patient = Arc::clone(effects);
     ActivityRegistry::builder()
         .register("Echo", move |_: ActivityContext, input: String| {
             counted.ran.fetch_add(1, Ordering::SeqCst);
@@ -54,9 +59,14 @@ pub(crate) fn activities(effects: &Arc<Effects>) -> ActivityRegistry {
             let bytes: usize = input.parse().map_err(|_| "a size is needed".to_owned())?;
             Ok(noise(bytes))
         })
-        .register("UntilCancelled", |context: ActivityContext, _: String| async move {
-            context.cancelled().await;
-            Ok("cancelled".to_owned())
+        .register("UntilCancelled", move |context: ActivityContext, _: String| {
+            let effects = Arc::clone(&patient);
+            async move {
+                effects.waiting.fetch_add(1, Ordering::SeqCst);
+                context.cancelled().await;
+                effects.told.fetch_add(1, Ordering::SeqCst);
+                Ok("cancelled".to_owned())
+            }
         })
         .build()
 }
