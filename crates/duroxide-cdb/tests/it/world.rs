@@ -98,9 +98,14 @@ impl ProviderFactory for Store {
 
 /// The container itself, past the provider.
 pub(crate) async fn raw(container: &str) -> cosmos_driver::Container {
+    database().await.container(container).unwrap()
+}
+
+/// The database itself, past the provider.
+pub(crate) async fn database() -> cosmos_driver::Database {
     let credential = Credential::key(emulator().key()).unwrap();
     let driver = Driver::builder(emulator().endpoint(), credential).build().await.unwrap();
-    driver.container(DATABASE, container).unwrap()
+    driver.database(DATABASE)
 }
 
 /// All documents of a partition.
