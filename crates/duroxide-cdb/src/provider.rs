@@ -15,10 +15,11 @@ use crate::admin::bulk::{self, BulkMode};
 use crate::bootstrap;
 use crate::config::CosmosDBProviderConfig;
 use crate::core::Core;
-use crate::documents::Forgive;
+use crate::documents::{Forgive, addressee};
 use crate::orchestration::plan::Turn;
 use crate::outbox::OutboxFaultInjector;
 use crate::outbox::reconcile::Reconciler;
+use crate::token::Token;
 use crate::{admin, history, orchestration, queue, session, status, work};
 
 /// The Cosmos DB storage provider of duroxide.
@@ -139,7 +140,7 @@ impl Provider for CosmosDBProvider {
         orchestration::fetch::fetch(self.core(), lock_timeout, poll_timeout, filter).await
     }
 
-    #[tracing::instrument(level = "debug", skip_all)]
+    #[tracing::instrument(level = "debug", skip_all, fields(instance = Token::partition_of(lock_token)))]
     async fn ack_orchestration_item(
         &self,
         lock_token: &str,
@@ -156,7 +157,7 @@ impl Provider for CosmosDBProvider {
         orchestration::ack::ack(self.core(), lock_token, turn).await
     }
 
-    #[tracing::instrument(level = "debug", skip_all)]
+    #[tracing::instrument(level = "debug", skip_all, fields(instance = Token::partition_of(lock_token)))]
     async fn abandon_orchestration_item(
         &self,
         lock_token: &str,
@@ -166,7 +167,7 @@ impl Provider for CosmosDBProvider {
         orchestration::lock::abandon(self.core(), lock_token, delay, forgive(ignore_attempt)).await
     }
 
-    #[tracing::instrument(level = "debug", skip_all)]
+    #[tracing::instrument(level = "debug", skip_all, fields(instance = Token::partition_of(token)))]
     async fn renew_orchestration_item_lock(
         &self,
         token: &str,
@@ -175,12 +176,12 @@ impl Provider for CosmosDBProvider {
         orchestration::lock::renew(self.core(), token, extend_for).await
     }
 
-    #[tracing::instrument(level = "debug", skip_all)]
+    #[tracing::instrument(level = "debug", skip_all, fields(instance = instance))]
     async fn read(&self, instance: &str) -> Result<Vec<Event>, ProviderError> {
         history::read(self.core(), "read", instance).await
     }
 
-    #[tracing::instrument(level = "debug", skip_all)]
+    #[tracing::instrument(level = "debug", skip_all, fields(instance = instance))]
     async fn read_with_execution(
         &self,
         instance: &str,
@@ -189,7 +190,7 @@ impl Provider for CosmosDBProvider {
         history::read_execution(self.core(), "read_with_execution", instance, execution_id).await
     }
 
-    #[tracing::instrument(level = "debug", skip_all)]
+    #[tracing::instrument(level = "debug", skip_all, fields(instance = instance))]
     async fn append_with_execution(
         &self,
         instance: &str,
@@ -199,7 +200,7 @@ impl Provider for CosmosDBProvider {
         history::append(self.core(), instance, execution_id, &new_events).await
     }
 
-    #[tracing::instrument(level = "debug", skip_all)]
+    #[tracing::instrument(level = "debug", skip_all, fields(instance = addressee(&item)))]
     async fn enqueue_for_worker(&self, item: WorkItem) -> Result<(), ProviderError> {
         queue::for_worker(self.core(), &item).await
     }
@@ -215,17 +216,17 @@ impl Provider for CosmosDBProvider {
         work::fetch::fetch(self.core(), lock_timeout, poll_timeout, session, tag_filter).await
     }
 
-    #[tracing::instrument(level = "debug", skip_all)]
+    #[tracing::instrument(level = "debug", skip_all, fields(instance = Token::partition_of(token)))]
     async fn ack_work_item(&self, token: &str, completion: Option<WorkItem>) -> Result<(), ProviderError> {
         work::ack::ack(self.core(), token, completion).await
     }
 
-    #[tracing::instrument(level = "debug", skip_all)]
+    #[tracing::instrument(level = "debug", skip_all, fields(instance = Token::partition_of(token)))]
     async fn renew_work_item_lock(&self, token: &str, extend_for: Duration) -> Result<(), ProviderError> {
         work::lock::renew(self.core(), token, extend_for).await
     }
 
-    #[tracing::instrument(level = "debug", skip_all)]
+    #[tracing::instrument(level = "debug", skip_all, fields(instance = Token::partition_of(token)))]
     async fn abandon_work_item(
         &self,
         token: &str,
@@ -250,7 +251,7 @@ impl Provider for CosmosDBProvider {
         session::clean_up(self.core()).await
     }
 
-    #[tracing::instrument(level = "debug", skip_all)]
+    #[tracing::instrument(level = "debug", skip_all, fields(instance = addressee(&item)))]
     async fn enqueue_for_orchestrator(
         &self,
         item: WorkItem,
@@ -263,7 +264,7 @@ impl Provider for CosmosDBProvider {
         Some(self)
     }
 
-    #[tracing::instrument(level = "debug", skip_all)]
+    #[tracing::instrument(level = "debug", skip_all, fields(instance = instance))]
     async fn get_custom_status(
         &self,
         instance: &str,
@@ -272,17 +273,17 @@ impl Provider for CosmosDBProvider {
         status::custom_status(self.core(), instance, last_seen_version).await
     }
 
-    #[tracing::instrument(level = "debug", skip_all)]
+    #[tracing::instrument(level = "debug", skip_all, fields(instance = instance))]
     async fn get_kv_value(&self, instance: &str, key: &str) -> Result<Option<String>, ProviderError> {
         status::kv_value(self.core(), instance, key).await
     }
 
-    #[tracing::instrument(level = "debug", skip_all)]
+    #[tracing::instrument(level = "debug", skip_all, fields(instance = instance))]
     async fn get_kv_all_values(&self, instance: &str) -> Result<HashMap<String, String>, ProviderError> {
         status::kv_values(self.core(), instance).await
     }
 
-    #[tracing::instrument(level = "debug", skip_all)]
+    #[tracing::instrument(level = "debug", skip_all, fields(instance = instance))]
     async fn get_instance_stats(&self, instance: &str) -> Result<Option<SystemStats>, ProviderError> {
         status::stats(self.core(), instance).await
     }
@@ -300,12 +301,12 @@ impl ProviderAdmin for CosmosDBProvider {
         admin::list::instances(self.core(), Some(status)).await
     }
 
-    #[tracing::instrument(level = "debug", skip_all)]
+    #[tracing::instrument(level = "debug", skip_all, fields(instance = instance))]
     async fn list_executions(&self, instance: &str) -> Result<Vec<u64>, ProviderError> {
         admin::info::executions(self.core(), instance).await
     }
 
-    #[tracing::instrument(level = "debug", skip_all)]
+    #[tracing::instrument(level = "debug", skip_all, fields(instance = instance))]
     async fn read_history_with_execution_id(
         &self,
         instance: &str,
@@ -314,23 +315,23 @@ impl ProviderAdmin for CosmosDBProvider {
         history::read_execution(self.core(), "read_history_with_execution_id", instance, execution_id).await
     }
 
-    #[tracing::instrument(level = "debug", skip_all)]
+    #[tracing::instrument(level = "debug", skip_all, fields(instance = instance))]
     async fn read_history(&self, instance: &str) -> Result<Vec<Event>, ProviderError> {
         history::read(self.core(), "read_history", instance).await
     }
 
-    #[tracing::instrument(level = "debug", skip_all)]
+    #[tracing::instrument(level = "debug", skip_all, fields(instance = instance))]
     async fn latest_execution_id(&self, instance: &str) -> Result<u64, ProviderError> {
         let call = self.core().call("latest_execution_id");
         Ok(admin::info::existing(self.core(), call, instance).await?.current_execution_id)
     }
 
-    #[tracing::instrument(level = "debug", skip_all)]
+    #[tracing::instrument(level = "debug", skip_all, fields(instance = instance))]
     async fn get_instance_info(&self, instance: &str) -> Result<InstanceInfo, ProviderError> {
         admin::info::instance(self.core(), instance).await
     }
 
-    #[tracing::instrument(level = "debug", skip_all)]
+    #[tracing::instrument(level = "debug", skip_all, fields(instance = instance))]
     async fn get_execution_info(
         &self,
         instance: &str,
@@ -349,7 +350,7 @@ impl ProviderAdmin for CosmosDBProvider {
         admin::metrics::queue_depths(self.core()).await
     }
 
-    #[tracing::instrument(level = "debug", skip_all)]
+    #[tracing::instrument(level = "debug", skip_all, fields(instance = instance_id))]
     async fn list_children(&self, instance_id: &str) -> Result<Vec<String>, ProviderError> {
         let call = self.core().call("list_children");
         let parents = [instance_id.to_owned()];
@@ -357,7 +358,7 @@ impl ProviderAdmin for CosmosDBProvider {
         children.map_err(|fault| fault.surface(call.operation, instance_id))
     }
 
-    #[tracing::instrument(level = "debug", skip_all)]
+    #[tracing::instrument(level = "debug", skip_all, fields(instance = instance_id))]
     async fn get_parent_id(&self, instance_id: &str) -> Result<Option<String>, ProviderError> {
         let call = self.core().call("get_parent_id");
         Ok(admin::info::existing(self.core(), call, instance_id).await?.parent_instance_id)
@@ -373,7 +374,7 @@ impl ProviderAdmin for CosmosDBProvider {
         admin::delete::instances(self.core(), ids, terms).await
     }
 
-    #[tracing::instrument(level = "debug", skip_all)]
+    #[tracing::instrument(level = "debug", skip_all, fields(instance = instance_id))]
     async fn get_instance_tree(&self, instance_id: &str) -> Result<InstanceTree, ProviderError> {
         let call = self.core().call("get_instance_tree");
         let all_ids = admin::list::tree(self.core(), call, instance_id).await;
@@ -395,7 +396,7 @@ impl ProviderAdmin for CosmosDBProvider {
         })
     }
 
-    #[tracing::instrument(level = "debug", skip_all)]
+    #[tracing::instrument(level = "debug", skip_all, fields(instance = instance_id))]
     async fn prune_executions(
         &self,
         instance_id: &str,

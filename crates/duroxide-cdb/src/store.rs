@@ -333,6 +333,11 @@ impl Store {
         Ok(rows)
     }
 
+    /// All rows of a query whose rows the ranges can only answer together: groups and sums.
+    pub(crate) async fn query_merged(&self, call: Call, query: &Query) -> Result<Vec<Box<RawValue>>, Fault> {
+        self.collect(call, Scope::Container, None, query).await
+    }
+
     async fn collect(
         &self,
         call: Call,

@@ -45,6 +45,13 @@ impl Token {
         }
     }
 
+    /// The partition a token is about, for logs; `None` for anything this crate did not make.
+    pub(crate) fn partition_of(text: &str) -> Option<String> {
+        Self::parse(text).map(|token| match token {
+            Self::Turn { instance: partition, .. } | Self::Work { partition, .. } => partition,
+        })
+    }
+
     /// Reads a token back; `None` for anything this crate did not make.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let parts: Vec<&str> = text.split('.').collect();

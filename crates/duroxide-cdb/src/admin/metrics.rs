@@ -12,28 +12,26 @@ use crate::store::Call;
 /// Totals by status, and of executions and events.
 pub(crate) async fn system(core: &Core) -> Result<SystemMetrics, ProviderError> {
     #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
     struct Row {
         status: String,
-        #[serde(default)]
-        execution_count: Option<u64>,
-        #[serde(default)]
-        total_event_count: Option<u64>,
+        instances: u64,
+        executions: u64,
+        events: u64,
     }
     const OPERATION: &str = "get_system_metrics";
     let call = core.call(OPERATION);
     let surface = |fault: Fault| fault.surface(OPERATION, About::All);
-    let rows = core.store.query_all(call, &Query::new(queries::INSTANCE_COUNTS)).await.map_err(surface)?;
+    let rows = core.store.query_merged(call, &Query::new(queries::INSTANCE_COUNTS)).await.map_err(surface)?;
     let mut metrics = SystemMetrics::default();
     for row in rows {
         let row: Row = decode(row.get().as_bytes()).map_err(surface)?;
-        metrics.total_instances += 1;
-        metrics.total_executions += row.execution_count.unwrap_or(1);
-        metrics.total_events += row.total_event_count.unwrap_or(0);
+        metrics.total_instances += row.instances;
+        metrics.total_executions += row.executions;
+        metrics.total_events += row.events;
         match row.status.as_str() {
-            Status::RUNNING => metrics.running_instances += 1,
-            Status::COMPLETED => metrics.completed_instances += 1,
-            Status::FAILED => metrics.failed_instances += 1,
+            Status::RUNNING => metrics.running_instances += row.instances,
+            Status::COMPLETED => metrics.completed_instances += row.instances,
+            Status::FAILED => metrics.failed_instances += row.instances,
             _ => {}
         }
     }

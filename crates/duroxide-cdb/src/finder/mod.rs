@@ -14,7 +14,7 @@ mod work;
 
 pub(crate) use crew::Crew;
 pub(crate) use lanes::{Glance, Glimpse, Mark, Stretch};
-pub(crate) use pace::{Left, Outcome, Pace, Reach};
+pub(crate) use pace::{Left, Outcome, Pace, Reach, Wish};
 pub(crate) use stray::{Strays, visible_at};
 pub(crate) use turns::{Candidate, MessageHint, TurnFinder, Verdict};
 pub(crate) use work::{WorkCandidate, WorkFinder, WorkQuestion};

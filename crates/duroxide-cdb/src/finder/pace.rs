@@ -26,6 +26,16 @@ pub(crate) enum Outcome {
     NothingToDo,
 }
 
+/// What somebody who wants to search has to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wish {
+    /// What a search finds when one is due. Several wake for it, and while one of them searches, however long that takes,
+    /// the others wait for what it finds.
+    Due,
+    /// What a search finds that began at this time or later.
+    BegunAt(Instant),
+}
+
 #[derive(Debug)]
 struct State {
     pause: Duration,
@@ -89,13 +99,15 @@ impl Pace {
         self.lock().next
     }
 
-    /// Waits for the right to search. `None` if another search began after `since` and has ended.
-    pub(crate) async fn enter(&self, since: Instant) -> Option<tokio::sync::MutexGuard<'_, ()>> {
+    /// Waits for the right to search. `None` if a search that was under way has brought what is wished for.
+    pub(crate) async fn enter(&self, wish: Wish) -> Option<tokio::sync::MutexGuard<'_, ()>> {
         let guard = self.gate.lock().await;
-        if self.lock().last_begun.is_some_and(|begun| begun >= since) {
-            return None;
-        }
-        Some(guard)
+        let state = self.lock();
+        let is_open = match wish {
+            Wish::Due => state.next.is_none_or(|next| next <= Instant::now()),
+            Wish::BegunAt(since) => state.last_begun.is_none_or(|begun| begun < since),
+        };
+        is_open.then_some(guard)
     }
 
     /// Whether the last search may have left something for the searcher.
@@ -185,10 +197,35 @@ mod tests {
     async fn whoever_waited_for_a_search_uses_its_result() {
         let pace = Pace::new(Duration::from_millis(20), Duration::from_millis(100));
         let before = Instant::now();
-        let guard = pace.enter(before).await.unwrap();
+        let guard = pace.enter(Wish::BegunAt(before)).await.unwrap();
         pace.begin(Instant::now());
         drop(guard);
-        assert!(pace.enter(before).await.is_none());
-        assert!(pace.enter(Instant::now() + Duration::from_millis(1)).await.is_some());
+        assert!(pace.enter(Wish::BegunAt(before)).await.is_none());
+        assert!(pace.enter(Wish::BegunAt(Instant::now() + Duration::from_millis(1))).await.is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_search_that_takes_longer_than_the_shortest_pause_is_not_made_twice() {
+        let pace = Pace::new(Duration::from_millis(20), Duration::from_millis(100));
+        let guard = pace.enter(Wish::Due).await.unwrap();
+        pace.begin(Instant::now());
+        tokio::time::advance(Duration::from_millis(50)).await;
+        let mut other = std::pin::pin!(pace.enter(Wish::Due));
+        assert!(futures::poll!(&mut other).is_pending());
+        pace.end(Instant::now(), Outcome::NothingToDo, Left::default());
+        drop(guard);
+        assert!(other.await.is_none(), "the first one has looked for both");
+        tokio::time::advance(Duration::from_millis(40)).await;
+        assert!(pace.enter(Wish::Due).await.is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_search_that_is_given_up_stops_nobody() {
+        let pace = Pace::new(Duration::from_millis(20), Duration::from_millis(100));
+        let guard = pace.enter(Wish::Due).await.unwrap();
+        pace.begin(Instant::now());
+        drop(guard);
+        tokio::time::advance(Duration::from_millis(20)).await;
+        assert!(pace.enter(Wish::Due).await.is_some());
     }
 }

@@ -13,7 +13,7 @@ use crate::clock::sequence_of;
 use crate::core::{Core, decode};
 use crate::documents::{self, Head, Held, Message, MissingValue, Pairs, Tagged, kind};
 use crate::error::{About, Fault};
-use crate::finder::{Candidate, Left, MessageHint, Outcome, Verdict, visible_at};
+use crate::finder::{Candidate, Left, MessageHint, Outcome, Verdict, Wish, visible_at};
 use crate::history::finish_commits;
 use crate::queries::{self, Query};
 use crate::store::Call;
@@ -56,8 +56,8 @@ pub(crate) async fn fetch(
             // Work of other processes is looked for at its pace even while this process has plenty of its own.
             searches += 1;
             // Several wake when a search is due: one of them makes it. Who does not wait wants one of its own.
-            let since = if poll_timeout.is_zero() { now } else { due };
-            trouble = search(core, since).await.err();
+            let wish = if poll_timeout.is_zero() { Wish::BegunAt(now) } else { Wish::Due };
+            trouble = search(core, wish).await.err();
         }
         while let Some(candidate) = core.turns.take_except(core.clock.now_ms(), &turned_away) {
             match attempt(core, candidate, lock_timeout, filter).await {
@@ -77,7 +77,7 @@ pub(crate) async fn fetch(
         if unseen && poll_timeout.is_zero() && !late() {
             let since = if searches == 0 { begun } else { core.clock.instant() };
             searches += 1;
-            trouble = search(core, since).await.err();
+            trouble = search(core, Wish::BegunAt(since)).await.err();
             continue;
         }
         let now = core.clock.instant();
@@ -405,7 +405,7 @@ fn execution_of(head: &Head, items: &[WorkItem]) -> u64 {
 }
 
 /// Searches every range for messages of instances the finder does not know.
-async fn search(core: &Core, since: tokio::time::Instant) -> Result<(), Fault> {
+async fn search(core: &Core, wish: Wish) -> Result<(), Fault> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Row {
@@ -416,7 +416,7 @@ async fn search(core: &Core, since: tokio::time::Instant) -> Result<(), Fault> {
         enqueued_at: u64,
         visible_at: u64,
     }
-    let Some(_searching) = core.turn_pace.enter(since).await else { return Ok(()) };
+    let Some(_searching) = core.turn_pace.enter(wish).await else { return Ok(()) };
     let reach = core.turn_pace.begin(core.clock.instant());
     let call = core.quick_call(OPERATION);
     let now = core.clock.now_ms();

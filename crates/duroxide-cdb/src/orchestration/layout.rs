@@ -85,7 +85,8 @@ pub(crate) fn layout(
     let mut group_bytes = 0;
     for op in overflow {
         let text = op.body().unwrap_or_default();
-        let full = groups.last().is_none_or(|group| group.len() + 1 >= limits.operations);
+        // Published together with the removal of the group, and of the manifest if it is the last one.
+        let full = groups.last().is_none_or(|group| group.len() + 2 >= limits.operations);
         if full || group_bytes + text.len() > limits.staged_bytes {
             groups.push(Vec::new());
             group_bytes = 0;

@@ -14,7 +14,7 @@ use crate::error::{Fault, Trouble};
 use crate::store::{Call, Op};
 
 use super::fetch::hint;
-use super::layout::remove_if_any;
+use super::layout::{Limits, remove_if_any};
 use super::pieces;
 
 /// Writes what a commit needs to find: the mark first, then the pieces and the staged groups. `time` tells how long it
@@ -26,37 +26,48 @@ pub(crate) async fn prepare(
     staged: &[Staged],
     chunks: &Chunks,
 ) -> Result<(), Fault> {
-    let instance = mark.instance_id.as_str();
+    let (instance, commit) = (mark.instance_id.as_str(), mark.commit.as_str());
     let refused = |error: serde_json::Error| Fault::refused(error.to_string());
-    create_in_time(core, time, instance, &Op::create(mark).map_err(refused)?).await?;
+    let mark = Op::create(mark).map_err(refused)?;
     let mut ops = Vec::new();
     for (index, data) in chunks.parts().iter().enumerate() {
         let index = u32::try_from(index).unwrap_or(u32::MAX);
-        ops.push(Op::create(&Chunk::new(instance, &mark.commit, index, data)).map_err(refused)?);
+        ops.push(Op::create(&Chunk::new(instance, commit, index, data)).map_err(refused)?);
     }
     for group in staged {
         ops.push(Op::create(group).map_err(refused)?);
     }
+    if let [only] = ops.as_slice()
+        && mark.len() + only.len() <= Limits::default().bytes
+    {
+        return create_in_time(core, time, instance, &[mark, only.clone()]).await;
+    }
+    create_in_time(core, time, instance, &[mark]).await?;
     let writes = ops.into_iter().map(|op| -> BoxFuture<'_, Result<(), Fault>> {
-        Box::pin(async move { create_in_time(core, time, instance, &op).await })
+        Box::pin(async move { create_in_time(core, time, instance, &[op]).await })
     });
     in_parallel(WRITES_AT_ONCE, writes).await.into_iter().collect()
 }
 
-/// Creates a document of this commit. When the time is over it may have become longer.
+/// Creates documents of this commit together. When the time is over it may have become longer.
 async fn create_in_time(
     core: &Core,
     time: &(dyn Fn() -> Call + Sync),
     instance: &str,
-    op: &Op,
+    ops: &[Op],
 ) -> Result<(), Fault> {
     let mut call = time();
     loop {
-        let outcome = core.create_own(call, instance, op).await;
+        let outcome = match ops {
+            [op] => core.create_own(call, instance, op).await.map(drop),
+            ops => core.patiently(call, || core.store.batch(call, instance, ops)).await.map(drop),
+        };
         let later = time();
         match outcome {
+            // The ids are this commit's own: an earlier try arrived.
+            Err(fault) if fault.trouble == Trouble::Exists => return Ok(()),
             Err(fault) if fault.is_transient() && later.deadline > call.deadline => call = later,
-            outcome => return outcome.map(drop),
+            outcome => return outcome,
         }
     }
 }
@@ -86,6 +97,7 @@ pub(crate) async fn publish(
             core.works.remove(instance, id);
         }
     }
+    let is_all = manifest.drops.is_empty();
     for index in 0..manifest.staged {
         let group = match staged.and_then(|groups| groups.get(index as usize)) {
             Some(group) => Some(group.clone()),
@@ -95,8 +107,14 @@ pub(crate) async fn publish(
                 found.map(|found| found.document)
             }
         };
-        if let Some(group) = group {
-            publish_group(core, call, instance, &group).await?;
+        let Some(group) = group else { continue };
+        // What is left to do after the last group is to remove the manifest: that goes along.
+        let is_last = is_all && index + 1 == manifest.staged;
+        let end = (is_last && group.documents.len() + 2 <= Limits::default().operations)
+            .then(|| Op::delete(&manifest.id, None));
+        if publish_group(core, call, instance, &group, end.as_ref()).await? == Published::Now && end.is_some()
+        {
+            return Ok(());
         }
     }
     let pieces: Vec<String> = manifest.drops.iter().flat_map(|drop| drop.ids().collect::<Vec<_>>()).collect();
@@ -107,8 +125,20 @@ pub(crate) async fn publish(
     core.delete(call, instance, &manifest.id).await
 }
 
-/// Publishes one group, unless somebody has done so already.
-async fn publish_group(core: &Core, call: Call, instance: &str, group: &Staged) -> Result<(), Fault> {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Published {
+    Now,
+    Before,
+}
+
+/// Publishes one group, unless somebody has done so already, and does one thing more with it.
+async fn publish_group(
+    core: &Core,
+    call: Call,
+    instance: &str,
+    group: &Staged,
+    more: Option<&Op>,
+) -> Result<Published, Fault> {
     #[derive(Deserialize)]
     struct Envelope {
         id: String,
@@ -123,10 +153,11 @@ async fn publish_group(core: &Core, call: Call, instance: &str, group: &Staged) 
         kinds.push(envelope.kind);
     }
     ops.push(Op::delete(&group.id, None));
+    ops.extend(more.cloned());
     let etags = match core.patiently(call, || core.store.batch(call, instance, &ops)).await {
         Ok(etags) => etags,
         // The staged group is gone: another publisher, or an earlier try of this one, has done it.
-        Err(fault) if fault.trouble == Trouble::Missing => return Ok(()),
+        Err(fault) if fault.trouble == Trouble::Missing => return Ok(Published::Before),
         Err(fault) => return Err(fault),
     };
     let mut intents = Vec::new();
@@ -142,7 +173,7 @@ async fn publish_group(core: &Core, call: Call, instance: &str, group: &Staged) 
         }
     }
     crate::outbox::deliver(core, call.operation, intents).await;
-    Ok(())
+    Ok(Published::Now)
 }
 
 /// Removes what an abandoned commit had prepared. Without its mark that commit can no longer happen; a list takes its

@@ -9,7 +9,7 @@ use duroxide::providers::{ProviderError, SessionFetchConfig, WorkItem};
 use crate::core::{Backoff, Core, WorkLease, decode};
 use crate::documents::{Forgive, Tagged, WorkDocument, lane};
 use crate::error::{About, Fault, Trouble};
-use crate::finder::{Crew, WorkCandidate, WorkQuestion};
+use crate::finder::{Crew, Wish, WorkCandidate, WorkQuestion};
 use crate::orchestration::load;
 use crate::store::{Call, Op};
 use crate::token::Token;
@@ -49,8 +49,8 @@ pub(crate) async fn fetch(
         if due <= now && (!poll_timeout.is_zero() || searches == 0) {
             searches += 1;
             // Several wake when a search is due: one of them makes it. Who does not wait wants one of its own.
-            let since = if poll_timeout.is_zero() { now } else { due };
-            trouble = search(core, &crew, since, session.is_some(), tags).await.err();
+            let wish = if poll_timeout.is_zero() { Wish::BegunAt(now) } else { Wish::Due };
+            trouble = search(core, &crew, wish, session.is_some(), tags).await.err();
         }
         while let Some(candidate) = core.works.take(core.clock.now_ms(), question) {
             // What is in pieces may be large and not bad.
@@ -68,7 +68,7 @@ pub(crate) async fn fetch(
         if unseen && poll_timeout.is_zero() && !late() {
             let since = if searches == 0 { begun } else { core.clock.instant() };
             searches += 1;
-            trouble = search(core, &crew, since, session.is_some(), tags).await.err();
+            trouble = search(core, &crew, Wish::BegunAt(since), session.is_some(), tags).await.err();
             continue;
         }
         let now = core.clock.instant();

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use duroxide::TagFilter;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tokio::time::Instant;
 
 use crate::core::Core;
 use crate::documents::WorkDocument;
 use crate::error::Fault;
-use crate::finder::{Crew, Glance, Glimpse, Left, Mark, Outcome, Reach, Stretch, lanes, visible_at};
+use crate::finder::{Crew, Glance, Glimpse, Left, Mark, Outcome, Reach, Stretch, Wish, lanes, visible_at};
 use crate::queries::{self, Query};
 use crate::store::{Call, Page};
 
@@ -20,11 +19,11 @@ use super::fetch::OPERATION;
 pub(super) async fn search(
     core: &Core,
     crew: &Crew,
-    since: Instant,
+    wish: Wish,
     sessions: bool,
     tags: &TagFilter,
 ) -> Result<(), Fault> {
-    let Some(_searching) = crew.pace.enter(since).await else { return Ok(()) };
+    let Some(_searching) = crew.pace.enter(wish).await else { return Ok(()) };
     let reach = crew.pace.begin(core.clock.instant());
     let search =
         Search { core, call: core.quick_call(OPERATION), now: core.clock.now_ms(), reach, sessions, tags };

@@ -2,31 +2,32 @@
 
 use std::time::Duration;
 
-use cosmos_emulator::{Config, Emulator, Operation, Totals};
+use cosmos_emulator::{Auth, Config, Emulator, Operation, Totals};
 use duroxide::TagFilter;
-use duroxide::providers::{Provider as _, WorkItem};
-use duroxide::runtime::RuntimeOptions;
+use duroxide::providers::{Provider as _, ProviderAdmin as _, WorkItem};
+use duroxide::runtime::{ObservabilityConfig, RuntimeOptions};
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
+use serde_json::json;
 
 use crate::flows::{Machine, options};
-use crate::scale::{Crowd, FEW, measure};
+use crate::scale::{Crowd, FEW, fill, measure, put};
 use crate::world::{activity, event, named, start, until};
 
 /// An emulator of its own, so that nothing else is counted.
-struct Account {
-    emulator: Emulator,
+pub(crate) struct Account {
+    pub(crate) emulator: Emulator,
 }
 
 impl Account {
-    fn new(partitions: u32) -> Self {
+    pub(crate) fn new(partitions: u32) -> Self {
         Self { emulator: Emulator::start(Config::default().with_partitions(partitions)).unwrap() }
     }
 
-    fn config(&self) -> CosmosDBProviderConfig {
+    pub(crate) fn config(&self) -> CosmosDBProviderConfig {
         CosmosDBProviderConfig::new(self.emulator.endpoint(), self.emulator.key())
     }
 
-    async fn provider(&self, config: CosmosDBProviderConfig) -> CosmosDBProvider {
+    pub(crate) async fn provider(&self, config: CosmosDBProviderConfig) -> CosmosDBProvider {
         CosmosDBProvider::new_with_config(config).await.unwrap()
     }
 
@@ -39,7 +40,7 @@ impl Account {
     }
 
     /// What was asked since the last reset, for the message of a failure.
-    fn told(&self) -> String {
+    pub(crate) fn told(&self) -> String {
         let recent = self.emulator.ledger().snapshot().recent;
         let line = |r: &cosmos_emulator::RequestRecord| {
             format!("{:?} {} {:.2} RU, {} read", r.operation, r.status, r.request_units, r.documents_visited)
@@ -53,7 +54,7 @@ impl Account {
 }
 
 /// Searches for work of other processes so rarely that none falls into the test.
-fn quiet(config: CosmosDBProviderConfig) -> CosmosDBProviderConfig {
+pub(crate) fn quiet(config: CosmosDBProviderConfig) -> CosmosDBProviderConfig {
     CosmosDBProviderConfig {
         poll_interval_min: Duration::from_secs(600),
         poll_interval_max: Duration::from_secs(600),
@@ -107,9 +108,8 @@ async fn a_chain_of_three_activities_costs_three_times_what_one_costs_and_not_mo
     assert!(units <= CHAIN_UNITS, "{units} request units");
 }
 
-#[tokio::test]
-async fn a_fan_out_of_n_takes_at_most_eight_and_three_n_requests() {
-    const N: u64 = 30;
+/// Requests and request units of a fan-out to `n` activities and of the fan-in.
+async fn fan_out(n: u64) -> (u64, f64) {
     let account = Account::new(1);
     let provider = account.provider(quiet(account.config())).await;
     assert!(provider.fetch_work_item(TEN, Duration::ZERO, None, &TagFilter::Any).await.unwrap().is_none());
@@ -117,12 +117,12 @@ async fn a_fan_out_of_n_takes_at_most_eight_and_three_n_requests() {
     account.emulator.ledger().reset();
     provider.enqueue_for_orchestrator(start("x", "FanOut", ""), None).await.unwrap();
     let (_, token, _) = provider.fetch_orchestration_item(TEN, TEN, None).await.unwrap().unwrap();
-    let work = (1..=N).map(|id| activity("x", id)).collect();
+    let work = (1..=n).map(|id| activity("x", id)).collect();
     provider
         .ack_orchestration_item(&token, 1, vec![event("x", 1)], work, vec![], named(), vec![])
         .await
         .unwrap();
-    for _ in 0..N {
+    for _ in 0..n {
         let (item, token, _) =
             provider.fetch_work_item(TEN, TEN, None, &TagFilter::Any).await.unwrap().unwrap();
         let WorkItem::ActivityExecute { id, .. } = item else { panic!("{item:?}") };
@@ -131,37 +131,142 @@ async fn a_fan_out_of_n_takes_at_most_eight_and_three_n_requests() {
             WorkItem::ActivityCompleted { instance: "x".into(), execution_id: 1, id, result: String::new() };
         provider.ack_work_item(&token, Some(done)).await.unwrap();
     }
-    let (item, token, _) = provider.fetch_orchestration_item(TEN, TEN, None).await.unwrap().unwrap();
-    assert_eq!(item.messages.len() as u64, N);
-    provider
-        .ack_orchestration_item(&token, 1, vec![event("x", 2)], vec![], vec![], named(), vec![])
-        .await
-        .unwrap();
+    // However many came, the turns in which they are taken belong to the fan-in.
+    let (mut taken, mut last) = (0, 1);
+    while taken < n {
+        let (item, token, _) = provider.fetch_orchestration_item(TEN, TEN, None).await.unwrap().unwrap();
+        taken += item.messages.len() as u64;
+        last += 1;
+        provider
+            .ack_orchestration_item(&token, 1, vec![event("x", last)], vec![], vec![], named(), vec![])
+            .await
+            .unwrap();
+    }
     let (requests, searches) = account.requests();
-    assert_eq!(searches, 0, "no search was needed");
-    assert!(requests <= 8 + 3 * N, "{requests} requests");
+    assert_eq!(searches, 0, "no search was needed:\n{}", account.told());
+    (requests, account.totals().request_units)
 }
 
 #[tokio::test]
-async fn an_idle_runtime_makes_at_most_two_requests_a_second() {
-    let account = Account::new(1);
-    let machine = Machine::start(account.provider(account.config()).await, RuntimeOptions::default()).await;
+async fn a_fan_out_of_n_takes_eight_and_three_n_requests_and_a_few_more_only_beyond_a_batch() {
+    for n in [1, 10, 48, 64, 100, 150] {
+        let (requests, units) = fan_out(n).await;
+        // A turn takes 64 messages, and a further one is three requests. What does not fit into one batch is written
+        // before it and published after it.
+        let most = 8 + 3 * n + 3 * ((n - 1) / 64) + if n > 96 { 2 } else { 0 };
+        assert!(requests <= most, "{n}: {requests} requests, not {most}");
+        let most = FAN_OUT_UNITS + FAN_OUT_UNITS_EACH * n as f64;
+        assert!(units <= most, "{n}: {units} request units, not {most}");
+    }
+}
+
+#[tokio::test]
+async fn an_idle_runtime_makes_at_most_two_requests_a_second_and_partition() {
+    futures::join!(idle(1), idle(16));
+}
+
+/// Watches a runtime with nothing to do, with the defaults of everything.
+async fn idle(partitions: u32) {
+    let account = Account::new(partitions);
+    let provider = account.provider(account.config()).await;
+    let machine = Machine::start(provider.clone(), RuntimeOptions::default()).await;
     machine.run("warm", "Hello", "up").await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     account.emulator.ledger().reset();
     let begun = std::time::Instant::now();
     tokio::time::sleep(Duration::from_secs(10)).await;
-    let requests = account.totals().requests;
-    let rate = requests as f64 / begun.elapsed().as_secs_f64();
-    assert!(rate <= 2.0, "{requests} requests in ten seconds:\n{}", account.told());
-    assert!(rate >= 0.8, "{requests} requests in ten seconds: nobody looks for the work of others");
+    let (spent, elapsed) = (account.totals(), begun.elapsed().as_secs_f64());
+    let told = account.told();
     machine.stop().await;
+    // The runtime also looks at its gauges, too rarely to wait for it.
+    drop(provider);
+    let quiet = account.provider(quiet(account.config())).await;
+    futures::try_join!(quiet.get_system_metrics(), quiet.get_queue_depths()).unwrap();
+    account.emulator.ledger().reset();
+    futures::try_join!(quiet.get_system_metrics(), quiet.get_queue_depths()).unwrap();
+    let gauges = account.totals();
+    let every = ObservabilityConfig::default().gauge_poll_interval.as_secs_f64();
+    let rate = spent.requests as f64 / elapsed + gauges.requests as f64 / every;
+    let units = spent.request_units / elapsed + gauges.request_units / every;
+    let each = f64::from(partitions);
+    assert!(rate <= 2.0 * each, "{rate} requests a second:\n{told}");
+    assert!(rate >= 0.8 * each, "{rate} requests a second: nobody looks for the work of others");
+    assert!(units <= IDLE_UNITS * each, "{units} request units a second:\n{told}");
+}
+
+/// Requests of the gauges, once their queries are known, with a crowd in the container.
+async fn gauges(crowd: Crowd) -> (u64, u64) {
+    let config = Config::default().with_partitions(crowd.partitions).with_auth(Auth::Open);
+    let account = Account { emulator: Emulator::start(config).unwrap() };
+    let provider = account.provider(quiet(account.config())).await;
+    fill(&account.emulator, crowd).await;
+    futures::try_join!(provider.get_system_metrics(), provider.get_queue_depths()).unwrap();
+    account.emulator.ledger().reset();
+    let metrics = provider.get_system_metrics().await.unwrap();
+    assert_eq!(
+        (metrics.total_instances, metrics.completed_instances),
+        (crowd.finished as u64, crowd.finished as u64)
+    );
+    let counting = account.totals().requests;
+    account.emulator.ledger().reset();
+    let depths = provider.get_queue_depths().await.unwrap();
+    assert_eq!((depths.orchestrator_queue, depths.worker_queue), (crowd.waiting, crowd.activities));
+    (counting, account.totals().requests)
+}
+
+#[tokio::test]
+async fn instances_are_counted_by_status_over_all_ranges_and_layouts() {
+    let config = Config::default().with_partitions(4).with_auth(Auth::Open);
+    let account = Account { emulator: Emulator::start(config).unwrap() };
+    let provider = account.provider(quiet(account.config())).await;
+    let nothing = provider.get_system_metrics().await.unwrap();
+    assert_eq!((nothing.total_instances, nothing.total_executions, nothing.total_events), (0, 0, 0));
+    for n in 0..12 {
+        let head = |status: &str| {
+            let name = format!("i{n}");
+            json!({
+                "id": format!("{name}:instance"), "instanceId": name, "type": "instance", "status": status,
+                "orchestrationName": "Hello",
+            })
+        };
+        let mut document = match n % 6 {
+            1 => head("Completed"),
+            2 => head("Failed"),
+            3 => head("ContinuedAsNew"),
+            _ => head("Running"),
+        };
+        // One of them was written by the public crate, which counted nothing, and one has not begun.
+        if n % 6 != 4 {
+            document["formatVersion"] = 2.into();
+            document["started"] = (n % 6 != 5).into();
+            document["executionCount"] = 3.into();
+            document["totalEventCount"] = 7.into();
+        }
+        put(&account.emulator, &format!("i{n}"), &document).await;
+    }
+    let told = provider.get_system_metrics().await.unwrap();
+    assert_eq!((told.running_instances, told.completed_instances, told.failed_instances), (4, 2, 2));
+    assert_eq!((told.total_instances, told.total_executions, told.total_events), (10, 8 * 3 + 2, 8 * 7));
+}
+
+#[tokio::test]
+async fn gauges_take_as_many_requests_beside_thousands_as_beside_ten() {
+    for partitions in [1, 4] {
+        let many = Crowd { waiting: 3000, activities: 3000, finished: 3000, ..FEW };
+        let few = gauges(Crowd { partitions, ..FEW }).await;
+        assert_eq!(few, (u64::from(partitions), 3 * u64::from(partitions)));
+        assert_eq!(gauges(Crowd { partitions, ..many }).await, few);
+    }
 }
 
 const TEN: Duration = Duration::from_secs(10);
 /// What the emulator's model charges, which follows the published figures.
 const HELLO_UNITS: f64 = 104.0;
 const CHAIN_UNITS: f64 = 235.0;
+const FAN_OUT_UNITS: f64 = 85.0;
+const FAN_OUT_UNITS_EACH: f64 = 40.0;
+/// A second and partition.
+const IDLE_UNITS: f64 = 4.6;
 
 #[tokio::test]
 async fn a_fetch_costs_the_same_beside_ten_and_beside_thousands() {
@@ -187,11 +292,13 @@ async fn a_fetch_costs_the_same_beside_ten_and_beside_thousands() {
 
 #[tokio::test]
 async fn a_fetch_asks_each_range_once_and_none_of_them_for_more_than_a_little() {
-    let (one, _) = measure(FEW).await;
+    let (one, one_work) = measure(FEW).await;
     let (many, work) = measure(Crowd { waiting: 2000, activities: 2000, partitions: 16, ..FEW }).await;
     assert_eq!((one.searches, many.searches, work.searches), (1, 16, 16));
-    assert_eq!(many.requests, one.requests);
-    assert!(many.read_per_search <= one.read_per_search, "{many:?} beside {one:?}");
+    assert_eq!((many.requests, work.requests), (one.requests, one_work.requests));
+    for (what, many, one) in [("turn", many, one), ("activity", work, one_work)] {
+        assert!(many.read_per_search <= one.read_per_search, "{what}: {many:?} beside {one:?}");
+    }
 }
 
 #[tokio::test]

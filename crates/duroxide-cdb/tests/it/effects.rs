@@ -12,6 +12,10 @@ use duroxide::{ActivityContext, Client, Event, EventKind};
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
     pub(crate) failures_left: AtomicU64,
+    /// Activities that wait to be cancelled.
+    pub(crate) waiting: AtomicU64,
+    /// Those of them that were told that they are.
+    pub(crate) told: AtomicU64,
     runs: Mutex<Vec<Run>>,
 }
 

@@ -32,6 +32,7 @@ where
 
 pub(crate) fn activities(effects: &Arc<Effects>) -> ActivityRegistry {
     let flaky = Arc::clone(effects);
+    let patient = Arc::clone(effects);
     ActivityRegistry::builder()
         .register("Echo", noted(effects, |_: ActivityContext, input: String| async move { Ok(input) }))
         .register(
@@ -82,9 +83,14 @@ pub(crate) fn activities(effects: &Arc<Effects>) -> ActivityRegistry {
         )
         .register(
             "UntilCancelled",
-            noted(effects, |context: ActivityContext, _: String| async move {
-                context.cancelled().await;
-                Ok("cancelled".to_owned())
+            noted(effects, move |context: ActivityContext, _: String| {
+                let effects = Arc::clone(&patient);
+                async move {
+                    effects.waiting.fetch_add(1, Ordering::SeqCst);
+                    context.cancelled().await;
+                    effects.told.fetch_add(1, Ordering::SeqCst);
+                    Ok("cancelled".to_owned())
+                }
             }),
         )
         .register(

@@ -7,7 +7,7 @@ use duroxide::runtime::RuntimeOptions;
 use duroxide::{OrchestrationStatus, TagFilter};
 
 use crate::flows::{Machine, options};
-use crate::world::Store;
+use crate::world::{Store, until};
 
 async fn machine() -> Machine {
     Machine::start(Store::default().provider().await, options(Duration::from_secs(5))).await
@@ -96,13 +96,14 @@ async fn continue_as_new_keeps_unread_events_and_leaves_records() {
 async fn a_cancelled_orchestration_ends_and_its_activity_is_told() {
     let machine = machine().await;
     machine.client.start_orchestration("a", "Stuck", "").await.unwrap();
-    while machine.client.get_instance_info("a").await.is_err() {
-        tokio::task::yield_now().await;
-    }
+    let effects = &machine.effects;
+    until("the activity runs", async || effects.waiting.load(Ordering::SeqCst) == 1).await;
+    assert_eq!(effects.told.load(Ordering::SeqCst), 0);
     machine.client.cancel_instance("a", "no longer needed").await.unwrap();
     let status = machine.client.wait_for_orchestration("a", Duration::from_secs(30)).await.unwrap();
     let OrchestrationStatus::Failed { details, .. } = status else { panic!("{status:?}") };
     assert!(details.display_message().contains("no longer needed"), "{details:?}");
+    until("the activity is told", async || effects.told.load(Ordering::SeqCst) == 1).await;
     machine.stop().await;
 }
 

@@ -92,7 +92,7 @@ fn cost(emulator: &Emulator) -> Cost {
     }
 }
 
-async fn fill(emulator: &Emulator, crowd: Crowd) {
+pub(crate) async fn fill(emulator: &Emulator, crowd: Crowd) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_millis();
     let now = u64::try_from(now).expect("before the year 584 million") - 1000;
     let later = now + 3_600_000;

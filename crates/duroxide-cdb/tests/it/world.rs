@@ -108,6 +108,13 @@ pub(crate) async fn behind(config: &CosmosDBProviderConfig) -> cosmos_driver::Co
     driver.container(&config.database, &config.container).unwrap()
 }
 
+/// The database itself, past the provider.
+pub(crate) async fn database() -> cosmos_driver::Database {
+    let credential = Credential::key(emulator().key()).unwrap();
+    let driver = Driver::builder(emulator().endpoint(), credential).build().await.unwrap();
+    driver.database(DATABASE)
+}
+
 /// All documents of a partition.
 pub(crate) async fn documents(container: &cosmos_driver::Container, partition: &str) -> Vec<Value> {
     let scope = Scope::PartitionKey(partition.into());

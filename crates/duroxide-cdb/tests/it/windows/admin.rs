@@ -5,8 +5,8 @@ use std::time::Duration;
 use cosmos_emulator::{FaultGuard, Operation, Verdict};
 use duroxide::TagFilter;
 use duroxide::providers::{
-    DeleteInstanceResult, InstanceFilter, Provider as _, ProviderAdmin as _, ProviderError, PruneOptions,
-    WorkItem,
+    DeleteInstanceResult, ExecutionMetadata, InstanceFilter, Provider as _, ProviderAdmin as _,
+    ProviderError, PruneOptions, WorkItem,
 };
 use duroxide_cdb::{BulkMode, CosmosDBProvider, CosmosDBProviderConfig};
 use http_body_util::Full;
@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 
 use super::{LOCK, NOW, Place, commit, ended, mail, place, place_with, place_without_sweeps, status};
 use crate::tap::Tap;
-use crate::world::{activity, config, emulator, event, named, noise, start, until};
+use crate::world::{activity, config, documents, emulator, event, named, noise, raw, start, until};
 
 #[tokio::test]
 async fn pruning_obeys_all_its_conditions() {
@@ -231,6 +231,77 @@ async fn a_rehearsed_pruning_says_what_the_real_one_does() {
     assert_eq!(would, done);
     assert_eq!((done.executions, done.events), (3, 1));
     assert_eq!(place.provider.list_executions("a").await.unwrap(), [4]);
+}
+
+/// Three executions of an instance, the last of which is as its metadata says.
+async fn thrice(place: &Place, instance: &str, last: ExecutionMetadata) {
+    place.begin(instance).await;
+    for (execution, metadata) in [(1, ended("ContinuedAsNew")), (2, ended("ContinuedAsNew")), (3, last)] {
+        place.provider.enqueue_for_orchestrator(mail(instance, "m"), None).await.unwrap();
+        let (_, token, _) = place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+        place
+            .provider
+            .ack_orchestration_item(&token, execution, vec![], vec![], vec![], metadata, vec![])
+            .await
+            .unwrap();
+    }
+}
+
+/// Changes a time in an instance's head, past the provider.
+async fn set_time(place: &Place, instance: &str, name: &str, millis: u64) {
+    let container = raw(&place.name).await;
+    let heads = documents(&container, instance).await;
+    let mut head = heads.into_iter().find(|document| document["type"] == "instance").unwrap();
+    head[name] = millis.into();
+    let id = head["id"].as_str().unwrap().to_owned();
+    container.replace_item(instance, &id, &head, cosmos_driver::ItemOptions::default()).await.unwrap();
+}
+
+#[tokio::test]
+async fn bulk_pruning_touches_only_what_its_filter_selects() {
+    let place = place().await;
+    for name in ["old", "older", "new"] {
+        thrice(&place, name, ended("Completed")).await;
+    }
+    thrice(&place, "running", named()).await;
+    set_time(&place, "older", "completedAt", 1000).await;
+    set_time(&place, "old", "completedAt", 2000).await;
+    let names = |names: &[&str]| Some(names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>());
+    let all = PruneOptions::default();
+    // What each leaves behind is what the next one finds.
+    for (instance_ids, completed_before, limit, processed, left) in [
+        (None, Some(1000), None, 0, [3, 3, 3, 3]),
+        (None, None, Some(0), 0, [3, 3, 3, 3]),
+        (names(&["old", "new"]), Some(1000), None, 0, [3, 3, 3, 3]),
+        (names(&["older", "new", "nobody"]), Some(2000), None, 1, [1, 3, 3, 3]),
+        (None, Some(2001), Some(10), 2, [1, 1, 3, 3]),
+        (names(&["running", "new"]), None, Some(1), 1, [1, 1, 3, 1]),
+        (None, None, None, 4, [1, 1, 1, 1]),
+    ] {
+        let filter = InstanceFilter { instance_ids, completed_before, limit };
+        let what = format!("{filter:?}");
+        let pruned = place.provider.prune_executions_bulk(filter, all.clone()).await.unwrap();
+        assert_eq!(pruned.instances_processed, processed, "{what}");
+        for (name, left) in ["older", "old", "new", "running"].into_iter().zip(left) {
+            let executions = place.provider.list_executions(name).await.unwrap();
+            assert_eq!(executions, [1, 2, 3][3 - left..], "{name} after {what}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn instances_are_listed_with_the_newest_first() {
+    let place = place().await;
+    for (name, created) in [("b", 2000), ("d", 1000), ("a", 4000), ("c", 3000)] {
+        place.begin(name).await;
+        set_time(&place, name, "createdAt", created).await;
+    }
+    assert_eq!(place.provider.list_instances().await.unwrap(), ["a", "c", "b", "d"]);
+    place.provider.enqueue_for_orchestrator(mail("c", "m"), None).await.unwrap();
+    let (_, token, _) = place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+    commit(&place.provider, &token, vec![event("c", 2)], ended("Completed")).await.unwrap();
+    assert_eq!(place.provider.list_instances_by_status("Running").await.unwrap(), ["a", "b", "d"]);
+    assert_eq!(place.provider.list_instances_by_status("Completed").await.unwrap(), ["c"]);
 }
 
 /// Four executions of `a`, of which all but the last can be pruned.

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::{LOCK, NOW, commit, ended, mail, place, place_with, status, successor};
 use crate::flows::{Machine, options};
-use crate::world::{activity, config, emulator, event, named, noise, start, until};
+use crate::world::{activity, config, documents, emulator, event, named, noise, raw, start, until};
 
 #[tokio::test]
 async fn a_failed_fetch_burns_no_attempt_and_holds_no_lock() {

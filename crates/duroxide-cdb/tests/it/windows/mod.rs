@@ -31,15 +31,15 @@ use serde_json::Value;
 use crate::world::{DATABASE, activity, config, documents, emulator, event, fresh_name, named, raw, start};
 
 /// Outlives a hundred requests on a busy machine.
-pub(super) const LOCK: Duration = Duration::from_secs(120);
-pub(super) const NOW: Duration = Duration::ZERO;
+pub(crate) const LOCK: Duration = Duration::from_secs(120);
+pub(crate) const NOW: Duration = Duration::ZERO;
 
-pub(super) struct Place {
-    pub(super) name: String,
-    pub(super) provider: CosmosDBProvider,
+pub(crate) struct Place {
+    pub(crate) name: String,
+    pub(crate) provider: CosmosDBProvider,
 }
 
-pub(super) async fn place() -> Place {
+pub(crate) async fn place() -> Place {
     place_with(|config| config).await
 }
 
@@ -83,7 +83,7 @@ impl Place {
         .unwrap()
     }
 
-    pub(super) fn rule(&self, verdict: Verdict) -> FaultRule {
+    pub(crate) fn rule(&self, verdict: Verdict) -> FaultRule {
         FaultRule::new(verdict).in_container(self.link())
     }
 
@@ -119,7 +119,7 @@ impl Place {
     }
 
     /// Starts an instance and leaves it idle after its first turn.
-    pub(super) async fn begin(&self, instance: &str) {
+    pub(crate) async fn begin(&self, instance: &str) {
         let provider = &self.provider;
         provider.enqueue_for_orchestrator(start(instance, "Hello", ""), None).await.unwrap();
         let (item, token, _) = provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
@@ -129,11 +129,11 @@ impl Place {
     }
 }
 
-pub(super) fn status(code: u16, sub_status: u32) -> Verdict {
+pub(crate) fn status(code: u16, sub_status: u32) -> Verdict {
     Verdict::Status { code, sub_status, retry_after: Some(Duration::from_millis(20)) }
 }
 
-pub(super) fn mail(instance: &str, data: &str) -> WorkItem {
+pub(crate) fn mail(instance: &str, data: &str) -> WorkItem {
     WorkItem::QueueMessage { instance: instance.into(), name: "mail".into(), data: data.into() }
 }
 
@@ -161,7 +161,7 @@ pub(super) fn ended(as_what: &str) -> ExecutionMetadata {
 }
 
 /// A work item of a session.
-pub(super) fn of_session(instance: &str, id: u64, session: &str) -> WorkItem {
+pub(crate) fn of_session(instance: &str, id: u64, session: &str) -> WorkItem {
     match activity(instance, id) {
         WorkItem::ActivityExecute { instance, execution_id, id, name, input, tag, .. } => {
             let session_id = Some(session.to_owned());

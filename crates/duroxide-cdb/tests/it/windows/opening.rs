@@ -7,15 +7,24 @@ use azure_core::credentials::{AccessToken, TokenCredential, TokenRequestOptions}
 use azure_core::time::OffsetDateTime;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use cosmos_driver::{CallOptions, ContainerProperties};
 use cosmos_emulator::{Config, Emulator, Entra, FaultRule, Operation, Verdict};
 use duroxide::OrchestrationStatus;
 use duroxide::providers::Provider as _;
-use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
-use serde_json::json;
+use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig, container_definition};
+use serde_json::{Value, json};
 
 use super::{LOCK, NOW, place};
 use crate::flows::{Machine, options};
-use crate::world::{DATABASE, config, documents, emulator, fresh_name, raw, start};
+use crate::world::{DATABASE, config, database, documents, emulator, fresh_name, raw, start};
+
+/// Creates a container past the provider.
+async fn create(properties: &ContainerProperties) {
+    let database = database().await;
+    // It may be there: all tests share it.
+    let _ = database.create(CallOptions::default()).await;
+    database.create_container(properties, None, CallOptions::default()).await.unwrap();
+}
 
 #[tokio::test]
 async fn settings_that_cannot_work_are_refused_when_the_provider_is_made() {
@@ -27,20 +36,11 @@ async fn settings_that_cannot_work_are_refused_when_the_provider_is_made() {
         ..right.clone()
     };
     let foreign = fresh_name();
-    let container = raw(&foreign).await;
-    let driver = {
-        let credential = cosmos_driver::Credential::key(emulator().key()).unwrap();
-        cosmos_driver::Driver::builder(emulator().endpoint(), credential).build().await.unwrap()
-    };
-    let _ = driver.create_database(DATABASE, cosmos_driver::CallOptions::default()).await;
-    let properties = cosmos_driver::ContainerProperties::new(foreign.clone(), &["/tenant"]);
-    let database = driver.database(DATABASE);
-    database.create_container(&properties, None, cosmos_driver::CallOptions::default()).await.unwrap();
-    assert_eq!(container.id(), foreign);
+    create(&ContainerProperties::new(foreign.clone(), &["/tenant"])).await;
     let first = fresh_name();
     let mut properties = duroxide_cdb::container_definition(&first);
     properties.partition_key.version = Some(1);
-    database.create_container(&properties, None, cosmos_driver::CallOptions::default()).await.unwrap();
+    create(&properties).await;
     for (what, broken, hint) in [
         ("wrong key", wrong_key, "key"),
         ("no server", no_server, "127.0.0.1:9"),
@@ -111,6 +111,87 @@ async fn the_container_is_made_as_the_queries_need_it() {
     assert_eq!(policy["excludedPaths"][0]["path"], "/*");
     assert_eq!(policy["compositeIndexes"][0][1]["path"], "/visibleAt");
 }
+
+#[tokio::test]
+async fn a_container_that_lacks_indexes_and_expiry_gets_them_when_it_is_opened() {
+    let name = fresh_name();
+    let poor = json!({
+        "indexingMode": "consistent", "automatic": true,
+        "includedPaths": [{ "path": "/type/?" }], "excludedPaths": [{ "path": "/*" }],
+    });
+    let properties =
+        ContainerProperties::new(name.clone(), &["/instanceId"]).with_indexing_policy(poor.clone());
+    create(&properties).await;
+    let container = raw(&name).await;
+    let found = async || -> Value { container.read(CallOptions::default()).await.unwrap().json().unwrap() };
+    assert_eq!(found().await["indexingPolicy"]["includedPaths"], poor["includedPaths"]);
+    let link = format!("dbs/{DATABASE}/colls/{name}");
+    let replaced = emulator()
+        .faults()
+        .add(FaultRule::new(Verdict::Hang).on(Operation::ReplaceContainer).in_container(&link).times(0));
+    for opened in ["once", "again"] {
+        CosmosDBProvider::new_with_config(config(&name)).await.expect(opened);
+        let (found, ours) = (found().await, serde_json::to_value(container_definition(&name)).unwrap());
+        assert_eq!(found["defaultTtl"], ours["defaultTtl"], "{opened}");
+        for part in ["includedPaths", "compositeIndexes"] {
+            assert_eq!(found["indexingPolicy"][part], ours["indexingPolicy"][part], "{opened}: {part}");
+        }
+        assert_eq!(replaced.matched(), 1, "{opened}: what is good is left alone");
+    }
+}
+
+/// Leaves something in a store.
+async fn leave(provider: CosmosDBProvider) {
+    provider.enqueue_for_orchestrator(start("a", "Hello", ""), None).await.unwrap();
+}
+
+/// Finds it there.
+async fn assert_left(account: &Emulator, database: &str, container: &str) {
+    let config = CosmosDBProviderConfig::new(account.endpoint(), account.key());
+    let config = config.with_database(database).with_container(container);
+    let provider = CosmosDBProvider::new_with_config(config).await.unwrap();
+    let found = provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap();
+    assert_eq!(found.expect("it is there").0.instance, "a");
+}
+
+#[tokio::test]
+async fn each_constructor_opens_the_store_it_names() {
+    let account = Emulator::start(Config::default()).unwrap();
+    let (endpoint, key) = (account.endpoint(), account.key());
+    leave(CosmosDBProvider::new(&endpoint, key, "flows").await.unwrap()).await;
+    assert_left(&account, "flows", "duroxide").await;
+    leave(CosmosDBProvider::new_with_container(&endpoint, key, "flows", "own").await.unwrap()).await;
+    assert_left(&account, "flows", "own").await;
+    for refused in [
+        CosmosDBProvider::new("", key, "flows").await,
+        CosmosDBProvider::new_with_container(&endpoint, "", "flows", "own").await,
+        CosmosDBProvider::new_with_container(&endpoint, key, "flows", "a/b").await,
+    ] {
+        assert!(!refused.expect_err("it cannot work").is_retryable());
+    }
+}
+
+#[tokio::test]
+async fn a_process_is_told_by_its_environment_which_store_to_open() {
+    // Variables belong to a whole process: this test runs itself in another one, which comes by here with them set.
+    if std::env::var("COSMOS_CONTAINER").is_ok_and(|name| name == OF_THE_CHILD) {
+        return leave(CosmosDBProvider::from_env().await.unwrap()).await;
+    }
+    let account = Emulator::start(Config::default()).unwrap();
+    let (_, module) = module_path!().split_once("::").unwrap();
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+    child
+        .args(["--exact", &format!("{module}::a_process_is_told_by_its_environment_which_store_to_open")])
+        .env("COSMOS_ENDPOINT", account.endpoint())
+        .env("COSMOS_KEY", account.key())
+        .env("COSMOS_DATABASE", "flows")
+        .env("COSMOS_CONTAINER", OF_THE_CHILD);
+    let ran = tokio::task::spawn_blocking(move || child.output()).await.unwrap().unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stdout));
+    assert_left(&account, "flows", OF_THE_CHILD).await;
+}
+
+const OF_THE_CHILD: &str = "of-the-child";
 
 /// An identity that hands out one token, which the emulator takes by its structure.
 #[derive(Debug)]

@@ -4,14 +4,12 @@ use std::time::Duration;
 
 use cosmos_driver::ItemOptions;
 use cosmos_emulator::{FaultGuard, Operation, Verdict};
-use duroxide::providers::{
-    ExecutionMetadata, Provider as _, ProviderAdmin as _, WorkItem,
-};
+use duroxide::providers::{ExecutionMetadata, Provider as _, ProviderAdmin as _, WorkItem};
 use duroxide::{Event, EventKind, TagFilter};
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
 use serde_json::json;
 
-use super::{LOCK, NOW, Place, cancel, mail, place, place_of_a_dying_process};
+use super::{LOCK, NOW, Place, cancel, mail, place, place_of_a_dying_process, place_with};
 use crate::world::{activity, config, emulator, event, named, noise, raw, start, until};
 
 /// An activity whose input needs several documents.
