@@ -1,7 +1,10 @@
 //! Queries through the index: right rows, in order, without reading more documents than they return.
 
+use std::ops::Bound;
+
 use super::*;
 use crate::sql::{self, List, PageLimits, Prepared};
+use crate::storage::Order;
 
 /// Documents `0..count` in key `a` (even) and `b` (odd).
 fn many(world: &World, count: usize) {
@@ -278,6 +281,9 @@ fn system_properties_can_be_queried_without_being_indexed() {
         assert_eq!(world.ids(&Scope::All, &text), ["3"], "{text}");
     }
     assert_eq!(world.ids(&Scope::All, "SELECT * FROM c ORDER BY c._rid DESC"), ["4", "3", "2", "1", "0"]);
+    let refused = world.query(&Scope::All, "SELECT * FROM c ORDER BY c._etag").expect_err("it is excluded");
+    let message = "The index path corresponding to the specified order-by item is excluded.";
+    assert_eq!((refused.status, refused.message.as_str()), (400, message));
     let since = format!("SELECT * FROM c WHERE c._ts >= {START}");
     assert_eq!(world.ids(&Scope::All, &since).len(), 5);
 }
@@ -382,6 +388,70 @@ fn pages_over_strings_too_long_for_a_continuation_lose_nothing() {
     found.sort();
     found.dedup();
     assert_eq!(found, expected);
+}
+
+/// Everything in the store.
+fn keys(world: &World) -> usize {
+    world.engine.storage().scan(Bound::Unbounded, Bound::Unbounded, Order::Forward).count()
+}
+
+#[test]
+fn order_by_over_a_path_that_no_document_has_writes_nothing() {
+    let world = World::new();
+    many(&world, 600);
+    let before = keys(&world);
+    let text = |name: &str, direction: &str| format!("SELECT TOP 3 * FROM c ORDER BY c.{name} {direction}");
+    for scope in [in_key("a"), Scope::All] {
+        for name in ["nowhere", "none.at_all", "tags.x"] {
+            let (first, last) = (world.ids(&scope, &text(name, "")), world.ids(&scope, &text(name, "DESC")));
+            if scope == Scope::All {
+                assert_eq!([first, last], [["0", "1", "2"], ["599", "598", "597"]]);
+            }
+            assert_eq!(visited(&world, &scope, &text(name, "")), (3, 3), "{name} in {scope:?}");
+        }
+    }
+    assert_eq!(keys(&world), before);
+    // It is mixed from now on.
+    world.create(json!({"id": "has", "pk": "a", "nowhere": 1})).expect("created");
+    let before = keys(&world);
+    assert_eq!(world.ids(&Scope::All, &text("nowhere", "DESC")), ["has", "599", "598"]);
+    assert_eq!(keys(&world), before + 2 * 600, "all but one have two entries more");
+}
+
+#[test]
+fn pages_over_a_path_that_no_document_had_stay_whole_when_one_gets_it() {
+    for direction in ["", "DESC"] {
+        let world = World::in_memory(json!({}));
+        many(&world, 600);
+        let mut found =
+            ids_around(&world, &format!("SELECT * FROM c ORDER BY c.late {direction}"), 50, || {
+                world.upsert(json!({"id": "300", "pk": "a", "late": 1})).expect("replaced");
+                world.create(json!({"id": "late", "pk": "a", "late": 0})).expect("created");
+            });
+        let mut expected: Vec<_> = (0..600).step_by(2).map(|i| i.to_string()).collect();
+        if direction.is_empty() {
+            assert_eq!(found[found.len() - 2..], ["late", "300"]);
+            expected.push("late".to_owned());
+        }
+        found.sort();
+        expected.sort();
+        assert_eq!(found, expected, "{direction}");
+    }
+}
+
+#[test]
+fn order_by_over_a_path_that_every_document_has_writes_no_entries() {
+    let world = World::new();
+    many(&world, 600);
+    let before = keys(&world);
+    let text = "SELECT TOP 3 * FROM c ORDER BY c.n";
+    assert_eq!(world.ids(&Scope::All, text), ["0", "1", "2"]);
+    assert_eq!(visited(&world, &Scope::All, text), (3, 3));
+    assert_eq!(keys(&world), before);
+    let world = world.reopened();
+    world.create(json!({"id": "without", "pk": "a"})).expect("created");
+    assert_eq!(world.ids(&Scope::All, text), ["without", "0", "1"]);
+    assert_eq!(world.ids(&Scope::All, "SELECT TOP 1 * FROM c ORDER BY c.n DESC"), ["599"]);
 }
 
 /// Every query over the engine gives what the same query gives over a plain list of the documents.
