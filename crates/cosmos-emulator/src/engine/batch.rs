@@ -31,7 +31,8 @@ impl Engine {
     /// A transactional batch or a bulk request.
     ///
     /// # Errors
-    /// 400 or 413 when the request as a whole is refused; failures of steps are results inside a 207.
+    /// 400 or 413 when the request as a whole is refused, 410/1002 when the range that it names is gone; failures of
+    /// steps are results inside a 207.
     pub fn batch(&self, container: &Container, request: BatchRequest) -> Result<BatchReply, Failure> {
         container.check_exists()?;
         if request.operations.is_empty() {
