@@ -4,8 +4,10 @@ use bytes::{BufMut, Bytes, BytesMut};
 use cosmos_wire::batch::{Operation as Step, OperationType};
 use serde_json::Value;
 
-use super::{Reply, container, parse_key, partition_key, session_token};
-use crate::engine::{BatchMode, BatchOperation, BatchRequest, BatchResult, Conditions, ItemOp, Patch};
+use super::{Reply, container, parse_key, partition_key, range_id, session_token};
+use crate::engine::{
+    BatchMode, BatchOperation, BatchRequest, BatchResult, Conditions, Content, ItemOp, Patch,
+};
 use crate::failure::Failure;
 use crate::http::{Account, Call};
 use crate::operation::Operation;
@@ -15,7 +17,6 @@ pub(crate) fn run(account: &Account, call: &Call) -> Result<Reply, Failure> {
     let asked = call.asked();
     let container = container(account, call)?;
     let steps = steps(&call.body)?;
-    let is_read: Vec<bool> = steps.iter().map(|step| step.operation_type == OperationType::Read).collect();
     let count = steps.len();
     let request = BatchRequest {
         mode: match (call.operation, asked.continues_on_error()) {
@@ -24,16 +25,16 @@ pub(crate) fn run(account: &Account, call: &Call) -> Result<Reply, Failure> {
             (_, false) => BatchMode::BulkUntilFailure,
         },
         partition_key: partition_key(&asked)?,
+        range: range_id(&asked),
         operations: steps.into_iter().map(operation).collect::<Result<_, _>>()?,
+        content: if asked.wants_minimal() { Content::Reads } else { Content::All },
         body_bytes: call.body.len(),
         session_token: session_token(account, &asked),
     };
     let answer = account.engine.batch(&container, request)?;
-    let minimal = asked.wants_minimal();
-    let keep = |index: usize| is_read[index] || !minimal;
     Ok(Reply {
         status: answer.status,
-        body: body(&answer.results, keep),
+        body: body(&answer.results),
         charge: answer.charge,
         item_count: Some(count),
         ticket: answer.ticket,
@@ -82,8 +83,8 @@ fn operation(step: Step) -> Result<BatchOperation, Failure> {
     })
 }
 
-/// The results as the service writes them; `keep` says whose document is wanted back.
-fn body(results: &[BatchResult], keep: impl Fn(usize) -> bool) -> Bytes {
+/// The results as the service writes them.
+fn body(results: &[BatchResult]) -> Bytes {
     let mut out =
         BytesMut::with_capacity(64 + results.iter().map(|result| result.body.len() + 96).sum::<usize>());
     out.put_u8(b'[');
@@ -103,7 +104,7 @@ fn body(results: &[BatchResult], keep: impl Fn(usize) -> bool) -> Bytes {
             out.put_slice(b",\"eTag\":");
             out.put_slice(Value::from(etag.as_str()).to_string().as_bytes());
         }
-        if !result.body.is_empty() && keep(index) {
+        if !result.body.is_empty() {
             out.put_slice(b",\"resourceBody\":");
             out.put_slice(&result.body);
         }
@@ -159,9 +160,8 @@ mod tests {
             BatchResult { sub_status: 1001, ..result(400, None, "") },
         ];
         assert_eq!(
-            body(&results, |_| true),
+            body(&results),
             r#"[{"statusCode":201,"requestCharge":6.2857,"eTag":"\"e\"","resourceBody":{"id":"a"}},{"statusCode":400,"requestCharge":6.2857,"subStatusCode":1001}]"#
         );
-        assert!(!body(&results, |_| false).windows(12).any(|part| part == b"resourceBody"));
     }
 }

@@ -190,11 +190,16 @@ fn page_size(asked: &Asked<'_>) -> Result<PageSize, Failure> {
     asked.page_size()
 }
 
+/// The physical partition that a request names.
+fn range_id(asked: &Asked<'_>) -> Option<String> {
+    // SDKs may write `{container rid},{range}`.
+    let range = asked.text(name::PARTITION_KEY_RANGE_ID)?;
+    Some(range.rsplit(',').next().unwrap_or(range).trim().to_owned())
+}
+
 /// Which part of a container a request looks at.
 fn scope(asked: &Asked<'_>, container: &Container) -> Result<Scope, Failure> {
-    // SDKs may write `{container rid},{range}`.
-    let range = asked.text(name::PARTITION_KEY_RANGE_ID);
-    let range = range.map(|range| range.rsplit(',').next().unwrap_or(range).trim().to_owned());
+    let range = range_id(asked);
     if let Some((min, max)) = asked.epk_range()? {
         // The keys may still be served, but by other partitions than the client thinks.
         if range.is_some_and(|range| !container.has_range(&range)) {

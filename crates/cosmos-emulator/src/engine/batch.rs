@@ -3,18 +3,25 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use cosmos_wire::epk::EpkRange;
 use cosmos_wire::partition_key::PartitionKey;
 
 use super::Engine;
 use super::container::{Container, epk_key, too_few_components};
 use super::document;
 use super::item::{self, Done};
-use super::request::{BatchMode, BatchOperation, BatchReply, BatchRequest, BatchResult, ItemOp, ItemRequest};
+use super::request::{
+    BatchMode, BatchOperation, BatchReply, BatchRequest, BatchResult, Content, ItemOp, ItemRequest, Scope,
+};
+use super::scope::{Part, parts, range_gone};
 use super::writer::Writer;
 use crate::Failure;
 
 /// The most steps of one batch.
 pub(crate) const OPERATIONS_MAX: usize = 100;
+
+/// Most bytes of documents in the answer to a batch.
+const ANSWER_BYTES_MAX: usize = 4 << 20;
 
 /// What the service says of a batch whose key does not fit its container.
 const WRONG_KEY: &str = "Partition key provided either doesn't correspond to definition in the collection or doesn't \
@@ -24,7 +31,8 @@ impl Engine {
     /// A transactional batch or a bulk request.
     ///
     /// # Errors
-    /// 400 or 413 when the request as a whole is refused; failures of steps are results inside a 207.
+    /// 400 or 413 when the request as a whole is refused, 410/1002 when the range that it names is gone; failures of
+    /// steps are results inside a 207.
     pub fn batch(&self, container: &Container, request: BatchRequest) -> Result<BatchReply, Failure> {
         container.check_exists()?;
         if request.operations.is_empty() {
@@ -58,12 +66,16 @@ impl Engine {
         let mut writer = Writer::begin(self, container, &partition)?;
         let count = request.operations.len();
         let mut results = Vec::with_capacity(count);
+        let mut answer = Answer { content: request.content, bytes: 0 };
         let (mut failed, mut spent) = (None, 0.0);
         for operation in request.operations {
+            let is_read = matches!(operation.op, ItemOp::Read { .. });
             let done = turn
                 .check(spent)
                 .and_then(|()| prepare(container, key, operation))
-                .and_then(|(prepared, conditions)| item::apply(&mut writer, &epk, prepared, &conditions));
+                .and_then(|(prepared, conditions)| item::apply(&mut writer, &epk, prepared, &conditions))
+                .map(|done| answer.wanted(done, is_read))
+                .and_then(|done| answer.take_if_it_fits(done));
             match done {
                 Ok(done) => {
                     spent += done.charge;
@@ -98,6 +110,10 @@ impl Engine {
 
     fn bulk(&self, container: &Container, request: BatchRequest) -> Result<BatchReply, Failure> {
         let stop_at_failure = request.mode == BatchMode::BulkUntilFailure;
+        let shape = self.current_shape(container)?;
+        let range = request.range.map(|id| parts(container, &shape, &Scope::Range(id))).transpose()?;
+        let range = range.as_deref().and_then(<[Part]>::first).map(|part| &part.range);
+        let mut answer = Answer { content: request.content, bytes: 0 };
         let mut results = Vec::with_capacity(request.operations.len());
         let (mut standing, mut ticket, mut stopped) = (None, None, false);
         for operation in request.operations {
@@ -105,22 +121,27 @@ impl Engine {
                 results.push(dependent());
                 continue;
             }
-            let done = self.item(
-                container,
-                ItemRequest {
-                    partition_key: operation.partition_key.or_else(|| request.partition_key.clone()),
-                    op: operation.op,
-                    conditions: operation.conditions,
-                    session_token: request.session_token.clone(),
-                },
-            );
-            match done {
-                Ok(reply) => {
+            let is_read = matches!(operation.op, ItemOp::Read { .. });
+            let step = ItemRequest {
+                partition_key: operation.partition_key.or_else(|| request.partition_key.clone()),
+                op: operation.op,
+                conditions: operation.conditions,
+                session_token: request.session_token.clone(),
+            };
+            let done = answer
+                .check_room()
+                .and_then(|()| check_range(container, range, step.partition_key.as_ref()))
+                .and_then(|()| self.item(container, step))
+                .and_then(|reply| {
                     ticket = ticket.max(reply.ticket);
                     standing = Some(reply.standing);
                     let (status, body, etag, charge) = (reply.status, reply.body, reply.etag, reply.charge);
-                    results.push(succeeded(Done { status, body, etag, charge, item_lsn: None }));
-                }
+                    let done = answer.wanted(Done { status, body, etag, charge, item_lsn: None }, is_read);
+                    // What was written is said in any case, or the client would write it again.
+                    if is_read { answer.take_if_it_fits(done) } else { Ok(answer.take(done)) }
+                });
+            match done {
+                Ok(done) => results.push(succeeded(done)),
                 Err(failure) => {
                     stopped = stop_at_failure;
                     results.push(refused(failure));
@@ -129,11 +150,55 @@ impl Engine {
         }
         let failed = results.iter().any(|result| result.status >= 400);
         let charge = results.iter().map(|result| result.charge).sum();
-        let standing = standing.unwrap_or_else(|| {
-            container.shape().partitions_in(container.region)[0].standing(&self.topology(), 0)
-        });
+        let standing = standing
+            .unwrap_or_else(|| shape.partitions_in(container.region)[0].standing(&self.topology(), 0));
         Ok(BatchReply { status: if failed { 207 } else { 200 }, results, charge, standing, ticket })
     }
+}
+
+/// The documents that an answer brings.
+struct Answer {
+    content: Content,
+    /// Of those so far.
+    bytes: usize,
+}
+
+impl Answer {
+    /// A result with its document only if that is wanted.
+    fn wanted(&self, done: Done, is_read: bool) -> Done {
+        if is_read || self.content == Content::All { done } else { Done { body: Bytes::new(), ..done } }
+    }
+
+    fn take(&mut self, done: Done) -> Done {
+        self.bytes += done.body.len();
+        done
+    }
+
+    fn take_if_it_fits(&mut self, done: Done) -> Result<Done, Failure> {
+        if self.bytes + done.body.len() > ANSWER_BYTES_MAX {
+            return Err(Failure { charge: done.charge, ..answer_too_large() });
+        }
+        Ok(self.take(done))
+    }
+
+    /// Refuses a step before it is done if nothing more can be said.
+    fn check_room(&self) -> Result<(), Failure> {
+        if self.bytes >= ANSWER_BYTES_MAX { Err(answer_too_large()) } else { Ok(()) }
+    }
+}
+
+fn answer_too_large() -> Failure {
+    Failure::new(413, "The response of the batch is too large.").with_sub_status(3402)
+}
+
+/// A step for a key that another physical partition has is refused as the range would be: its client routes it anew.
+fn check_range(
+    container: &Container,
+    range: Option<&EpkRange>,
+    key: Option<&PartitionKey>,
+) -> Result<(), Failure> {
+    let (Some(range), Some(key)) = (range, key) else { return Ok(()) };
+    if range.contains(&container.epk(key)?) { Ok(()) } else { Err(range_gone()) }
 }
 
 fn prepare(

@@ -41,8 +41,8 @@ pub use container::{Container, ContentPath};
 pub use patch::{OPERATIONS_MAX as PATCH_OPERATIONS_MAX, Operation as PatchOperation, Patch, Pointer};
 pub use region::{Failover, RegionError, RegionId, ReplicationLag};
 pub use request::{
-    BatchMode, BatchOperation, BatchReply, BatchRequest, BatchResult, Conditions, DocumentPage, FeedPage,
-    FeedRequest, FeedStart, ItemOp, ItemReply, ItemRequest, OfferMigration, PageSize, QueryPage,
+    BatchMode, BatchOperation, BatchReply, BatchRequest, BatchResult, Conditions, Content, DocumentPage,
+    FeedPage, FeedRequest, FeedStart, ItemOp, ItemReply, ItemRequest, OfferMigration, PageSize, QueryPage,
     QueryRequest, RangesReply, ReadFeedRequest, ResourceFeed, ResourceReply, Scope, Standing, Throughput,
 };
 pub(crate) use scope::range_gone;

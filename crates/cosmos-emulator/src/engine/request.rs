@@ -119,8 +119,12 @@ pub struct BatchRequest {
     pub mode: BatchMode,
     /// The partition-key header: required for an atomic batch.
     pub partition_key: Option<PartitionKey>,
+    /// Id of the physical partition that a bulk request is for, where it names one.
+    pub range: Option<String>,
     /// In order.
     pub operations: Vec<BatchOperation>,
+    /// Which documents are wanted back.
+    pub content: Content,
     /// Size of the request's body, for the 2 MB limit.
     pub body_bytes: usize,
     /// `x-ms-session-token`.
@@ -138,6 +142,15 @@ pub enum BatchMode {
     BulkUntilFailure,
 }
 
+/// Whose documents the answer to a batch brings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Content {
+    /// Those of all steps.
+    All,
+    /// Those that were read; what was written is known to the client.
+    Reads,
+}
+
 /// The answer to one step of a batch.
 #[derive(Debug, Clone)]
 pub struct BatchResult {
@@ -147,7 +160,7 @@ pub struct BatchResult {
     pub sub_status: u32,
     /// Etag of the item, with its quotes.
     pub etag: Option<String>,
-    /// The stored document of a successful step; empty otherwise.
+    /// The stored document of a successful step, if it is wanted back; empty otherwise.
     pub body: Bytes,
     /// RUs of the step.
     pub charge: f64,

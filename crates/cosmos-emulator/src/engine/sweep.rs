@@ -8,7 +8,6 @@ use bytes::Bytes;
 
 use super::container::Container;
 use super::partition::Partition;
-use super::region::RegionId;
 use super::request::storage_failed;
 use super::writer::Writer;
 use super::{Engine, key};
@@ -25,26 +24,39 @@ impl Engine {
         self.forget_replicated()?;
         let containers: Vec<_> = self.catalog().all_containers().map(Arc::clone).collect();
         let mut removed = 0;
-        let region = self.topology().hub;
         for container in containers {
-            let container =
-                if region == RegionId::FIRST { container } else { Arc::new(container.in_region(region)) };
             let shape = container.shape();
             for partition in shape.every_partition() {
                 removed += self.sweep_versions(&shape, partition, work_max.saturating_sub(removed))?;
             }
-            if shape.default_ttl.is_none() {
-                continue;
-            }
-            for partition in shape.partitions_in(region) {
-                if removed >= work_max {
-                    return Ok(removed);
-                }
-                removed += self.sweep_partition(&container, partition, work_max - removed)?;
+            removed += self.sweep_container(&container, work_max.saturating_sub(removed))?;
+            if removed >= work_max {
+                return Ok(removed);
             }
         }
         removed += self.sweep_retired(work_max.saturating_sub(removed))?;
         Ok(removed + self.purge(work_max.saturating_sub(removed))?)
+    }
+
+    /// Removes expired items of a container, in the region whose writes all others follow.
+    pub(crate) fn sweep_container(&self, container: &Container, items_max: usize) -> Result<usize, Failure> {
+        let shape = container.shape();
+        let mut removed = 0;
+        if shape.default_ttl.is_none() {
+            return Ok(0);
+        }
+        let region = self.topology().hub;
+        let container = container.in_region(region);
+        for partition in shape.partitions_in(region) {
+            while removed < items_max {
+                let chunk = CHUNK_ENTRIES.min(items_max - removed);
+                match self.sweep_partition(&container, partition, chunk)? {
+                    0 => break,
+                    some => removed += some,
+                }
+            }
+        }
+        Ok(removed)
     }
 
     /// Removes expired items of a partition.

@@ -27,6 +27,8 @@ pub(crate) struct Context {
     work: Cell<u64>,
     /// Bytes of values that may still be built for the current document.
     bytes: Cell<usize>,
+    /// Bytes that may still be kept beyond the current document.
+    kept: Cell<usize>,
     rows: Cell<u64>,
     random: Cell<u64>,
     patterns: RefCell<Vec<(String, Option<Regex>)>>,
@@ -38,6 +40,8 @@ const WORK_PER_PAGE: u64 = 5_000_000;
 const WORK_PER_ROW: u64 = 1_000;
 /// Bytes of values that are built for one document, about, as JSON. Values that are built of themselves double.
 const BYTES_PER_ROW: usize = 64 << 20;
+/// Bytes that a page keeps over its rows, about as they take memory. Each of them may be small and yet there are many.
+pub(crate) const KEPT_BYTES_MAX: usize = 256 << 20;
 /// Compiled regular expressions kept at a time.
 const PATTERNS_MAX: usize = 16;
 
@@ -48,10 +52,16 @@ impl Context {
             now,
             work: Cell::new(WORK_PER_PAGE),
             bytes: Cell::new(BYTES_PER_ROW),
+            kept: Cell::new(KEPT_BYTES_MAX),
             rows: Cell::new(0),
             random: Cell::new(0x9E37_79B9_7F4A_7C15 ^ (u64::from(nanos) << 20)),
             patterns: RefCell::default(),
         }
+    }
+
+    /// The same for a page that keeps no more than this over its rows.
+    pub(crate) fn with_kept_bytes_max(self, bytes: usize) -> Self {
+        Self { kept: Cell::new(bytes), ..self }
     }
 
     /// Counts work of an inner loop and refuses more than a page may do.
@@ -74,6 +84,30 @@ impl Context {
         };
         self.bytes.set(rest);
         Ok(())
+    }
+
+    /// Counts bytes that are kept over rows and refuses more than a page may keep.
+    pub(crate) fn keep(&self, bytes: usize) -> Result<(), Failure> {
+        let Some(rest) = self.kept.get().checked_sub(bytes) else {
+            return Err(Failure::bad_request(
+                "The query keeps too much of its documents at once. Filter more of them, or select less of each.",
+            ));
+        };
+        self.kept.set(rest);
+        Ok(())
+    }
+
+    /// Gives back what was kept and is no more.
+    pub(crate) fn release(&self, bytes: usize) {
+        self.kept.set(self.kept.get().saturating_add(bytes));
+    }
+
+    /// Does what keeps nothing beyond itself.
+    pub(crate) fn in_passing<T>(&self, work: impl FnOnce() -> T) -> T {
+        let before = self.kept.get();
+        let done = work();
+        self.kept.set(before);
+        done
     }
 
     /// A value of one's own, of which a copy counts.

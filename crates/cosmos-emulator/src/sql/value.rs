@@ -122,6 +122,22 @@ pub(crate) fn json_bytes(value: &Value) -> usize {
     }
 }
 
+/// How many bytes the value takes in memory, about.
+pub(crate) fn kept_bytes(value: &Value) -> usize {
+    let own = size_of::<Value>();
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => own,
+        Value::String(text) => own + text.len(),
+        Value::Array(items) => own + items.iter().map(kept_bytes).sum::<usize>(),
+        Value::Object(map) => {
+            own + map.iter().map(|(name, item)| ENTRY_BYTES + name.len() + kept_bytes(item)).sum::<usize>()
+        }
+    }
+}
+
+/// What an entry of an object or of a set takes besides its name and value.
+pub(crate) const ENTRY_BYTES: usize = 64;
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

@@ -1,5 +1,8 @@
 //! Transactional batches and bulk requests over the wire.
 
+use std::time::Duration;
+
+use cosmos_emulator::{Progression, SplitMode};
 use serde_json::{Value, json};
 
 use crate::client::{Answer, Client, with_container};
@@ -18,6 +21,20 @@ fn batch(client: &mut Client, steps: &Value) -> Answer {
 
 fn create(id: &str) -> Value {
     json!({"operationType": "Create", "resourceBody": {"id": id, "pk": "x", "n": 1}})
+}
+
+fn read(id: &str) -> Value {
+    json!({"operationType": "Read", "id": id, "partitionKey": "[\"x\"]"})
+}
+
+fn bulk(client: &mut Client, range: &str, steps: &Value) -> Answer {
+    client
+        .post(ITEMS, steps)
+        .header("x-ms-cosmos-is-batch-request", "True")
+        .header("x-ms-cosmos-batch-atomic", "False")
+        .header("x-ms-cosmos-batch-continue-on-error", "True")
+        .header("x-ms-documentdb-partitionkeyrangeid", range)
+        .send()
 }
 
 fn statuses(answer: &Answer) -> Vec<u64> {
@@ -100,13 +117,7 @@ fn bulk_steps_stand_alone() {
     let (_emulator, mut client) = with_container();
     client.create(&json!({"id": "taken", "pk": "x"})).expect(201);
     let step = |id: &str, key: &str| json!({"operationType": "Create", "partitionKey": json!([key]).to_string(), "resourceBody": {"id": id, "pk": key}});
-    let answer = client
-        .post(ITEMS, &json!([step("a", "x"), step("taken", "x"), step("b", "y")]))
-        .header("x-ms-cosmos-is-batch-request", "True")
-        .header("x-ms-cosmos-batch-atomic", "False")
-        .header("x-ms-cosmos-batch-continue-on-error", "True")
-        .header("x-ms-documentdb-partitionkeyrangeid", "0")
-        .send();
+    let answer = bulk(&mut client, "0", &json!([step("a", "x"), step("taken", "x"), step("b", "y")]));
     assert_eq!((answer.status, statuses(&answer)), (207, vec![201, 409, 201]));
     client.get(&format!("{ITEMS}/b")).key("y").send().expect(200);
 }
@@ -116,5 +127,75 @@ fn a_body_that_is_no_batch_is_400() {
     let (_emulator, mut client) = with_container();
     for wrong in [json!({}), json!([1]), json!([{"operationType": "Fly"}]), json!([{"id": "a"}])] {
         assert_eq!(batch(&mut client, &wrong).status, 400, "{wrong}");
+    }
+}
+
+#[test]
+fn a_batch_whose_answer_is_beyond_four_megabytes_does_nothing() {
+    let (_emulator, mut client) = with_container();
+    client.create(&json!({"id": "large", "pk": "x", "blob": "y".repeat(1_500_000)})).expect(201);
+    let answer = batch(&mut client, &json!([read("large"), read("large")])).expect(200);
+    assert_eq!(statuses(&answer), [200, 200]);
+    let steps = json!([create("a"), read("large"), read("large"), read("large"), create("b")]);
+    let answer = batch(&mut client, &steps);
+    assert_eq!((answer.status, statuses(&answer)), (207, vec![424, 424, 424, 413, 424]));
+    assert_eq!(answer.json()[3]["subStatusCode"], 3402);
+    client.get(&format!("{ITEMS}/a")).key("x").send().expect(404);
+}
+
+#[test]
+fn documents_that_are_not_wanted_back_do_not_count_in_the_answer() {
+    let (_emulator, mut client) = with_container();
+    client.create(&json!({"id": "large", "pk": "x", "n": 0, "blob": "y".repeat(1_500_000)})).expect(201);
+    let more = json!({"operationType": "Patch", "id": "large", "resourceBody": {"operations": [{"op": "incr", "path": "/n", "value": 1}]}});
+    let steps = json!([more, more, more, more]);
+    assert_eq!(statuses(&batch(&mut client, &steps)), [424, 424, 413, 424]);
+    let answer = client
+        .post(ITEMS, &steps)
+        .key("x")
+        .header("prefer", "return=minimal")
+        .header("x-ms-cosmos-is-batch-request", "True")
+        .header("x-ms-cosmos-batch-atomic", "True")
+        .send()
+        .expect(200);
+    assert_eq!(statuses(&answer), [200, 200, 200, 200]);
+    assert_eq!(client.get(&format!("{ITEMS}/large")).key("x").send().expect(200).json()["n"], 4);
+}
+
+#[test]
+fn bulk_steps_beyond_four_megabytes_of_answer_are_refused_and_not_done() {
+    let (_emulator, mut client) = with_container();
+    client.create(&json!({"id": "large", "pk": "x", "blob": "y".repeat(1_500_000)})).expect(201);
+    let steps: Vec<_> = (0..100).map(|_| read("large")).collect();
+    let answer = bulk(&mut client, "0", &json!(steps));
+    assert_eq!(answer.status, 207);
+    assert_eq!(statuses(&answer), [vec![200; 2], vec![413; 98]].concat());
+    assert!(answer.json().as_array().unwrap()[2..].iter().all(|step| step["subStatusCode"] == 3402));
+    let touch = |id: &str| json!({"operationType": "Patch", "id": id, "partitionKey": "[\"x\"]", "resourceBody": {"operations": [{"op": "incr", "path": "/n", "value": 1}]}});
+    let answer =
+        bulk(&mut client, "0", &json!([touch("large"), touch("large"), touch("large"), touch("large")]));
+    assert_eq!(statuses(&answer), [200, 200, 200, 413], "what was done is said");
+    assert_eq!(client.get(&format!("{ITEMS}/large")).key("x").send().expect(200).json()["n"], 3);
+}
+
+#[test]
+fn a_bulk_request_is_for_the_range_it_names() {
+    let (emulator, mut client) = with_container();
+    let step = |key: &str| json!({"operationType": "Upsert", "partitionKey": json!([key]).to_string(), "resourceBody": {"id": "i", "pk": key}});
+    let keys: Vec<_> = (0..16).map(|i| format!("p{i}")).collect();
+    let steps = Value::from(keys.iter().map(|key| step(key)).collect::<Vec<_>>());
+    assert_eq!(bulk(&mut client, "7", &steps).status(), (410, 1002), "there is no such range");
+    bulk(&mut client, "0", &steps).expect(200);
+    let at_once = Progression::Automatic { lock_duration: Duration::ZERO };
+    emulator.split("d", "c", 0, SplitMode::Midpoint, at_once).expect("it is split");
+    assert_eq!(bulk(&mut client, "0", &steps).status(), (410, 1002), "the range was split");
+    let (left, right) = (bulk(&mut client, "1", &steps), bulk(&mut client, "2", &steps));
+    assert_eq!((left.status, right.status), (207, 207));
+    let (left, right) = (left.json(), right.json());
+    for (at, key) in keys.iter().enumerate() {
+        let mut both =
+            [&left[at], &right[at]].map(|step| (step["statusCode"].clone(), step["subStatusCode"].clone()));
+        both.sort_by_key(|(status, _)| status.as_u64());
+        assert_eq!(both, [(json!(200), Value::Null), (json!(410), json!(1002))], "{key}");
     }
 }

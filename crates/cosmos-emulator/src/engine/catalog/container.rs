@@ -163,6 +163,10 @@ impl Engine {
         let old = found.shape();
         check_match(if_match, &old.etag)?;
         check_unchanged(&found, &old, &body)?;
+        if old.default_ttl != body.default_ttl {
+            // What has expired would be seen again under another time to live.
+            self.sweep_container(&found, usize::MAX)?;
+        }
         let mut numbers = control.clone();
         let now = self.clock().now_seconds();
         let etag = numbers.next_etag(now);

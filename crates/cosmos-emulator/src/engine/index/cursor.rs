@@ -84,27 +84,66 @@ pub(crate) struct Cursor<'a, 'r> {
     /// A group that had to be sorted.
     sorted: VecDeque<Row>,
     /// Where the page before ended.
-    resume: Option<Vec<u8>>,
+    resume: Option<Resume>,
 }
+
+/// The row behind which a page goes on.
+struct Resume {
+    entry: Vec<u8>,
+    /// Where it stood in a group that had to be sorted; nothing in other rows. It may be gone by now.
+    key: Vec<u8>,
+}
+
+/// The whole sort values of a row of a group, as bytes in their order.
+struct SortKey {
+    bytes: Vec<u8>,
+    /// Whether others may have the same bytes and different values.
+    is_cut: bool,
+}
+
+/// Bytes of strings in a sort key; a position that was longer would not fit into a header.
+const SORT_KEY_BYTES_MAX: usize = 768;
 
 impl<'a, 'r> Cursor<'a, 'r> {
     /// A cursor, behind the entry `resume` if given.
     pub(crate) fn new(reader: &'a Reader<'r>, choice: Choice, plan: Plan, resume: Option<Vec<u8>>) -> Self {
-        let mut resume = resume.map(|rest| [plan.base.as_slice(), &rest].concat());
-        let mut at = 0;
-        if let Some(entry) = &resume {
+        let resume = resume.map(|rest| [plan.base.as_slice(), &rest].concat());
+        let mut cursor = Self {
+            reader,
+            choice,
+            plan,
+            at: 0,
+            scan: None,
+            ahead: None,
+            sorted: VecDeque::new(),
+            resume: None,
+        };
+        if let Some(entry) = resume {
+            let resume = cursor.split_resume(entry);
+            let (plan, entry) = (&cursor.plan, &resume.entry);
             let is_left = |(lower, upper): &(Vec<u8>, Vec<u8>)| match plan.order {
                 Order::Forward => entry < upper,
                 Order::Reverse => lower <= entry,
             };
-            at = plan.intervals.iter().position(is_left).unwrap_or(plan.intervals.len());
+            cursor.at = plan.intervals.iter().position(is_left).unwrap_or(plan.intervals.len());
             // A place outside comes from a partition that had more keys than this one.
             let is_inside = |(lower, upper): &(Vec<u8>, Vec<u8>)| lower <= entry && entry < upper;
-            if !plan.intervals.get(at).is_some_and(is_inside) {
-                resume = None;
-            }
+            let is_here = plan.intervals.get(cursor.at).is_some_and(is_inside);
+            cursor.resume = is_here.then_some(resume);
         }
-        Self { reader, choice, plan, at, scan: None, ahead: None, sorted: VecDeque::new(), resume }
+        cursor
+    }
+
+    /// Parts the sort key, which rows of a group carry behind their entry.
+    fn split_resume(&self, entry: Vec<u8>) -> Resume {
+        let parted = self.cut_end(&entry).and_then(|_| {
+            let (rest, bytes) = entry.split_last_chunk::<2>()?;
+            rest.split_at_checked(rest.len().checked_sub(usize::from(u16::from_be_bytes(*bytes)))?)
+        });
+        match parted {
+            Some((own, key)) => Resume { entry: own.to_vec(), key: key.to_vec() },
+            None => Resume { entry, key: Vec::new() },
+        }
     }
 
     fn entry(&mut self) -> Result<Option<(Bytes, Bytes)>, Failure> {
@@ -139,7 +178,7 @@ impl<'a, 'r> Cursor<'a, 'r> {
     fn open(&mut self, lower: &[u8], upper: &[u8]) -> Scan<'a> {
         let (low, high);
         let (mut from, mut to) = (Bound::Included(lower), Bound::Excluded(upper));
-        if let Some(entry) = self.resume.clone() {
+        if let Some(entry) = self.resume.as_ref().map(|resume| resume.entry.clone()) {
             // A group that was sorted begins again; its rows are skipped up to the resumed one.
             if let Some(end) = self.cut_end(&entry) {
                 low = entry[..end].to_vec();
@@ -211,25 +250,66 @@ impl<'a, 'r> Cursor<'a, 'r> {
                 break;
             }
             if let Some(stored) = self.reader.load(&entry, &place)? {
-                group.push(self.row(&entry, &stored)?);
+                group.push((self.row(&entry, &stored)?, entry));
             }
             next = self.entry()?;
         }
-        group.sort_by(|a: &Row, b: &Row| {
-            let mut orders = self.plan.sorted_by.iter().map(|Sorted { path, direction, .. }| {
-                let order = value_order::compare(value_at(&a.document, path), value_at(&b.document, path));
-                if *direction == Direction::Descending { order.reverse() } else { order }
-            });
-            orders.find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
-        });
+        group.sort_by(|(a, _), (b, _)| self.compare(&a.document, &b.document));
         if let Some(resume) = self.resume.take() {
-            let last = self.position(&resume);
-            if let Some(done) = group.iter().position(|row| row.position == last) {
-                group.drain(..=done);
+            let own = group.iter().position(|(_, entry)| *entry == resume.entry);
+            let done = group.iter().enumerate().take_while(|(at, (row, entry))| {
+                let key = self.sort_key(&row.document);
+                match key.bytes.cmp(&resume.key) {
+                    Ordering::Less => true,
+                    Ordering::Greater => false,
+                    Ordering::Equal if key.is_cut => own.is_some_and(|own| *at <= own),
+                    Ordering::Equal => match self.plan.order {
+                        Order::Forward => *entry <= resume.entry,
+                        Order::Reverse => *entry >= resume.entry,
+                    },
+                }
+            });
+            let done = done.count();
+            group.drain(..done);
+        }
+        for (row, _) in &mut group {
+            let key = self.sort_key(&row.document).bytes;
+            row.position.extend_from_slice(&key);
+            row.position
+                .extend_from_slice(&u16::try_from(key.len()).expect("sort keys are cut").to_be_bytes());
+        }
+        self.sorted = group.into_iter().map(|(row, _)| row).collect();
+        Ok(())
+    }
+
+    /// The order of two documents of a group. As in the keys, arrays and objects only sort against other types.
+    fn compare(&self, a: &Value, b: &Value) -> Ordering {
+        let mut orders = self.plan.sorted_by.iter().map(|Sorted { path, direction, .. }| {
+            let order = match (value_at(a, path), value_at(b, path)) {
+                (Some(Value::Array(_)), Some(Value::Array(_)))
+                | (Some(Value::Object(_)), Some(Value::Object(_))) => Ordering::Equal,
+                (a, b) => value_order::compare(a, b),
+            };
+            if *direction == Direction::Descending { order.reverse() } else { order }
+        });
+        orders.find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
+    }
+
+    fn sort_key(&self, document: &Value) -> SortKey {
+        let mut key = SortKey { bytes: Vec::new(), is_cut: false };
+        let mut left = SORT_KEY_BYTES_MAX;
+        for Sorted { path, direction, .. } in &self.plan.sorted_by {
+            let (from, value) = (key.bytes.len(), value_at(document, path));
+            encode::push_up_to(&mut key.bytes, value, left);
+            if let Some(Value::String(text)) = value {
+                key.is_cut |= text.len() > left;
+                left = left.saturating_sub(text.len());
+            }
+            if *direction == Direction::Descending {
+                key.bytes[from..].iter_mut().for_each(|byte| *byte = !*byte);
             }
         }
-        self.sorted = group.into();
-        Ok(())
+        key
     }
 }
 

@@ -26,13 +26,18 @@ const CUT_END: [u8; 2] = [0x00, 0x02];
 
 /// Appends a value; `None` is undefined.
 pub(crate) fn push(out: &mut Vec<u8>, value: Option<&Value>) {
+    push_up_to(out, value, STRING_BYTES_MAX);
+}
+
+/// The same where strings are cut behind another number of bytes.
+pub(crate) fn push_up_to(out: &mut Vec<u8>, value: Option<&Value>, string_bytes_max: usize) {
     match value {
         None => out.push(UNDEFINED),
         Some(Value::Null) => out.push(NULL),
         Some(Value::Bool(false)) => out.push(FALSE),
         Some(Value::Bool(true)) => out.push(TRUE),
         Some(Value::Number(number)) => push_number(out, number),
-        Some(Value::String(text)) => push_string(out, text),
+        Some(Value::String(text)) => push_string(out, text, string_bytes_max),
         Some(Value::Array(_)) => out.push(ARRAY),
         Some(Value::Object(_)) => out.push(OBJECT),
     }
@@ -111,11 +116,11 @@ fn push_number(out: &mut Vec<u8>, number: &Number) {
     out.extend_from_slice(&rest.to_be_bytes());
 }
 
-fn push_string(out: &mut Vec<u8>, text: &str) {
+fn push_string(out: &mut Vec<u8>, text: &str, bytes_max: usize) {
     out.push(STRING);
     let bytes = text.as_bytes();
-    let cut = bytes.len() > STRING_BYTES_MAX;
-    push_escaped(out, if cut { &bytes[..STRING_BYTES_MAX] } else { bytes });
+    let cut = bytes.len() > bytes_max;
+    push_escaped(out, if cut { &bytes[..bytes_max] } else { bytes });
     out.extend_from_slice(if cut { &CUT_END } else { &WHOLE_END });
 }
 

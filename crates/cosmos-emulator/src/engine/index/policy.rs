@@ -94,10 +94,21 @@ impl Policy {
             return false;
         }
         match path {
-            [Step::Property(name)] if matches!(&**name, "id" | "_ts") => return true,
-            [Step::Property(name), ..] if is_system_property(name) => return false,
-            _ => {}
+            [Step::Property(name)] if matches!(&**name, "id" | "_ts") => true,
+            [Step::Property(name), ..] if is_system_property(name) => false,
+            _ => self.covers(path),
         }
+    }
+
+    /// Whether ORDER BY may name a path. System properties that are not in the index are sorted without it, unless
+    /// the policy excludes them.
+    pub(crate) fn allows_order(&self, path: &[Step]) -> bool {
+        let is_system = matches!(path.first(), Some(Step::Property(name)) if is_system_property(name));
+        self.includes(path) || is_system && self.mode != Mode::None && self.covers(path)
+    }
+
+    /// What the included and excluded paths say of a path.
+    fn covers(&self, path: &[Step]) -> bool {
         let end = path.iter().fold(self.cursor(), |cursor, step| match step {
             Step::Property(name) => cursor.property(name),
             Step::Index(_) | Step::Each => cursor.each(),

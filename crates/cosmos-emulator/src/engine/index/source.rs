@@ -7,15 +7,15 @@ use cosmos_wire::epk::EpkRange;
 
 use super::choice::{self, Choice, KeyScope};
 use super::cursor::{Cursor, Reader, split_position};
+use super::path::PathId;
 use super::policy::Mode;
-use super::terms::is_system_property;
 use crate::Failure;
-use crate::engine::Engine;
 use crate::engine::container::{Container, IndexState, Shape};
 use crate::engine::request::storage_failed;
 use crate::engine::scope::{self, Part, Piece};
+use crate::engine::{Engine, key};
 use crate::sql::source::{Access, Direction, Path, Position, Predicate, Rows, Source, Step};
-use crate::storage::Order;
+use crate::storage::{Order, Scan};
 
 /// Documents of one physical partition that a request may see.
 #[derive(Clone)]
@@ -114,6 +114,11 @@ impl<'s, 'r> PartitionSource<'s, 'r> {
                 if is_complete(path, access, shape) {
                     return Ok(Some(Choice::Ordered));
                 }
+                // Then they all come in order of creation, and there is nothing to write down for it.
+                let storage = self.reader.storage;
+                if self.is_nowhere(path, shape, |lower, upper| storage.scan(lower, upper, Order::Forward))? {
+                    return Ok(Some(Choice::Scan));
+                }
                 // What the index learns now is not in a moment that is being read.
                 let is_too_late = self.reader.moment.get().is_some();
                 if is_too_late || self.count(self.scan(), access, shape)? <= FEW {
@@ -159,9 +164,34 @@ impl<'s, 'r> PartitionSource<'s, 'r> {
             }
             (_, scope) => scope,
         };
-        let plan = choice::plan(choice, access, &shape.policy, partition.segment, scope)
+        let mut plan = choice::plan(choice, access, &shape.policy, partition.segment, scope)
             .ok_or_else(invalid_continuation)?;
+        if let (Choice::Scan, [(path, _)]) = (choice, access.order.as_slice()) {
+            // Without a value anywhere the order of creation is the one that was asked for.
+            let view = &self.reader.moment().view;
+            plan.is_ordered =
+                self.is_nowhere(path, shape, |lower, upper| view.scan(lower, upper, Order::Forward))?;
+        }
         Ok(Cursor::new(self.reader, choice, plan, entry))
+    }
+
+    /// Whether no document that is asked for has a value at a path, as the index says by `scan`.
+    fn is_nowhere<'v>(
+        &self,
+        path: &Path,
+        shape: &Shape,
+        scan: impl FnOnce(Bound<&[u8]>, Bound<&[u8]>) -> Scan<'v>,
+    ) -> Result<bool, Failure> {
+        let is_indexed = shape.policy.includes(path) && shape.index == IndexState::Ready;
+        if !is_indexed || !choice::is_plain(path) {
+            return Ok(false);
+        }
+        let lower = choice::base(self.part.partition.segment, &self.part.scope, PathId::of(path));
+        let upper = key::beyond(lower.clone());
+        match scan(Bound::Included(&lower), Bound::Excluded(&upper)).next() {
+            None => Ok(true),
+            Some(entry) => entry.map(|_| false).map_err(|error| storage_failed(&error)),
+        }
     }
 
     /// How many entries a choice would read, up to just beyond [`FEW`].
@@ -216,15 +246,10 @@ fn is_always_there(path: &Path) -> bool {
     matches!(path.as_slice(), [Step::Property(name)] if matches!(&**name, "id" | "_ts"))
 }
 
-/// Whether the service adds the value; those are sorted without an index.
-fn is_system_path(path: &Path) -> bool {
-    matches!(path.first(), Some(Step::Property(name)) if is_system_property(name))
-}
-
 fn check_order(shape: &Shape, order: &[(Path, Direction)]) -> Result<(), Failure> {
     match order {
         [] => Ok(()),
-        [(path, _)] if shape.policy.includes(path) || is_system_path(path) => Ok(()),
+        [(path, _)] if shape.policy.allows_order(path) => Ok(()),
         [_] => Err(Failure::bad_request(
             "The index path corresponding to the specified order-by item is excluded.",
         )),

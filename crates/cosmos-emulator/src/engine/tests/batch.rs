@@ -16,8 +16,15 @@ fn send(
     pk: Option<&str>,
     operations: Vec<BatchOperation>,
 ) -> Result<BatchReply, Failure> {
-    let request =
-        BatchRequest { mode, partition_key: pk.map(key), operations, body_bytes: 0, session_token: None };
+    let request = BatchRequest {
+        mode,
+        partition_key: pk.map(key),
+        operations,
+        body_bytes: 0,
+        range: None,
+        content: Content::All,
+        session_token: None,
+    };
     world.engine.batch(&world.container(), request)
 }
 
@@ -109,6 +116,8 @@ fn batches_have_limits() {
         partition_key: Some(key("a")),
         operations: many(1),
         body_bytes: 2 * 1024 * 1024 + 1,
+        range: None,
+        content: Content::All,
         session_token: None,
     };
     assert_eq!(status(world.engine.batch(&world.container(), request)), (413, 0));

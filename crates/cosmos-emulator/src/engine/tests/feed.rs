@@ -64,6 +64,8 @@ fn pages_of_changes_follow_each_other_and_never_cut_a_transaction() {
         partition_key: Some(key("a")),
         operations,
         body_bytes: 0,
+        range: None,
+        content: Content::All,
         session_token: None,
     };
     world.engine.batch(&world.container(), request).expect("accepted");

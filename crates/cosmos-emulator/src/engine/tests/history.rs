@@ -119,6 +119,8 @@ fn a_batch_is_one_page_and_a_refused_one_is_none() {
             partition_key: Some(key("a")),
             operations: operations.collect(),
             body_bytes: 0,
+            range: None,
+            content: Content::All,
             session_token: None,
         };
         world.engine.batch(&world.container(), request).expect("accepted").status

@@ -85,11 +85,11 @@ impl World {
     }
 
     fn create_container(&self, name: &str, properties: Value) -> Result<ResourceReply, Failure> {
-        let mut body = json!({"id": name, "partitionKey": {"paths": ["/pk"], "kind": "Hash", "version": 2}});
-        for (name, value) in properties.as_object().expect("properties are an object") {
-            body[name] = value.clone();
-        }
-        self.engine.create_container("d", body.to_string().as_bytes(), None)
+        self.engine.create_container("d", container_body(name, properties).as_bytes(), None)
+    }
+
+    fn replace_container(&self, properties: Value) -> Result<ResourceReply, Failure> {
+        self.engine.replace_container("d", "c", container_body("c", properties).as_bytes(), None)
     }
 
     fn container(&self) -> Arc<Container> {
@@ -164,6 +164,14 @@ impl World {
         let rows = self.query(scope, text).unwrap_or_else(|failure| panic!("{text}: {failure:?}"));
         rows.iter().map(|row| row["id"].as_str().unwrap_or_default().to_owned()).collect()
     }
+}
+
+fn container_body(name: &str, properties: Value) -> String {
+    let mut body = json!({"id": name, "partitionKey": {"paths": ["/pk"], "kind": "Hash", "version": 2}});
+    for (name, value) in properties.as_object().expect("properties are an object") {
+        body[name] = value.clone();
+    }
+    body.to_string()
 }
 
 fn fast() -> Options {

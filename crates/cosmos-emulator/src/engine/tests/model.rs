@@ -453,6 +453,8 @@ fn batch(world: &World, model: &mut Model, random: &mut Random, pk: &str, now: u
         partition_key: Some(key(pk)),
         operations,
         body_bytes: 0,
+        range: None,
+        content: Content::All,
         session_token: None,
     };
     let reply = world.engine.batch(&world.container(), request).expect("accepted");

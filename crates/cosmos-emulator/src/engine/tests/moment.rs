@@ -120,6 +120,8 @@ fn replace_all(world: &World, documents: &[Value]) {
         partition_key: Some(key("a")),
         operations: operations.collect(),
         body_bytes: 0,
+        range: None,
+        content: Content::All,
         session_token: None,
     };
     assert_eq!(world.engine.batch(&world.container(), request).expect("accepted").status, 200);

@@ -1,7 +1,10 @@
 //! Queries through the index: right rows, in order, without reading more documents than they return.
 
+use std::ops::Bound;
+
 use super::*;
 use crate::sql::{self, List, PageLimits, Prepared};
+use crate::storage::Order;
 
 /// Documents `0..count` in key `a` (even) and `b` (odd).
 fn many(world: &World, count: usize) {
@@ -278,6 +281,9 @@ fn system_properties_can_be_queried_without_being_indexed() {
         assert_eq!(world.ids(&Scope::All, &text), ["3"], "{text}");
     }
     assert_eq!(world.ids(&Scope::All, "SELECT * FROM c ORDER BY c._rid DESC"), ["4", "3", "2", "1", "0"]);
+    let refused = world.query(&Scope::All, "SELECT * FROM c ORDER BY c._etag").expect_err("it is excluded");
+    let message = "The index path corresponding to the specified order-by item is excluded.";
+    assert_eq!((refused.status, refused.message.as_str()), (400, message));
     let since = format!("SELECT * FROM c WHERE c._ts >= {START}");
     assert_eq!(world.ids(&Scope::All, &since).len(), 5);
 }
@@ -299,6 +305,153 @@ fn a_path_with_any_characters_is_tracked_and_survives_a_restart() {
     world.create(json!({"id": "new", "pk": "a"})).expect("created");
     assert_eq!(world.ids(&in_key("a"), text), ["0", "new"]);
     assert_eq!(visited(&world, &in_key("a"), text), (2, 2));
+}
+
+/// The first page of `text`, then what `meanwhile` does, then the other pages.
+fn ids_around(world: &World, text: &str, rows: usize, meanwhile: impl FnOnce()) -> Vec<String> {
+    let page = |continuation| {
+        let request = QueryRequest {
+            text: text.into(),
+            parameters: Vec::new(),
+            scope: in_key("a"),
+            page_size: PageSize::AtMost(rows),
+            continuation,
+            session_token: None,
+        };
+        world.engine.query(&world.container(), request).expect("served")
+    };
+    let first = page(None);
+    let (mut found, mut continuation) = (first.rows, first.continuation);
+    meanwhile();
+    while continuation.is_some() {
+        let next = page(continuation);
+        found.extend(next.rows);
+        continuation = next.continuation;
+    }
+    found.iter().map(|row| row["id"].as_str().expect("an id").to_owned()).collect()
+}
+
+#[test]
+fn pages_over_long_strings_go_on_behind_a_row_that_is_gone_or_was_moved() {
+    let long = |tail: &str| format!("{}{tail}", "x".repeat(300));
+    let policy = json!({"indexingPolicy": {"compositeIndexes": [
+        [{"path": "/s"}, {"path": "/n", "order": "descending"}],
+    ]}});
+    let orders = ["c.s", "c.s DESC", "c.s ASC, c.n DESC", "c.s DESC, c.n ASC"];
+    for (case, order) in orders.into_iter().enumerate() {
+        for moved in [false, true] {
+            let world = World::in_memory(policy.clone());
+            // Those that are equal come in order of creation; the composite index orders them by their numbers.
+            for i in 0..300 {
+                let (tail, n) = (format!("{:03}", i / 3), 300 - i);
+                world
+                    .create(json!({"id": format!("{i:03}"), "pk": "a", "s": long(&tail), "n": n}))
+                    .expect("created");
+            }
+            let mut expected: Vec<_> = (0..300).map(|i| format!("{i:03}")).collect();
+            if case % 2 == 1 {
+                expected.reverse();
+            }
+            let last = expected[4].clone();
+            let text = format!("SELECT * FROM c ORDER BY {order}");
+            let found = ids_around(&world, &text, 5, || {
+                if moved {
+                    // To the end of the order, so it comes again there, or to its beginning.
+                    let document = json!({"id": last, "pk": "a", "s": long("999"), "n": 0});
+                    world.upsert(document).expect("replaced");
+                } else {
+                    world.delete("a", &last).expect("deleted");
+                }
+            });
+            if moved && case % 2 == 0 {
+                expected.push(last);
+            }
+            assert_eq!(found, expected, "{order}, moved: {moved}");
+        }
+    }
+}
+
+#[test]
+fn pages_over_strings_too_long_for_a_continuation_lose_nothing() {
+    let world = World::in_memory(json!({}));
+    for i in 0..300 {
+        let document =
+            json!({"id": format!("{i:03}"), "pk": "a", "s": format!("{}{i:03}", "x".repeat(5_000))});
+        world.create(document).expect("created");
+    }
+    let expected: Vec<_> = (0..300).map(|i| format!("{i:03}")).collect();
+    let text = "SELECT c.id FROM c ORDER BY c.s";
+    assert_eq!(ids_around(&world, text, 4, || ()), expected);
+    let mut found = ids_around(&world, text, 4, || {
+        world.delete("a", "003").expect("deleted");
+    });
+    found.sort();
+    found.dedup();
+    assert_eq!(found, expected);
+}
+
+/// Everything in the store.
+fn keys(world: &World) -> usize {
+    world.engine.storage().scan(Bound::Unbounded, Bound::Unbounded, Order::Forward).count()
+}
+
+#[test]
+fn order_by_over_a_path_that_no_document_has_writes_nothing() {
+    let world = World::new();
+    many(&world, 600);
+    let before = keys(&world);
+    let text = |name: &str, direction: &str| format!("SELECT TOP 3 * FROM c ORDER BY c.{name} {direction}");
+    for scope in [in_key("a"), Scope::All] {
+        for name in ["nowhere", "none.at_all", "tags.x"] {
+            let (first, last) = (world.ids(&scope, &text(name, "")), world.ids(&scope, &text(name, "DESC")));
+            if scope == Scope::All {
+                assert_eq!([first, last], [["0", "1", "2"], ["599", "598", "597"]]);
+            }
+            assert_eq!(visited(&world, &scope, &text(name, "")), (3, 3), "{name} in {scope:?}");
+        }
+    }
+    assert_eq!(keys(&world), before);
+    // It is mixed from now on.
+    world.create(json!({"id": "has", "pk": "a", "nowhere": 1})).expect("created");
+    let before = keys(&world);
+    assert_eq!(world.ids(&Scope::All, &text("nowhere", "DESC")), ["has", "599", "598"]);
+    assert_eq!(keys(&world), before + 2 * 600, "all but one have two entries more");
+}
+
+#[test]
+fn pages_over_a_path_that_no_document_had_stay_whole_when_one_gets_it() {
+    for direction in ["", "DESC"] {
+        let world = World::in_memory(json!({}));
+        many(&world, 600);
+        let mut found =
+            ids_around(&world, &format!("SELECT * FROM c ORDER BY c.late {direction}"), 50, || {
+                world.upsert(json!({"id": "300", "pk": "a", "late": 1})).expect("replaced");
+                world.create(json!({"id": "late", "pk": "a", "late": 0})).expect("created");
+            });
+        let mut expected: Vec<_> = (0..600).step_by(2).map(|i| i.to_string()).collect();
+        if direction.is_empty() {
+            assert_eq!(found[found.len() - 2..], ["late", "300"]);
+            expected.push("late".to_owned());
+        }
+        found.sort();
+        expected.sort();
+        assert_eq!(found, expected, "{direction}");
+    }
+}
+
+#[test]
+fn order_by_over_a_path_that_every_document_has_writes_no_entries() {
+    let world = World::new();
+    many(&world, 600);
+    let before = keys(&world);
+    let text = "SELECT TOP 3 * FROM c ORDER BY c.n";
+    assert_eq!(world.ids(&Scope::All, text), ["0", "1", "2"]);
+    assert_eq!(visited(&world, &Scope::All, text), (3, 3));
+    assert_eq!(keys(&world), before);
+    let world = world.reopened();
+    world.create(json!({"id": "without", "pk": "a"})).expect("created");
+    assert_eq!(world.ids(&Scope::All, text), ["without", "0", "1"]);
+    assert_eq!(world.ids(&Scope::All, "SELECT TOP 1 * FROM c ORDER BY c.n DESC"), ["599"]);
 }
 
 /// Every query over the engine gives what the same query gives over a plain list of the documents.

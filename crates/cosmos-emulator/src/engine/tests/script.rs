@@ -4,6 +4,7 @@
 //!
 //! ```text
 //! container {..}           a new container in place of the one before, with these properties
+//! alter {..}               gives the container these properties in place of those it has
 //! create PK {..}           also upsert PK {..}, replace PK ID {..}, read PK ID, delete PK ID, patch PK ID {..}|[..]
 //! if-match ETAG COMMAND    also if-none-match; ETAG is * or "..", or @ID: the etag this item was last answered with
 //! keep ID as NAME          lets @NAME be the etag that @ID is now
@@ -103,6 +104,10 @@ impl Run {
                 let properties = serde_json::from_str(rest).expect("properties are JSON");
                 vec![said(self.world.create_container("c", properties).map(|reply| reply.status.to_string()))]
             }
+            "alter" => {
+                let properties = serde_json::from_str(rest).expect("properties are JSON");
+                vec![said(self.world.replace_container(properties).map(|reply| reply.status.to_string()))]
+            }
             "if-match" | "if-none-match" => {
                 let (etag, rest) = split(rest);
                 let etag = Some(etag.strip_prefix('@').map_or(etag, |id| &self.etags[id]).to_owned());
@@ -187,6 +192,8 @@ impl Run {
             partition_key: pk,
             operations,
             body_bytes: steps.len(),
+            range: None,
+            content: Content::All,
             session_token: None,
         });
         let answer = request.and_then(|request| self.world.engine.batch(&self.world.container(), request));

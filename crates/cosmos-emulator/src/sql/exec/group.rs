@@ -9,7 +9,9 @@ use serde_json::Value;
 
 use super::super::ast::{Aggregate, Expr, Kind, Query, Select};
 use super::super::eval::{Context, Env, eval};
-use super::super::value::{compare, json_bytes, key_of, number, to_double, write_key};
+use super::super::value::{
+    ENTRY_BYTES, compare, json_bytes, kept_bytes, key_of, number, to_double, write_key,
+};
 use super::project::project;
 use crate::Failure;
 
@@ -78,6 +80,9 @@ impl<'q> Groups<'q> {
             at = match self.index.get(&key) {
                 Some(at) => *at,
                 None => {
+                    let values = keys.iter().flatten().map(kept_bytes).sum::<usize>();
+                    let own = ENTRY_BYTES + self.aggregates.len() * size_of::<Accumulator>();
+                    env.context.keep(own + key.len() + values)?;
                     let at = self.open(keys);
                     self.index.insert(key, at);
                     at
@@ -89,7 +94,9 @@ impl<'q> Groups<'q> {
                 if accumulator.keeps_all() {
                     env.context.grow(json_bytes(&value))?;
                 }
-                accumulator.add(&value);
+                let (kept, let_go) = accumulator.add(&value);
+                env.context.release(let_go);
+                env.context.keep(kept)?;
             }
         }
         Ok(())
@@ -211,7 +218,8 @@ impl Accumulator {
         matches!(self, Accumulator::List(_) | Accumulator::Set(..))
     }
 
-    fn add(&mut self, value: &Value) {
+    /// Takes a value in; says how many bytes it keeps of it, and how many it lets go for it.
+    fn add(&mut self, value: &Value) -> (usize, usize) {
         match self {
             Accumulator::Count(count) => *count += 1,
             Accumulator::CountIf(count) => *count += u64::from(value == &Value::Bool(true)),
@@ -220,15 +228,22 @@ impl Accumulator {
                 *total = plus(*total, value);
                 *count += 1;
             }
-            Accumulator::Min(best, mixed) => keep(best, mixed, value, Ordering::Less),
-            Accumulator::Max(best, mixed) => keep(best, mixed, value, Ordering::Greater),
-            Accumulator::List(values) => values.push(value.clone()),
+            Accumulator::Min(best, mixed) => return keep(best, mixed, value, Ordering::Less),
+            Accumulator::Max(best, mixed) => return keep(best, mixed, value, Ordering::Greater),
+            Accumulator::List(values) => {
+                values.push(value.clone());
+                return (kept_bytes(value), 0);
+            }
             Accumulator::Set(values, keys) => {
-                if keys.insert(key_of(Some(value))) {
+                let key = key_of(Some(value));
+                let bytes = ENTRY_BYTES + key.len() + kept_bytes(value);
+                if keys.insert(key) {
                     values.push(value.clone());
+                    return (bytes, 0);
                 }
             }
         }
+        (0, 0)
     }
 
     fn result(&self) -> Option<Value> {
@@ -252,10 +267,14 @@ fn plus(total: Option<Total>, value: &Value) -> Option<Total> {
     }
 }
 
-fn keep(best: &mut Vec<Value>, mixed: &mut bool, value: &Value, wanted: Ordering) {
+/// Keeps the better of two values; says how many bytes it keeps and lets go.
+fn keep(best: &mut Vec<Value>, mixed: &mut bool, value: &Value, wanted: Ordering) -> (usize, usize) {
     *mixed |= value.is_array() || value.is_object();
     let is_better = best.first().is_none_or(|best| compare(Some(value), Some(best)) == wanted);
-    if is_better && !*mixed {
-        *best = vec![value.clone()];
+    if !is_better || *mixed {
+        return (0, 0);
     }
+    let let_go = best.first().map_or(0, kept_bytes);
+    *best = vec![value.clone()];
+    (kept_bytes(value), let_go)
 }

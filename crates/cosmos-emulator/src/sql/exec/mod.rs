@@ -25,7 +25,7 @@ pub use self::page::{Page, PageLimits};
 use self::continuation::{Place, checksum};
 use self::distinct::Distinct;
 use self::join::{Visit, each_tuple};
-use self::order::{Entry, Sorter};
+use self::order::{Entry, Held, Room, Sorter};
 use self::project::project;
 use self::window::Window;
 use super::access::{access_of, order_of};
@@ -36,6 +36,7 @@ use super::function::document_number;
 use super::lexer::Span;
 use super::list::List;
 use super::source::{Access, Position, Row, Rows, Source};
+use super::value::kept_bytes;
 use crate::Failure;
 
 /// Most tuples a page builds from joins before it ends early.
@@ -112,7 +113,7 @@ impl Prepared {
         let mut run = Run {
             prepared: self,
             limits,
-            context: Context::new(now),
+            context: Context::new(now).with_kept_bytes_max(limits.kept_bytes_max),
             page: Page { visited, ..Page::default() },
             layout: source.layout(),
         };
@@ -123,8 +124,12 @@ impl Prepared {
 
     /// All results at once: the input of an outer query.
     fn all(&self, source: &dyn Source, now: SystemTime) -> Result<Page, Failure> {
-        let limits =
-            PageLimits { items_max: usize::MAX, bytes_max: DERIVED_BYTES_MAX, rows_visited_max: u64::MAX };
+        let limits = PageLimits {
+            items_max: usize::MAX,
+            bytes_max: DERIVED_BYTES_MAX,
+            rows_visited_max: u64::MAX,
+            ..PageLimits::default()
+        };
         let (mut all, mut continuation) = (Page::default(), None);
         loop {
             let page = self.page(source, &limits, continuation.as_deref(), now)?;
@@ -330,7 +335,7 @@ impl Run<'_> {
             let _ = visit_matches(query, &self.context, &row.document, &mut |env| {
                 tuples += 1;
                 if let Some(result) = project(query, env)?
-                    && distinct.insert(&result)
+                    && distinct.insert(&result, env.context)?
                     && tuples > progress.done
                 {
                     is_full = !progress.take(result, page, limits);
@@ -358,7 +363,7 @@ impl Run<'_> {
             self.page.visited += 1;
             let _ = visit_matches(query, &self.context, &row.document, &mut |env| {
                 if let Some(result) = project(query, env)? {
-                    distinct.insert(&result);
+                    distinct.insert(&result, env.context)?;
                 }
                 Ok(ControlFlow::Continue(()))
             })?;
@@ -373,8 +378,9 @@ impl Run<'_> {
         let (mut distinct, mut results) = (Distinct::default(), Vec::new());
         self.each_match(rows, &mut |env| {
             if let Some(row) = project(&prepared.query, env)?
-                && distinct.insert(&row)
+                && distinct.insert(&row, env.context)?
             {
+                env.context.keep(kept_bytes(&row))?;
                 results.push(row);
             }
             Ok(if results.len() >= wanted { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
@@ -390,19 +396,22 @@ impl Run<'_> {
         place: Option<&Place>,
     ) -> Result<Option<Place>, Failure> {
         let query = &self.prepared.query;
-        let (wanted, last) = (self.wanted(place), Entry::last(query, place));
+        let (wanted, last, room) = (self.wanted(place), Entry::last(query, place), self.room(place));
         let mut order = Sorter::new(query, 0, None);
-        let (mut distinct, mut entries) = (Distinct::default(), Vec::new());
+        let (mut distinct, mut entries, mut held) = (Distinct::default(), Vec::new(), Held::default());
         self.each_match(rows, &mut |env| {
             let mut entry = order.entry(env)?;
             if let Some(row) = project(query, env)?
-                && distinct.insert(&row)
+                && distinct.insert(&row, env.context)?
                 && last.as_ref().is_none_or(|last| entry > *last)
             {
                 entry.row = row;
+                env.context.keep(entry.kept_bytes())?;
+                held.add(&entry);
                 entries.push(entry);
             }
-            Ok(if entries.len() >= wanted { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+            let is_done = entries.len() >= wanted || room.ends_before(entries.last(), held);
+            Ok(if is_done { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
         Ok(self.hand_out_sorted(entries, place))
     }
@@ -411,14 +420,15 @@ impl Run<'_> {
         let query = &self.prepared.query;
         let is_distinct = query.distinct.is_some();
         // What was handed out before tells what is no longer new.
-        let (wanted, behind) =
-            if is_distinct { (usize::MAX, None) } else { (self.wanted(place), Entry::last(query, place)) };
-        let mut sorter = Sorter::new(query, wanted, behind);
+        let mut sorter = if is_distinct {
+            Sorter::new(query, usize::MAX, None)
+        } else {
+            Sorter::new(query, self.wanted(place), Entry::last(query, place)).with_room(self.room(place))
+        };
         self.each_match(rows, &mut |env| sorter.add(env).map(ControlFlow::Continue))?;
         let mut entries = sorter.into_entries();
         if is_distinct {
-            let mut distinct = Distinct::default();
-            entries.retain(|entry| distinct.insert(&entry.row));
+            entries = Distinct::default().new_of(entries, &self.context, |entry| &entry.row)?;
             if let Some(last) = Entry::last(query, place) {
                 entries.retain(|entry| *entry > last);
             }
@@ -463,6 +473,12 @@ impl Run<'_> {
         let window = Window::of(&self.prepared.query);
         let page = self.limits.items_max.max(1).saturating_add(self.taken(place)).saturating_add(1);
         window.end().min(window.offset.saturating_add(page))
+    }
+
+    /// How many bytes of sorted rows this page can need at most.
+    fn room(&self, place: Option<&Place>) -> Room {
+        let skipped = Window::of(&self.prepared.query).offset.saturating_add(self.taken(place));
+        Room { skipped, bytes_max: self.limits.bytes_max }
     }
 
     /// Puts finished rows on the page, behind those handed out before.

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::super::ast::{OrderKey, Query};
 use super::super::eval::{Env, eval};
 use super::super::source::Direction;
-use super::super::value::{compare, json_bytes};
+use super::super::value::{compare, json_bytes, kept_bytes};
 use super::continuation::Place;
 use super::project::project;
 use crate::Failure;
@@ -21,10 +21,56 @@ pub(crate) struct Sorter<'q> {
     /// The largest on top, so that it falls out first.
     heap: BinaryHeap<Entry>,
     rows_max: usize,
+    /// What the page holds of them.
+    room: Room,
+    held: Held,
     /// Rows up to here were handed out before.
     after: Option<Entry>,
     /// The number of the document, and how many of its tuples came.
     tuples: (u64, u64),
+}
+
+/// What a page holds of sorted rows.
+#[derive(Clone, Copy)]
+pub(crate) struct Room {
+    /// Rows before those of the page.
+    pub(crate) skipped: usize,
+    /// Bytes of its rows as JSON; the first one comes in any case.
+    pub(crate) bytes_max: usize,
+}
+
+impl Room {
+    /// Where all rows are wanted.
+    const UNLIMITED: Self = Self { skipped: 0, bytes_max: usize::MAX };
+
+    /// Whether a page ends before the last of the rows it holds, and knows that there are more, whichever of them are
+    /// skipped.
+    pub(crate) fn ends_before(self, last: Option<&Entry>, held: Held) -> bool {
+        let bytes = held.bytes - last.map_or(0, Entry::row_bytes);
+        let skipped = self.skipped.saturating_mul(held.largest);
+        held.rows > self.skipped.saturating_add(2) && bytes > self.bytes_max.saturating_add(skipped)
+    }
+}
+
+/// Rows that are held.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Held {
+    rows: usize,
+    /// As JSON.
+    bytes: usize,
+    /// Bytes of the largest there ever was.
+    largest: usize,
+}
+
+impl Held {
+    pub(crate) fn add(&mut self, entry: &Entry) {
+        let bytes = entry.row_bytes();
+        *self = Self { rows: self.rows + 1, bytes: self.bytes + bytes, largest: self.largest.max(bytes) };
+    }
+
+    fn remove(&mut self, entry: &Entry) {
+        *self = Self { rows: self.rows - 1, bytes: self.bytes - entry.row_bytes(), ..*self };
+    }
 }
 
 /// One row in its place.
@@ -36,6 +82,16 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
+    /// About what it takes in memory.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        let keys = self.keys.iter().flat_map(|(key, _)| key).map(kept_bytes).sum::<usize>();
+        size_of::<Self>() + keys + kept_bytes(&self.row)
+    }
+
+    fn row_bytes(&self) -> usize {
+        json_bytes(&self.row) + 1
+    }
+
     /// The last row of an earlier page, if that was sorted.
     pub(crate) fn last(query: &Query, place: Option<&Place>) -> Option<Self> {
         let Some(Place::Sorted { keys, sequence, .. }) = place else { return None };
@@ -58,7 +114,13 @@ const KEY_BYTES_MAX: usize = 2_048;
 impl<'q> Sorter<'q> {
     /// Keeps the first `rows_max` rows, behind one if it is given.
     pub(crate) fn new(query: &'q Query, rows_max: usize, after: Option<Entry>) -> Self {
-        Self { query, heap: BinaryHeap::new(), rows_max, after, tuples: (0, 0) }
+        let (room, held) = (Room::UNLIMITED, Held::default());
+        Self { query, heap: BinaryHeap::new(), rows_max, room, held, after, tuples: (0, 0) }
+    }
+
+    /// The same, and no more than a page can hold.
+    pub(crate) fn with_room(self, room: Room) -> Self {
+        Self { room, ..self }
     }
 
     /// Takes what is bound as one row, if it yields one and is among the first so far.
@@ -75,9 +137,13 @@ impl<'q> Sorter<'q> {
         }
         if let Some(row) = project(self.query, env)? {
             entry.row = row;
+            env.context.keep(entry.kept_bytes())?;
+            self.held.add(&entry);
             self.heap.push(entry);
-            if self.heap.len() > self.rows_max {
-                self.heap.pop();
+            while self.heap.len() > self.rows_max || self.room.ends_before(self.heap.peek(), self.held) {
+                let Some(last) = self.heap.pop() else { break };
+                self.held.remove(&last);
+                env.context.release(last.kept_bytes());
             }
         }
         Ok(())

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::super::eval::KEPT_BYTES_MAX;
 use super::super::value::json_bytes;
 
 /// How much one page may hold and do.
@@ -14,11 +15,19 @@ pub struct PageLimits {
     /// Most documents read. A streaming query or an aggregate then ends the page early, with a continuation; a
     /// sort or a group must see all of its rows and goes on.
     pub rows_visited_max: u64,
+    /// Most bytes of what a query keeps over its rows, about as they take memory: groups, lists, values seen before,
+    /// rows to sort. A query that needs more is refused.
+    pub kept_bytes_max: usize,
 }
 
 impl Default for PageLimits {
     fn default() -> Self {
-        Self { items_max: 1000, bytes_max: 4 << 20, rows_visited_max: 100_000 }
+        Self {
+            items_max: 1000,
+            bytes_max: 4 << 20,
+            rows_visited_max: 100_000,
+            kept_bytes_max: KEPT_BYTES_MAX,
+        }
     }
 }
 

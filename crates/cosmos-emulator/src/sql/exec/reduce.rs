@@ -44,12 +44,11 @@ impl Run<'_> {
             let _ = visit_matches(query, &self.context, &row.document, visit)?;
             after = Some(row.position);
         }
-        let mut results = groups.into_keyed_rows(&self.context)?;
+        let results = groups.into_keyed_rows(&self.context)?;
         if query.distinct.is_none() {
             return Ok(self.hand_out_groups(results, place));
         }
-        let mut distinct = Distinct::default();
-        results.retain(|(_, row)| distinct.insert(row));
+        let results = Distinct::default().new_of(results, &self.context, |(_, row)| row)?;
         let results = results.into_iter().map(|(_, row)| row).collect();
         let results = Window::of(query).cut(results, usize::MAX);
         Ok(self.hand_out(results, place))

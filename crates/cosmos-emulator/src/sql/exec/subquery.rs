@@ -16,6 +16,10 @@ use crate::Failure;
 
 /// Its rows; no more than `rows_max`, where the caller needs no more.
 pub(crate) fn run(query: &Query, env: Env<'_>, rows_max: Option<usize>) -> Result<Vec<Value>, Failure> {
+    env.context.in_passing(|| rows(query, env, rows_max))
+}
+
+fn rows(query: &Query, env: Env<'_>, rows_max: Option<usize>) -> Result<Vec<Value>, Failure> {
     let window = Window::of(query);
     let wanted = window.end().min(rows_max.map_or(usize::MAX, |rows| window.offset.saturating_add(rows)));
     let mut rows = if !query.group_by.is_empty() || query.has_aggregate() {
@@ -30,8 +34,7 @@ pub(crate) fn run(query: &Query, env: Env<'_>, rows_max: Option<usize>) -> Resul
         sorter.into_entries().into_iter().map(|entry| entry.row).collect()
     };
     if query.distinct.is_some() {
-        let mut distinct = Distinct::default();
-        rows.retain(|row| distinct.insert(row));
+        rows = Distinct::default().new_of(rows, env.context, |row| row)?;
     }
     Ok(window.cut(rows, wanted))
 }
@@ -45,7 +48,7 @@ fn collect(query: &Query, env: Env<'_>, window: &Window, wanted: usize) -> Resul
     let mut distinct = query.distinct.is_some().then(Distinct::default);
     let _ = each_match(query, env, &mut |env| {
         if let Some(row) = project(query, env)?
-            && distinct.as_mut().is_none_or(|distinct| distinct.insert(&row))
+            && distinct.as_mut().map_or(Ok(true), |distinct| distinct.insert(&row, env.context))?
         {
             rows.push(row);
         }

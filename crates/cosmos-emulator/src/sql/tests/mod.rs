@@ -3,6 +3,7 @@
 mod engine;
 mod hostile;
 mod index;
+mod kept;
 mod page;
 mod plan;
 pub(crate) mod script;
