@@ -201,8 +201,9 @@ pub(crate) fn orchestrations() -> OrchestrationRegistry {
         })
         .register("Session", |context: OrchestrationContext, session: String| async move {
             let mut workers = Vec::new();
-            for n in 0..4 {
-                let worker = context.schedule_activity_on_session("Worker", n.to_string(), session.clone());
+            // The first as in the histories that the public crate has left.
+            for input in ["", "second", "third", "fourth"] {
+                let worker = context.schedule_activity_on_session("Worker", input, session.clone());
                 workers.push(worker.await?);
             }
             workers.dedup();
