@@ -102,6 +102,18 @@ impl Client {
         key: Option<&str>,
         body: &Value,
     ) -> Option<(u16, Value)> {
+        let key = key.map(|key| format!("x-ms-documentdb-partitionkey: [\"{key}\"]\r\n")).unwrap_or_default();
+        self.send_with(method, path, &key, body)
+    }
+
+    /// The same with headers of one's own, each with its line end.
+    pub(crate) fn send_with(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &str,
+        body: &Value,
+    ) -> Option<(u16, Value)> {
         let date = cosmos_wire::date::format(SystemTime::now());
         let authorization = Link::parse(path).map_or_else(
             |_| String::new(),
@@ -116,10 +128,9 @@ impl Client {
             },
         );
         let body = if body.is_null() { String::new() } else { body.to_string() };
-        let key = key.map(|key| format!("x-ms-documentdb-partitionkey: [\"{key}\"]\r\n")).unwrap_or_default();
         let request = format!(
             "{method} {path} HTTP/1.1\r\nhost: {}\r\nx-ms-version: 2020-07-15\r\nx-ms-date: {date}\r\n\
-             authorization: {authorization}\r\n{key}content-length: {}\r\n\r\n{body}",
+             authorization: {authorization}\r\n{headers}content-length: {}\r\n\r\n{body}",
             self.host,
             body.len()
         );
