@@ -62,10 +62,17 @@ impl Running {
         self.child.wait().expect("it ends");
     }
 
+    /// Its process id.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends it a signal that it may catch, and waits for its end.
     #[cfg(unix)]
-    pub(crate) fn terminate(mut self) -> std::process::ExitStatus {
+    pub(crate) fn end_by(mut self, signal: &str) -> std::process::ExitStatus {
         let id = self.child.id().to_string();
-        let sent = Command::new("kill").args(["-TERM", &id]).status().expect("kill runs");
+        let sent = Command::new("kill").args([signal, &id]).status().expect("kill runs");
         assert!(sent.success());
         self.child.wait().expect("it ends")
     }
