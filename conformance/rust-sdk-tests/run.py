@@ -7,6 +7,7 @@ sets the cfg `test_category`, which un-ignores the tests without rebuilding
 every dependency under other compiler flags.
 
 Results go to .work/rust-sdk/results.json and, as a table, to standard output.
+The tests that fail must be those that COMPAT.md lists.
 Arguments, if any, are passed on to the test binaries (name filters, flags).
 
 With `--peer` as the first argument the same binaries run twice: against the
@@ -36,8 +37,8 @@ WORK = harness.WORK / "rust-sdk"
 RUST = HERE.parent / "rust"
 # The kinds of tests that are switched on: those for emulators, and those that split partitions.
 CATEGORIES = ["emulator", "split"]
-# The share of tests that must pass.
-PASS_RATE_MIN = 0.9
+# Where COMPAT.md tells of these tests.
+HEADING = "The Rust SDK's own tests"
 # A target that runs longer is stopped, and what did not end has not passed.
 TARGET_SECONDS_MAX = 600
 BUILD_SECONDS_MAX = 3600
@@ -239,7 +240,10 @@ def run_targets(extra):
         ran = sums["passed"] + sums["failed"]
         rate = sums["passed"] / ran if ran else 0
         lines.append(f"{target.label()}: {sums['passed']} passed, {sums['failed']} failed ({rate:.1%} of those that ran)")
-        if rate < PASS_RATE_MIN:
+        full = {name: f"{target.name}::{name}" for name in verdicts}
+        names = {full[name] for name, word in verdicts.items() if word != "ignored"}
+        failed = {full[name] for name, word in verdicts.items() if word == "FAILED"}
+        if not ran or harness.surprises(target.label(), harness.known_failures(HEADING), names, failed):
             status = 1
     (WORK / "results.json").write_text(json.dumps(kept, indent=2))
     print("\n" + "\n".join(lines))

@@ -5,7 +5,7 @@
 
 use std::cell::OnceCell;
 
-use fuzz::Account;
+use fuzz::{Account, KEY};
 use libfuzzer_sys::fuzz_target;
 
 thread_local! {
@@ -23,6 +23,7 @@ fuzz_target!(|text: &str| {
     ACCOUNT.with(|account| {
         let body = serde_json::json!({"query": text, "parameters": [{"name": "@p", "value": 3}]}).to_string();
         let headers = [
+            KEY,
             ("content-type", "application/query+json"),
             ("x-ms-documentdb-isquery", "True"),
             ("x-ms-max-item-count", "5"),

@@ -104,6 +104,16 @@ onEveryAccount("items", (account) => {
     assert.equal((await other.item("1", "a").read(options)).resource.id, "1");
   });
 
+  test("a read ahead of the partition is refused with 404 and 1002, and the client asks again without the token", async () => {
+    const container = await account.container();
+    const written = await container.items.create({ id: "1", pk: "a" });
+    const [, place, lsn] = /^(\d+:-?\d+)#(\d+)/.exec(written.headers["x-ms-session-token"]);
+    const other = account.newClient().database(container.database.id).container(container.id);
+    const read = await other.item("1", "a").read({ sessionToken: `${place}#${Number(lsn) + 100_000}` });
+    const asked = read.diagnostics.clientSideRequestStatistics.gatewayStatistics;
+    assert.deepEqual(asked.map((one) => [one.statusCode, one.subStatusCode]), [[404, 1002], [200, undefined]]);
+  });
+
   test("unique keys hold within a partition key", async () => {
     const container = await account.container({ uniqueKeyPolicy: { uniqueKeys: [{ paths: ["/email"] }] } });
     await container.items.create({ id: "1", pk: "a", email: "x" });

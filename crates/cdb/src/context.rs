@@ -247,16 +247,15 @@ impl Connection {
     pub(crate) async fn guard<T>(&self, work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
         tokio::select! {
             outcome = work => outcome,
-            problem = self.failure() => Err(problem.into()),
+            // In a box, because it is a part of every command's future.
+            problem = Box::pin(self.failure()) => Err(problem.into()),
         }
     }
 
     async fn failure(&self) -> Problem {
-        loop {
-            if let Some(failure) = self.emulator.as_ref().and_then(Emulator::failure) {
-                return Problem::Folder(failure.to_string());
-            }
-            tokio::time::sleep(LOOK_AFTER_FOLDER).await;
+        match &self.emulator {
+            Some(emulator) => Problem::Folder(emulator.failed().await.to_string()),
+            None => std::future::pending().await,
         }
     }
 
@@ -343,8 +342,6 @@ fn no_place() -> Problem {
 pub(crate) const DEMO_FOLDER: &str = "cdb-demo";
 /// An operator waits this long for one answer, retries included.
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(10);
-/// How soon a failed data folder is noticed.
-const LOOK_AFTER_FOLDER: Duration = Duration::from_millis(100);
 /// What every data folder of an emulator has in it.
 const FOLDER_MARK: &str = "emulator.format";
 /// Longer than any command runs.

@@ -160,6 +160,17 @@ impl Emulator {
         self.account.engine.storage().failure()
     }
 
+    /// Waits until no more writes are taken, and says why; for ever where that cannot happen.
+    pub async fn failed(&self) -> StorageError {
+        if let Some(mut failures) = self.account.engine.storage().failures() {
+            let failure = failures.wait_for(Option::is_some).await.ok().and_then(|failure| failure.clone());
+            if let Some(failure) = failure {
+                return failure;
+            }
+        }
+        std::future::pending().await
+    }
+
     /// The master key, base64.
     pub fn key(&self) -> &str {
         &self.config.key

@@ -1,6 +1,7 @@
 //! `cdb emulator`: its ready line, its errors, its end.
 
 use std::net::TcpListener;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -86,14 +87,65 @@ fn help_tells_every_option_and_examples() {
 
 #[cfg(unix)]
 #[test]
-fn sigterm_ends_it_with_code_0_and_the_data_is_kept() {
+fn both_signals_end_it_with_code_0_and_the_data_is_kept() {
+    for signal in ["-TERM", "-INT"] {
+        let folder = tempfile::tempdir().unwrap();
+        let running = Running::on_folder(folder.path(), &["--fsync", "off"]);
+        let created = running.client().send("POST", "/dbs", None, &json!({"id": "d"})).unwrap();
+        assert_eq!(created.0, 201);
+        assert_eq!(running.end_by(signal).code(), Some(0), "{signal}");
+        let again = Running::on_folder(folder.path(), &[]);
+        assert_eq!(again.client().send("GET", "/dbs/d", None, &Value::Null).unwrap().0, 200, "{signal}");
+    }
+}
+
+#[test]
+fn it_is_ready_within_fifty_milliseconds() {
+    const BOUND: Duration = Duration::from_millis(50);
+    // Other tests run beside this one, so of several starts one must be as quick as that.
+    const STARTS_MAX: usize = 20;
     let folder = tempfile::tempdir().unwrap();
-    let running = Running::on_folder(folder.path(), &["--fsync", "off"]);
-    let created = running.client().send("POST", "/dbs", None, &json!({"id": "d"})).unwrap();
-    assert_eq!(created.0, 201);
-    assert_eq!(running.terminate().code(), Some(0));
-    let again = Running::on_folder(folder.path(), &[]);
-    assert_eq!(again.client().send("GET", "/dbs/d", None, &Value::Null).unwrap().0, 200);
+    for args in [&["--memory"][..], &["--data", folder.path().to_str().unwrap()]] {
+        let start = || {
+            let began = Instant::now();
+            let running = Running::start(args);
+            let took = began.elapsed();
+            running.kill();
+            took
+        };
+        let slow: Vec<Duration> =
+            (0..STARTS_MAX).map(|_| start()).take_while(|took| *took >= BOUND).collect();
+        assert!(slow.len() < STARTS_MAX, "{args:?}: {slow:?}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn an_idle_emulator_does_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    for running in [Running::start(&["--memory"]), Running::on_folder(folder.path(), &[])] {
+        assert_eq!(running.client().send("POST", "/dbs", None, &json!({"id": "d"})).unwrap().0, 201);
+        // It may have something to finish after the answer. What goes on for ever is seen in every second.
+        let in_a_second = || {
+            let before = wakes(running.id());
+            std::thread::sleep(Duration::from_secs(1));
+            wakes(running.id()) - before
+        };
+        let seconds: Vec<u64> = (0..5).map(|_| in_a_second()).take_while(|count| *count > 0).collect();
+        assert!(seconds.len() < 5, "its threads woke up {seconds:?} times a second");
+    }
+}
+
+/// How often the threads of a process went to sleep so far: once for each time something woke them.
+#[cfg(target_os = "linux")]
+fn wakes(process: u32) -> u64 {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let sleeps = threads.map(|thread| {
+        let status = std::fs::read_to_string(thread.unwrap().path().join("status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap();
+        line.trim().parse::<u64>().unwrap()
+    });
+    sleeps.sum()
 }
 
 #[test]

@@ -62,10 +62,17 @@ impl Running {
         self.child.wait().expect("it ends");
     }
 
+    /// Its process id.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends it a signal that it may catch, and waits for its end.
     #[cfg(unix)]
-    pub(crate) fn terminate(mut self) -> std::process::ExitStatus {
+    pub(crate) fn end_by(mut self, signal: &str) -> std::process::ExitStatus {
         let id = self.child.id().to_string();
-        let sent = Command::new("kill").args(["-TERM", &id]).status().expect("kill runs");
+        let sent = Command::new("kill").args([signal, &id]).status().expect("kill runs");
         assert!(sent.success());
         self.child.wait().expect("it ends")
     }
@@ -102,6 +109,18 @@ impl Client {
         key: Option<&str>,
         body: &Value,
     ) -> Option<(u16, Value)> {
+        let key = key.map(|key| format!("x-ms-documentdb-partitionkey: [\"{key}\"]\r\n")).unwrap_or_default();
+        self.send_with(method, path, &key, body)
+    }
+
+    /// The same with headers of one's own, each with its line end.
+    pub(crate) fn send_with(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &str,
+        body: &Value,
+    ) -> Option<(u16, Value)> {
         let date = cosmos_wire::date::format(SystemTime::now());
         let authorization = Link::parse(path).map_or_else(
             |_| String::new(),
@@ -116,10 +135,9 @@ impl Client {
             },
         );
         let body = if body.is_null() { String::new() } else { body.to_string() };
-        let key = key.map(|key| format!("x-ms-documentdb-partitionkey: [\"{key}\"]\r\n")).unwrap_or_default();
         let request = format!(
             "{method} {path} HTTP/1.1\r\nhost: {}\r\nx-ms-version: 2020-07-15\r\nx-ms-date: {date}\r\n\
-             authorization: {authorization}\r\n{key}content-length: {}\r\n\r\n{body}",
+             authorization: {authorization}\r\n{headers}content-length: {}\r\n\r\n{body}",
             self.host,
             body.len()
         );

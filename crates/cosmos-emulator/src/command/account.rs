@@ -39,7 +39,7 @@ pub(crate) fn document(account: &Account, region: Option<RegionId>, origin: &str
     json!({
         "_self": "",
         "id": id,
-        "_rid": id,
+        "_rid": host(origin),
         "media": "//media/",
         "addresses": "//addresses/",
         "_dbs": "//dbs/",
@@ -50,9 +50,9 @@ pub(crate) fn document(account: &Account, region: Option<RegionId>, origin: &str
         "enableNRegionSynchronousCommit": false,
         "enablePerPartitionFailoverBehavior": account.regions.has_per_partition_failover(),
         "disableCrossRegionalHedging": false,
-        "userReplicationPolicy": {"asyncReplication": false, "minReplicaSetSize": 1, "maxReplicasetSize": 4},
+        "userReplicationPolicy": {"asyncReplication": false, "minReplicaSetSize": 3, "maxReplicasetSize": 4},
         "userConsistencyPolicy": {"defaultConsistencyLevel": account.consistency.name()},
-        "systemReplicationPolicy": {"minReplicaSetSize": 1, "maxReplicasetSize": 4},
+        "systemReplicationPolicy": {"minReplicaSetSize": 3, "maxReplicasetSize": 4},
         "readPolicy": {"primaryReadCoefficient": 1, "secondaryReadCoefficient": 1},
         "queryEngineConfiguration": QUERY_ENGINE,
     })
@@ -64,13 +64,18 @@ fn elsewhere(account: &Account, region: RegionId, origin: &str) -> String {
     let Some(port) = door.as_ref().and_then(|door| door.socket()).map(|socket| socket.address.port()) else {
         return format!("{origin}/");
     };
-    let (scheme, authority) = origin.split_once("://").unwrap_or(("http", origin));
+    let scheme = origin.split_once("://").map_or("http", |(scheme, _)| scheme);
+    format!("{scheme}://{}:{port}/", host(origin))
+}
+
+/// The host of an origin, without its port.
+fn host(origin: &str) -> &str {
+    let authority = origin.split_once("://").map_or(origin, |(_, authority)| authority);
     // What follows the last colon is a port, unless it is the end of an IPv6 address.
-    let host = match authority.rsplit_once(':') {
+    match authority.rsplit_once(':') {
         Some((host, port)) if !port.contains(']') => host,
         _ => authority,
-    };
-    format!("{scheme}://{host}:{port}/")
+    }
 }
 
 /// The answer of a region that left the account, whatever was asked.

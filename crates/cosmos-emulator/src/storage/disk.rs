@@ -10,7 +10,6 @@ use std::io;
 use std::ops::Bound;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -20,6 +19,7 @@ use fjall::{
     CompressionType, Database, Guard, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode,
     Readable, Snapshot,
 };
+use tokio::sync::watch;
 
 use super::folder::{Folder, corrupt, explain_io};
 use super::group::Group;
@@ -34,7 +34,7 @@ pub struct DiskStorage {
     group: Group,
     durability: Durability,
     /// The first failed write. The engine takes no more after it, and says only that there was one.
-    failure: OnceLock<StorageError>,
+    failure: watch::Sender<Option<StorageError>>,
     /// Bytes a start would replay now, about.
     journal_bytes: AtomicU64,
     /// Bytes in the rows that are not being written out yet, as the engine counts them.
@@ -64,7 +64,7 @@ impl DiskStorage {
             database,
             group: Group::default(),
             durability: options.durability,
-            failure: OnceLock::new(),
+            failure: watch::Sender::new(None),
             journal_bytes: AtomicU64::new(journal_bytes),
             // Whatever was replayed, the next commit finds that it is enough.
             fresh_bytes: AtomicU64::new(journal_bytes.min(MEMTABLE_BYTES - 1)),
@@ -113,9 +113,25 @@ impl DiskStorage {
     fn fail(&self, error: &fjall::Error) -> StorageError {
         let explained = explain(self.folder.path(), error);
         match error {
-            fjall::Error::Poisoned => self.failure.get().unwrap_or(&explained).clone(),
-            _ => self.failure.get_or_init(|| explained).clone(),
+            fjall::Error::Poisoned => self.failure.borrow().clone().unwrap_or(explained),
+            _ => self.first_failure(explained),
         }
+    }
+
+    /// Keeps this failure and tells it to whoever listens, unless there was one before; says which was the first.
+    fn first_failure(&self, failure: StorageError) -> StorageError {
+        let mut first = failure.clone();
+        self.failure.send_if_modified(|kept| match kept {
+            Some(kept) => {
+                first.clone_from(kept);
+                false
+            }
+            None => {
+                *kept = Some(failure);
+                true
+            }
+        });
+        first
     }
 
     fn read_failed(&self, error: &fjall::Error) -> StorageError {
@@ -180,7 +196,7 @@ impl Storage for DiskStorage {
 
     fn commit(&self, batch: Batch) -> Result<Ticket, StorageError> {
         batch.check()?;
-        if let Some(failure) = self.failure.get() {
+        if let Some(failure) = &*self.failure.borrow() {
             return Err(failure.clone());
         }
         let bytes = batch.bytes();
@@ -203,10 +219,8 @@ impl Storage for DiskStorage {
         match self.durability {
             Durability::OsBuffered => Ok(()),
             Durability::Fsync => self.group.wait(ticket, || {
-                self.journals.flush().map_err(|error| {
-                    let failure = explain_io(self.folder.path(), &error);
-                    self.failure.get_or_init(|| failure).clone()
-                })
+                let flushed = self.journals.flush();
+                flushed.map_err(|error| self.first_failure(explain_io(self.folder.path(), &error)))
             }),
         }
     }
@@ -215,8 +229,8 @@ impl Storage for DiskStorage {
         self.durability == Durability::Fsync
     }
 
-    fn failure(&self) -> Option<StorageError> {
-        self.failure.get().cloned()
+    fn failures(&self) -> Option<watch::Receiver<Option<StorageError>>> {
+        Some(self.failure.subscribe())
     }
 }
 
@@ -237,7 +251,8 @@ impl View for DiskView<'_> {
 
 impl Drop for DiskStorage {
     fn drop(&mut self) {
-        if self.journal_bytes.load(Ordering::Relaxed) > JOURNAL_BYTES_KEPT && self.failure.get().is_none() {
+        if self.journal_bytes.load(Ordering::Relaxed) > JOURNAL_BYTES_KEPT && self.failure.borrow().is_none()
+        {
             self.journals.is_redundant = self.write_out();
         }
     }

@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tokio::sync::watch;
 
 pub use disk::DiskStorage;
 pub use memory::MemoryStorage;
@@ -139,9 +140,15 @@ pub trait Storage: Send + Sync + 'static {
     /// Whether `wait_durable` may block for a disk (so that async callers move it off their threads).
     fn is_slow_to_sync(&self) -> bool;
 
-    /// Why no more writes are taken, once one has failed (a full disk). Reads go on.
-    fn failure(&self) -> Option<StorageError> {
+    /// Tells why no more writes are taken, once one has failed (a full disk), while reads go on. A store that cannot
+    /// fail has none.
+    fn failures(&self) -> Option<watch::Receiver<Option<StorageError>>> {
         None
+    }
+
+    /// Why no more writes are taken.
+    fn failure(&self) -> Option<StorageError> {
+        self.failures()?.borrow().clone()
     }
 }
 

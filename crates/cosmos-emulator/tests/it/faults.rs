@@ -1,7 +1,7 @@
 //! Fault rules over real sockets, by library and by management port.
 
 use std::io::{BufReader, Read};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use cosmos_emulator::{Auth, Config, Emulator, FaultRule, Operation, Verdict};
@@ -85,11 +85,14 @@ fn a_hanging_request_ends_with_its_client() {
 }
 
 #[test]
-fn a_delayed_request_is_served() {
+fn a_delayed_request_is_served_when_its_time_has_passed() {
     let (emulator, mut client) = with_container();
-    let delay = Verdict::Delay { duration: Duration::from_millis(1) };
-    let guard = emulator.faults().add(FaultRule::new(delay));
+    let duration = Duration::from_millis(60);
+    let guard = emulator.faults().add(FaultRule::new(Verdict::Delay { duration }).on(Operation::CreateItem));
+    let sent = Instant::now();
     client.create(&json!({"id": "a", "pk": "x"})).expect(201);
+    let waited = sent.elapsed();
+    assert!(waited >= duration, "it waited {waited:?}");
     assert_eq!(guard.struck(), 1);
 }
 

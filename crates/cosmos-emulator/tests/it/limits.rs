@@ -4,7 +4,7 @@ use std::io::{BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
-use cosmos_emulator::{Auth, Config, Emulator, Limits};
+use cosmos_emulator::{Auth, Config, Emulator, FaultRule, Limits, Verdict};
 use serde_json::{Value, json};
 
 use crate::client::{Client, emulator, read_answer, with_container};
@@ -212,4 +212,78 @@ fn hostile_queries_are_400() {
         assert_eq!(client.question(&question).send().status, 400, "{question}");
     }
     still_serves(&emulator);
+}
+
+/// A frame of HTTP/2.
+struct Frame {
+    kind: u8,
+    stream: u32,
+    payload: Vec<u8>,
+}
+
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const REFUSED_STREAM: [u8; 4] = [0, 0, 0, 7];
+
+fn send_frame(stream: &mut TcpStream, kind: u8, flags: u8, id: u32, payload: &[u8]) {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    let head = [&length[1..], &[kind, flags], &id.to_be_bytes()].concat();
+    stream.write_all(&[&head, payload].concat()).unwrap();
+}
+
+fn read_frame(stream: &mut impl Read) -> Frame {
+    let mut head = [0; 9];
+    stream.read_exact(&mut head).expect("a frame");
+    let mut payload = vec![0; usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2])];
+    stream.read_exact(&mut payload).expect("its payload");
+    Frame { kind: head[3], stream: u32::from_be_bytes([head[5] & 0x7F, head[6], head[7], head[8]]), payload }
+}
+
+#[test]
+fn of_more_than_twenty_streams_the_others_are_refused_and_the_twenty_are_served() {
+    let emulator = Emulator::start(Config::default().with_auth(Auth::Open)).unwrap();
+    let guard = emulator.faults().add(FaultRule::new(Verdict::Hang));
+    let mut stream = connect(&emulator);
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
+    send_frame(&mut stream, SETTINGS, 0, 0, &[]);
+    // GET, http, and the rest as literals that no table keeps.
+    let mut request = vec![0x82, 0x86];
+    for (name, value) in
+        [(&[0x04][..], "/dbs"), (&[0x01], "localhost"), (b"\x00\x0cx-ms-version", "2020-07-15")]
+    {
+        request.extend_from_slice(name);
+        request.push(u8::try_from(value.len()).unwrap());
+        request.extend_from_slice(value.as_bytes());
+    }
+    let end_of_headers_and_stream = 0x4 | 0x1;
+    // Clients number their streams with odd numbers.
+    for id in (1..).step_by(2).take(20) {
+        send_frame(&mut stream, HEADERS, end_of_headers_and_stream, id, &request);
+    }
+    while guard.struck() < 20 {
+        std::thread::yield_now();
+    }
+    for id in [41, 43] {
+        send_frame(&mut stream, HEADERS, end_of_headers_and_stream, id, &request);
+        let frame =
+            std::iter::repeat_with(|| read_frame(&mut stream)).find(|frame| frame.stream != 0).unwrap();
+        assert_eq!(
+            (frame.stream, frame.kind, frame.payload.as_slice()),
+            (id, RST_STREAM, &REFUSED_STREAM[..])
+        );
+    }
+    assert_eq!(guard.matched(), 20, "what was refused was not looked at");
+    drop(guard);
+    let answers = std::iter::repeat_with(|| read_frame(&mut stream)).filter(|frame| frame.kind == HEADERS);
+    let mut served: Vec<u32> = answers
+        .take(20)
+        .map(|frame| {
+            // `:status 200` of the static table.
+            assert_eq!(frame.payload[0], 0x88, "stream {}", frame.stream);
+            frame.stream
+        })
+        .collect();
+    served.sort_unstable();
+    assert_eq!(served, (1..).step_by(2).take(20).collect::<Vec<u32>>());
 }

@@ -3,6 +3,7 @@
 mod again;
 mod auth;
 mod batch;
+mod charges;
 mod client;
 mod faults;
 mod items;

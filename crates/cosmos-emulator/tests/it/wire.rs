@@ -18,12 +18,17 @@ fn the_account_is_advertised_where_the_client_found_it() {
     let account = answer.json();
     assert_eq!(account["id"], "localhost");
     assert_eq!(account["writableLocations"][0]["databaseAccountEndpoint"], emulator.endpoint());
+    assert_eq!(account["_rid"], "127.0.0.1", "the host without its port");
     assert_eq!(account["userConsistencyPolicy"]["defaultConsistencyLevel"], "Session");
+    let replicas = json!({"asyncReplication": false, "minReplicaSetSize": 3, "maxReplicasetSize": 4});
+    assert_eq!(account["userReplicationPolicy"], replicas);
+    assert_eq!(account["systemReplicationPolicy"], json!({"minReplicaSetSize": 3, "maxReplicasetSize": 4}));
     let limits: serde_json::Value =
         serde_json::from_str(account["queryEngineConfiguration"].as_str().unwrap()).unwrap();
     assert_eq!(limits["maxSqlQueryInputLength"], 524_288);
     let mapped = client.get("/").header("host", "db.example:9000").send().expect(200).json();
     assert_eq!(mapped["readableLocations"][0]["databaseAccountEndpoint"], "http://db.example:9000/");
+    assert_eq!(mapped["_rid"], "db.example");
 }
 
 #[test]

@@ -21,8 +21,6 @@ use crate::exit::Problem;
 
 /// Threads that serve requests unless told otherwise: more do not help one developer's machine.
 const THREADS_MAX: usize = 4;
-/// How soon a failed data folder is noticed.
-const LOOK_AFTER_FOLDER: Duration = Duration::from_millis(500);
 
 /// Starts the emulator, says where it is, and waits for the end.
 pub(crate) fn run(args: &EmulatorArgs) -> anyhow::Result<()> {
@@ -35,24 +33,17 @@ pub(crate) fn run(args: &EmulatorArgs) -> anyhow::Result<()> {
         announce(&emulator).context("cannot write the ready line")?;
         tokio::select! {
             () = signals.wait() => {}
-            () = tell_failure(&emulator) => signals.wait().await,
+            failure = emulator.failed() => {
+                // Reads go on, so the server does.
+                let _ = writeln!(io::stderr(), "cdb: {failure} Until then only reads are served.");
+                signals.wait().await;
+            }
         }
         // The reader of our messages may be gone by now.
         let _ = writeln!(io::stderr(), "stopping");
         emulator.shutdown().await;
         Ok(())
     })
-}
-
-/// Says once that no more writes are taken. Reads go on, so the server does.
-async fn tell_failure(emulator: &Emulator) {
-    loop {
-        if let Some(failure) = emulator.failure() {
-            let _ = writeln!(io::stderr(), "cdb: {failure} Until then only reads are served.");
-            return;
-        }
-        tokio::time::sleep(LOOK_AFTER_FOLDER).await;
-    }
 }
 
 fn config(args: &EmulatorArgs) -> anyhow::Result<Config> {

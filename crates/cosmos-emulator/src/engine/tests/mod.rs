@@ -60,6 +60,13 @@ impl World {
         Self::on(Arc::new(MemoryStorage::new()), None, properties, EngineOptions::default())
     }
 
+    /// On disk only, for many documents.
+    fn on_disk(properties: Value) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let disk = DiskStorage::open(folder.path(), fast()).expect("a new store opens");
+        Self::on(Arc::new(disk), Some(folder), properties, EngineOptions::default())
+    }
+
     fn on(
         storage: Arc<dyn Storage>,
         folder: Option<tempfile::TempDir>,

@@ -24,9 +24,13 @@ fn visited(world: &World, scope: &Scope, text: &str) -> (usize, u64) {
 
 #[test]
 fn point_predicates_and_top_k_read_only_what_they_return() {
-    let world = World::in_memory(json!({}));
-    let count = 20_000;
-    many(&world, count);
+    for world in [World::in_memory(json!({})), World::on_disk(json!({}))] {
+        read_only_what_they_return(&world);
+    }
+}
+
+fn read_only_what_they_return(world: &World) {
+    many(world, 20_000);
     for scope in [Scope::All, in_key("a"), Scope::Range("0".into())] {
         for (text, rows) in [
             ("SELECT * FROM c WHERE c.n = 1234", 1),
@@ -40,14 +44,14 @@ fn point_predicates_and_top_k_read_only_what_they_return() {
             ("SELECT TOP 10 * FROM c ORDER BY c._ts DESC", 10),
             ("SELECT * FROM c WHERE c.missing = 1", 0),
         ] {
-            let (found, read) = visited(&world, &scope, text);
+            let (found, read) = visited(world, &scope, text);
             assert_eq!(found, rows, "{text} in {scope:?}");
             assert!(read <= rows as u64 + 2, "{text} in {scope:?} read {read} documents");
         }
     }
-    let (rows, read) = visited(&world, &in_key("a"), "SELECT TOP 5 * FROM c WHERE c.n > 9000 ORDER BY c.n");
+    let (rows, read) = visited(world, &in_key("a"), "SELECT TOP 5 * FROM c WHERE c.n > 9000 ORDER BY c.n");
     assert_eq!((rows, read), (5, 5));
-    assert_eq!(visited(&world, &in_key("b"), "SELECT * FROM c WHERE c.n = 1234"), (0, 0));
+    assert_eq!(visited(world, &in_key("b"), "SELECT * FROM c WHERE c.n = 1234"), (0, 0));
 }
 
 #[test]

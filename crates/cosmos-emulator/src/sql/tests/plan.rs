@@ -1,5 +1,4 @@
-//! Query plans: ranges, rewritten queries, refusals; and the plans of the real service, where a file of them is at
-//! hand.
+//! Query plans: ranges, rewritten queries, refusals.
 
 use cosmos_wire::partition_key::{Definition, Kind, Version};
 use serde_json::{Value, json};
@@ -160,189 +159,75 @@ fn the_gateway_serves_what_it_can_and_refuses_the_rest() {
     }
 }
 
-/// One line of the service's plans: group, query, key paths, rewritten query or error, query info, ranges.
-struct Vector<'t> {
-    query: &'t str,
-    paths: Vec<String>,
-    outcome: &'t str,
-    info: Value,
-    ranges: Vec<String>,
-}
-
-impl<'t> Vector<'t> {
-    fn read(line: &'t str) -> Self {
-        let fields: Vec<&str> = line.split('\t').collect();
-        // The lists are written as Python writes them, with single quotes around each element.
-        let list = |text: &str| -> Vec<String> {
-            let inner = text.trim().trim_start_matches('[').trim_end_matches(']');
-            let inner = if text.starts_with("['") { &text[2..text.len() - 2] } else { inner };
-            inner.split("', '").filter(|part| !part.is_empty()).map(str::to_owned).collect()
-        };
-        let mut info = serde_json::Map::new();
-        for entry in fields[4].trim_matches(['{', '}']).split("', '") {
-            if let Some((name, value)) = entry.split_once("': '") {
-                info.insert(name.trim_matches('\'').to_owned(), value.trim_matches('\'').into());
-            }
-        }
-        Self {
-            query: fields[1],
-            paths: list(fields[2]),
-            outcome: fields[3],
-            info: info.into(),
-            ranges: list(fields[5]),
-        }
-    }
-
-    /// What differs, if anything.
-    fn check(&self) -> Result<(), String> {
-        let parameters = [("@TOPCOUNT".to_owned(), json!(42)), ("@LIKEPATTERN".to_owned(), json!("a%"))];
-        let paths: Vec<&str> = self.paths.iter().map(String::as_str).collect();
-        let paths = if paths.is_empty() { vec!["/none"] } else { paths };
-        let kind = if paths.len() > 1 { Kind::MultiHash } else { Kind::Hash };
-        let definition = Definition::new(&paths, kind, Version::V2).map_err(|error| error.reason)?;
-        let planned =
-            parse(self.query).and_then(|query| plan(&query, &parameters, &definition, &Features::all()));
-        let error = self.outcome.strip_prefix("ERR ");
-        match (planned, error) {
-            (Err(failure), Some(expected)) => same_error(&failure.message, expected),
-            (Err(failure), None) => Err(format!("refused: {}", failure.message)),
-            // The service's own client could not read counts beyond its 32 bits; the plan itself is there.
-            (Ok(plan), Some(expected)) if expected.starts_with("{\"queryInfo\"") => {
-                let expected: Value = serde_json::from_str(expected).map_err(|error| error.to_string())?;
-                let rewritten = expected["queryInfo"]["rewrittenQuery"].as_str().unwrap_or_default();
-                same("rewritten", &plan.query_info.rewritten_query, rewritten)
-            }
-            (Ok(_), Some(expected)) => Err(format!("should be refused: {expected}")),
-            (Ok(plan), None) => self.same_plan(&plan),
-        }
-    }
-
-    fn same_plan(&self, plan: &QueryPlan) -> Result<(), String> {
-        let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-        same("rewritten", &flat(&plan.query_info.rewritten_query), &flat(self.outcome))?;
-        let info = serde_json::to_value(&plan.query_info).map_err(|error| error.to_string())?;
-        let joined = |name: &str| {
-            let items = info[name].as_array().cloned().unwrap_or_default();
-            items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(",")
-        };
-        let expected = |name: &str| self.info[name].as_str().unwrap_or_default();
-        for (ours, theirs) in [
-            ("orderBy", "OrderBy"),
-            ("orderByExpressions", "OrderByExpressions"),
-            ("groupByExpressions", "GroupByExpressions"),
-            ("groupByAliases", "GroupByAliases"),
-            ("aggregates", "Aggregates"),
-        ] {
-            same(theirs, &joined(ours), expected(theirs))?;
-        }
-        for (ours, theirs) in [("top", "Top"), ("offset", "Offset"), ("limit", "Limit")] {
-            let count = info[ours].as_u64().map(|count| count.to_string()).unwrap_or_default();
-            same(theirs, &count, expected(theirs))?;
-        }
-        let distinct =
-            if info["distinctType"] == "None" { "" } else { info["distinctType"].as_str().unwrap_or("") };
-        same("DistinctType", distinct, expected("DistinctType"))?;
-        let has_value = if info["hasSelectValue"] == true { "True" } else { "False" };
-        same("HasSelectValue", has_value, expected("HasSelectValue"))?;
-        if self.paths.len() > 1 && self.ranges == ["[[],\"Infinity\")"] {
-            return Err("a key of a kind that no longer exists: Hash over several paths".to_owned());
-        }
-        same("ranges", &self.our_ranges(plan), &self.their_ranges()?)
-    }
-
-    fn our_ranges(&self, plan: &QueryPlan) -> String {
-        let mut ranges: Vec<String> = plan
-            .query_ranges
-            .iter()
-            .map(|range| {
-                format!("{}..{}{}", range.min, range.max, if range.is_max_inclusive { "=" } else { "" })
-            })
-            .collect();
-        ranges.sort();
-        ranges.join(" ")
-    }
-
-    /// The service's ranges hold values; hashed, they are what a plan over the wire holds.
-    fn their_ranges(&self) -> Result<String, String> {
-        let mut ranges = Vec::new();
-        for text in &self.ranges {
-            let body = text.replace("\"Infinity\")", "[\"Infinity\"]]");
-            let bounds: Value = serde_json::from_str(&body).map_err(|_| old_kind(text))?;
-            if bounds[1] == json!(["Infinity"]) {
-                ranges.push("..FF".to_owned());
-                continue;
-            }
-            if bounds[0] != bounds[1] {
-                return Err(old_kind(text));
-            }
-            let key: Vec<Value> = bounds[0].as_array().cloned().unwrap_or_default();
-            let components: Vec<_> = key
-                .iter()
-                .map(|part| cosmos_wire::partition_key::Component::from_document(Some(part)))
-                .collect();
-            let kind = if key.len() > 1 { Kind::MultiHash } else { Kind::Hash };
-            let paths: Vec<&str> = self.paths.iter().map(String::as_str).collect();
-            let epk = if components.is_empty() {
-                String::new()
-            } else {
-                let definition = Definition::new(&paths, kind, Version::V2).map_err(|error| error.reason)?;
-                cosmos_wire::epk::Epk::of(&components.into_iter().collect(), &definition).to_hex()
-            };
-            ranges.push(format!("{epk}..{epk}="));
-        }
-        ranges.sort();
-        Ok(ranges.join(" "))
-    }
-}
-
-fn old_kind(range: &str) -> String {
-    format!("a key of a kind that no longer exists: {range}")
-}
-
-fn same(what: &str, ours: &str, theirs: &str) -> Result<(), String> {
-    if ours == theirs { Ok(()) } else { Err(format!("{what}\n     ours: {ours}\n   theirs: {theirs}")) }
-}
-
-/// Codes and words must be the same, and every place as long; the file folds the blanks of the texts, which moves
-/// places.
-fn same_error(ours: &str, theirs: &str) -> Result<(), String> {
-    let read = |text: &str| -> Value {
-        let mut value: Value = serde_json::from_str(text).unwrap_or(Value::Null);
-        for error in value["errors"].as_array_mut().into_iter().flatten() {
-            let place = &error["location"];
-            let length = place["end"].as_i64().unwrap_or(0) - place["start"].as_i64().unwrap_or(0);
-            error["location"] = length.into();
-        }
-        value
+#[test]
+fn queries_are_rewritten_for_clients_that_merge_the_rows_of_partitions() {
+    let filter = "{documentdb-formattableorderbyquery-filter}";
+    let ordered = |select: &str, condition: &str, order: &str| {
+        format!("SELECT {select} AS payload\nFROM c\nWHERE {condition}\nORDER BY {order}")
     };
-    same("error", &read(ours).to_string(), &read(theirs).to_string())
+    let cases = [
+        ("SELECT * FROM c WHERE c.a = 1", String::new(), vec![]),
+        ("SELECT TOP 5 * FROM c", String::new(), vec![]),
+        (
+            "SELECT * FROM c ORDER BY c.a",
+            ordered("c._rid, [{\"item\": c.a}] AS orderByItems, c", &format!("({filter})"), "c.a"),
+            vec![],
+        ),
+        (
+            "SELECT VALUE c.b FROM c WHERE c.a > 5 ORDER BY c.a DESC, c.b DESC",
+            ordered(
+                "c._rid, [{\"item\": c.a}, {\"item\": c.b}] AS orderByItems, c.b",
+                &format!("(((c.a > 5) AND ({filter})) AND IS_DEFINED(c.b))"),
+                "c.a DESC, c.b DESC",
+            ),
+            vec![],
+        ),
+        ("SELECT * FROM c OFFSET 2 LIMIT 3", "SELECT *\nFROM c\nOFFSET 0 LIMIT 5".to_owned(), vec![]),
+        ("SELECT VALUE COUNT(1) FROM c", "SELECT VALUE [{\"item\": COUNT(1)}]\nFROM c".to_owned(), vec!["Count"]),
+        (
+            "SELECT VALUE AVG(c.a) FROM c",
+            "SELECT VALUE [{\"item\": {\"sum\": SUM(c.a), \"count\": COUNT(c.a)}}]\nFROM c".to_owned(),
+            vec!["Average"],
+        ),
+        (
+            "SELECT VALUE MIN(c.a) FROM c",
+            "SELECT VALUE [{\"item\": MIN(c.a), \"item2\": {\"min\": MIN(c.a), \"count\": COUNT(c.a)}}]\nFROM c"
+                .to_owned(),
+            vec!["Min"],
+        ),
+        (
+            "SELECT SUM(c.a) AS total FROM c",
+            "SELECT {\"total\": {\"item\": SUM(c.a)}} AS payload\nFROM c".to_owned(),
+            vec![],
+        ),
+        (
+            "SELECT c.k, COUNT(1) AS n FROM c GROUP BY c.k",
+            "SELECT [{\"item\": c.k}] AS groupByItems, {\"k\": c.k, \"n\": {\"item\": COUNT(1)}} AS payload\nFROM c\n\
+             GROUP BY c.k"
+                .to_owned(),
+            vec![],
+        ),
+    ];
+    for (text, rewritten, aggregates) in cases {
+        let info = serde_json::to_value(plan_of(text, &["/pk"]).unwrap().query_info).unwrap();
+        assert_eq!(info["rewrittenQuery"], rewritten, "{text}");
+        assert_eq!(info["aggregates"], json!(aggregates), "{text}");
+    }
 }
-
-/// What is known to differ: the distance to a polygon is computed otherwise, hybrid search is refused, the direction of a vector search depends on the container's
-/// policy, and keys of the kind Range or with several paths of the kind Hash no longer exist.
-const KNOWN: [&str; 4] = [
-    "66408.034483",
-    "ORDER BY RANK",
-    "VectorDistance(c.embedding, [",
-    "a key of a kind that no longer exists",
-];
 
 #[test]
-fn plans_are_those_of_the_service() {
-    let Some(path) = std::env::var_os("COSMOS_QUERY_PLAN_VECTORS") else { return };
-    let text = std::fs::read_to_string(path).expect("the file named by COSMOS_QUERY_PLAN_VECTORS");
-    let lines: Vec<&str> = text.lines().skip(1).filter(|line| !line.is_empty()).collect();
-    let mut differences = Vec::new();
-    let mut same = 0;
-    for line in &lines {
-        let vector = Vector::read(line);
-        match vector.check() {
-            Ok(()) => same += 1,
-            Err(difference) => differences.push(format!("{}\n   {difference}", vector.query)),
-        }
-    }
-    let is_known = |difference: &String| KNOWN.iter().any(|known| difference.contains(known));
-    let unknown: Vec<&String> = differences.iter().filter(|difference| !is_known(difference)).collect();
-    let report: Vec<&str> = unknown.iter().map(|text| text.as_str()).collect();
-    assert!(unknown.is_empty(), "{same} of {} plans agree\n{}", lines.len(), report.join("\n"));
+fn what_groups_wrongly_is_refused_with_the_place() {
+    let refused = plan_of("SELECT * FROM c GROUP BY c.age", &["/pk"]).unwrap_err();
+    let said: Value = serde_json::from_str(&refused.message).unwrap();
+    assert_eq!(
+        said["errors"][0],
+        json!({
+            "severity": "Error",
+            "location": {"start": 7, "end": 8},
+            "code": "SC2041",
+            "message": "'SELECT *' is not allowed with GROUP BY."
+        })
+    );
+    let composed = plan_of("SELECT ABS(AVG(c.age)) AS a FROM c GROUP BY c.name", &["/pk"]).unwrap_err();
+    assert!(composed.message.contains("Compositions of aggregates and other expressions are not allowed."));
 }
