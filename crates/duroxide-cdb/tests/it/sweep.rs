@@ -58,8 +58,8 @@ pub(crate) enum Strike {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Among {
     All,
-    /// Those that create a document of the instance: what a commit of several batches prepares is among them.
-    Creations,
+    /// The batches of the instance: what prepares a large commit is among them, and the commit itself.
+    Batches,
     /// Those that replace a document: they take locks and renew them.
     Replacements,
 }
@@ -99,7 +99,7 @@ impl Among {
     fn of(self, rule: FaultRule) -> FaultRule {
         match self {
             Self::All => rule,
-            Self::Creations => rule.on(Operation::CreateItem).for_key("x"),
+            Self::Batches => rule.on(Operation::Batch).for_key("x"),
             Self::Replacements => rule.on(Operation::ReplaceItem),
         }
     }
