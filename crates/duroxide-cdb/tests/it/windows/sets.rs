@@ -57,7 +57,8 @@ async fn what_a_parent_has_not_sent_yet_does_not_reach_the_next_life_of_its_chil
         let retry_after = Some(Duration::from_secs(600));
         let verdict = Verdict::Status { code: 503, sub_status: 0, retry_after };
         let mut rule = place.rule(verdict).on(Operation::Batch).for_key("parent");
-        rule.skip = 1;
+        // One prepares the commit and one is it.
+        rule.skip = 2;
         let fault = emulator().faults().add(rule);
         send_more(&place.provider, (0..150).map(cancel).collect()).await;
         drop(fault);
