@@ -131,7 +131,7 @@ fn is_zero(count: &u32) -> bool {
 const LEAD: u64 = 1 << 49;
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     fn start(instance: &str) -> WorkItem {
@@ -147,7 +147,7 @@ mod tests {
         }
     }
 
-    fn successor(instance: &str) -> WorkItem {
+    pub(crate) fn successor(instance: &str) -> WorkItem {
         WorkItem::ContinueAsNew {
             instance: instance.into(),
             orchestration: "o".into(),

@@ -29,6 +29,8 @@ pub(crate) use kv::{
     points_to, settle, snapshot,
 };
 pub(crate) use manifest::{Deletion, Manifest, Staged, Tombstone};
+#[cfg(test)]
+pub(crate) use message::tests::successor;
 pub(crate) use message::{Message, begins_instance, is_sent_from_outside, order_of};
 pub use packed::unpack;
 pub(crate) use session::Session;

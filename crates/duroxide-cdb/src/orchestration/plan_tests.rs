@@ -1,5 +1,5 @@
 use super::*;
-use crate::documents::Held;
+use crate::documents::{Held, successor};
 use crate::orchestration::layout::{Limits, layout};
 use crate::store::OpKind;
 
@@ -25,20 +25,6 @@ fn activity(instance: &str, id: u64) -> WorkItem {
 
 fn mail(instance: &str) -> WorkItem {
     WorkItem::QueueMessage { instance: instance.into(), name: "q".into(), data: String::new() }
-}
-
-fn successor(instance: &str) -> WorkItem {
-    WorkItem::ContinueAsNew {
-        instance: instance.into(),
-        orchestration: "o".into(),
-        input: String::new(),
-        version: None,
-        carry_forward_events: Vec::new(),
-        initial_custom_status: None,
-        parent_instance: None,
-        parent_id: None,
-        parent_execution_id: None,
-    }
 }
 
 fn locked(ids: &[(&str, bool)]) -> Head {

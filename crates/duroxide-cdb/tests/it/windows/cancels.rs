@@ -73,12 +73,19 @@ async fn a_cancelled_activity_stays_cancelled_when_the_process_dies_after_the_co
     assert!(taken(&other).await.is_empty());
 }
 
+/// As [`die_after`], in a turn that cancels so many activities, of which a worker holds the first, and schedules more than
+/// a batch holds.
+async fn die_in_a_wide_turn(batches: u64, cancelled: u64) -> (Place, String) {
+    let place = place_of_a_dying_process().await;
+    let (token, held) = with_activities(&place, cancelled).await;
+    let work = (101..=250).map(|id| activity("a", id)).collect();
+    die_after(&place, token, batches, work, (1..=cancelled).map(|id| cancel("a", id)).collect()).await;
+    (place, held)
+}
+
 #[tokio::test]
 async fn the_cancellations_of_a_wide_turn_are_part_of_its_commit() {
-    let place = place_of_a_dying_process().await;
-    let (token, held) = with_activities(&place, 40).await;
-    let work = (101..=250).map(|id| activity("a", id)).collect();
-    die_after(&place, token, 1, work, (1..=40).map(|id| cancel("a", id)).collect()).await;
+    let (place, held) = die_in_a_wide_turn(1, 40).await;
     let other = place.other().await;
     assert!(!other.renew_work_item_lock(&held, LOCK).await.unwrap_err().retryable);
     assert!(!other.ack_work_item(&held, None).await.unwrap_err().retryable);
@@ -88,20 +95,14 @@ async fn the_cancellations_of_a_wide_turn_are_part_of_its_commit() {
 
 #[tokio::test]
 async fn more_cancellations_than_a_commit_holds_are_the_first_thing_after_it() {
-    let place = place_of_a_dying_process().await;
-    let (token, _) = with_activities(&place, 90).await;
-    let work = (101..=250).map(|id| activity("a", id)).collect();
-    die_after(&place, token, 2, work, (1..=90).map(|id| cancel("a", id)).collect()).await;
+    let (place, _) = die_in_a_wide_turn(2, 90).await;
     let taken = taken(&place.other().await).await;
     assert!(taken.iter().all(|id| *id > 100), "{taken:?}");
 }
 
 #[tokio::test]
 async fn more_cancellations_than_a_commit_holds_are_finished_by_others() {
-    let place = place_of_a_dying_process().await;
-    let (token, held) = with_activities(&place, 90).await;
-    let work = (101..=250).map(|id| activity("a", id)).collect();
-    die_after(&place, token, 1, work, (1..=90).map(|id| cancel("a", id)).collect()).await;
+    let (place, held) = die_in_a_wide_turn(1, 90).await;
     let survivor = place.survivor().await;
     until("the turn is finished", async || {
         let kinds = place.kinds("a").await;
