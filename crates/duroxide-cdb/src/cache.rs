@@ -1,9 +1,12 @@
-//! What this process knows of instances, always validated by the head's ETag before it is used.
+//! What this process knows of instances. Before it is used it is validated by the head's ETag, or by a head that came
+//! with the claim of one of the instance's activities a moment ago.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use duroxide::Event;
+use tokio::time::Instant;
 
 use crate::documents::{Head, Tagged};
 
@@ -35,9 +38,19 @@ pub(crate) struct Cache {
     state: Mutex<State>,
 }
 
+#[derive(Debug)]
+struct Entry {
+    known: Known,
+    used: u64,
+    bytes: usize,
+    /// A head that was read a moment ago, and when. Whatever this process does to the instance afterwards replaces or
+    /// removes the entry, so it never hides this process's own writes.
+    seen: Option<(Arc<Tagged<Head>>, Instant)>,
+}
+
 #[derive(Debug, Default)]
 struct State {
-    entries: HashMap<String, (Known, u64, usize)>,
+    entries: HashMap<String, Entry>,
     bytes: usize,
     tick: u64,
 }
@@ -52,16 +65,16 @@ impl Cache {
         let mut state = self.lock();
         state.tick += 1;
         let tick = state.tick;
-        let (known, used, _) = state.entries.get_mut(instance)?;
-        *used = tick;
-        Some(known.clone())
+        let entry = state.entries.get_mut(instance)?;
+        entry.used = tick;
+        Some(entry.known.clone())
     }
 
     /// Remembers an instance, unless something newer is known already.
     pub(crate) fn put(&self, instance: &str, known: Known) {
         let mut state = self.lock();
-        let newer = state.entries.get(instance).is_some_and(|(old, ..)| {
-            let (old, new) = (&old.head.document, &known.head.document);
+        let newer = state.entries.get(instance).is_some_and(|entry| {
+            let (old, new) = (&entry.known.head.document, &known.head.document);
             old.incarnation == new.incarnation && old.turn > new.turn
         });
         if newer {
@@ -75,10 +88,10 @@ impl Cache {
         state.tick += 1;
         let tick = state.tick;
         state.bytes += bytes;
-        state.entries.insert(instance.to_owned(), (known, tick, bytes));
+        state.entries.insert(instance.to_owned(), Entry { known, used: tick, bytes, seen: None });
         while state.bytes > self.bytes_max {
             let oldest =
-                state.entries.iter().min_by_key(|(_, (_, used, _))| *used).map(|(name, _)| name.clone());
+                state.entries.iter().min_by_key(|(_, entry)| entry.used).map(|(name, _)| name.clone());
             let Some(oldest) = oldest else { break };
             state.remove(&oldest);
         }
@@ -88,13 +101,30 @@ impl Cache {
     /// values repeat.
     pub(crate) fn relock(&self, instance: &str, head: &Head, etag: &str) {
         let mut state = self.lock();
-        let Some((known, ..)) = state.entries.get_mut(instance) else { return };
-        let old = &known.head.document;
+        let Some(entry) = state.entries.get_mut(instance) else { return };
+        let old = &entry.known.head.document;
         if old.incarnation != head.incarnation {
             state.remove(instance);
         } else if old.turn == head.turn {
-            known.head = Arc::new(Tagged { document: head.clone(), etag: etag.to_owned() });
+            entry.known.head = Arc::new(Tagged { document: head.clone(), etag: etag.to_owned() });
         }
+    }
+
+    /// Notes a head that was read at `now`, for the reader that is about to ask for it.
+    pub(crate) fn see(&self, instance: &str, head: Tagged<Head>, now: Instant) {
+        let mut state = self.lock();
+        let Some(entry) = state.entries.get_mut(instance) else { return };
+        let (old, new) = (&entry.known.head.document, &head.document);
+        // An answer that was overtaken tells less than is known.
+        if old.incarnation == new.incarnation && old.turn <= new.turn {
+            entry.seen = Some((Arc::new(head), now));
+        }
+    }
+
+    /// The head that was read a moment before `now`. Once: the next reader asks again.
+    pub(crate) fn take_seen(&self, instance: &str, now: Instant) -> Option<Arc<Tagged<Head>>> {
+        let (head, at) = self.lock().entries.get_mut(instance)?.seen.take()?;
+        (now.saturating_duration_since(at) <= SEEN_FOR).then_some(head)
     }
 
     /// Forgets an instance.
@@ -109,13 +139,16 @@ impl Cache {
 
 impl State {
     fn remove(&mut self, instance: &str) {
-        if let Some((.., bytes)) = self.entries.remove(instance) {
-            self.bytes -= bytes;
+        if let Some(entry) = self.entries.remove(instance) {
+            self.bytes -= entry.bytes;
         }
     }
 }
 
 const ENTRY_BYTES: usize = 2048;
+/// A worker reads its instance as soon as it has its activity. Longer than that, and what other processes commit would be
+/// seen late.
+const SEEN_FOR: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {
@@ -150,6 +183,44 @@ mod tests {
         head.incarnation = "next life".to_owned();
         cache.relock("a", &head, "3");
         assert!(cache.get("a").is_none());
+    }
+
+    fn head(turn: u64) -> Tagged<Head> {
+        Tagged::clone(&known(turn, 0).head)
+    }
+
+    #[test]
+    fn a_head_that_was_seen_serves_one_reader_for_a_moment() {
+        let cache = Cache::new(1 << 20);
+        let now = Instant::now();
+        cache.see("a", head(1), now);
+        assert!(cache.take_seen("a", now).is_none(), "nothing else is known of it");
+        cache.put("a", known(1, 0));
+        cache.see("a", head(2), now);
+        assert_eq!(cache.take_seen("a", now + SEEN_FOR).unwrap().etag, "2");
+        assert!(cache.take_seen("a", now).is_none(), "it served");
+        cache.see("a", head(2), now);
+        assert!(cache.take_seen("a", now + SEEN_FOR + Duration::from_millis(1)).is_none(), "too old");
+    }
+
+    #[test]
+    fn what_this_process_did_since_hides_a_head_that_was_seen() {
+        let cache = Cache::new(1 << 20);
+        let now = Instant::now();
+        cache.put("a", known(1, 0));
+        cache.see("a", head(1), now);
+        cache.put("a", known(2, 0));
+        assert!(cache.take_seen("a", now).is_none(), "it committed");
+        cache.see("a", head(1), now);
+        assert!(cache.take_seen("a", now).is_none(), "the answer was overtaken by the commit");
+        cache.see("a", head(2), now);
+        cache.forget("a");
+        assert!(cache.take_seen("a", now).is_none(), "it deleted it");
+        let mut other = head(9);
+        other.document.incarnation = "last life".to_owned();
+        cache.put("a", known(1, 0));
+        cache.see("a", other, now);
+        assert!(cache.take_seen("a", now).is_none(), "it is of another life");
     }
 
     #[test]

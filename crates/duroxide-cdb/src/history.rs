@@ -1,5 +1,6 @@
 //! Reading instances. Hot: a waiting client asks ten times a second, and every activity asks when it starts. What is
-//! known is validated with the head's ETag, so an unchanged instance costs one request that carries no body.
+//! known is validated with the head's ETag, so an unchanged instance costs one request that carries no body, and nothing
+//! at all right after the claim of an activity, which brought the head along.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -49,8 +50,13 @@ pub(crate) async fn read(
     let surface = |fault: Fault| fault.surface(operation, instance);
     let mut last = String::new();
     for _ in 0..TRIES_MAX {
-        let Some(head) = visible_head(core, call, instance).await.map_err(surface)? else {
-            return Ok(Vec::new());
+        let seen = core.cache.take_seen(instance, core.clock.instant());
+        let head = match seen.filter(|head| head.document.is_visible()) {
+            Some(head) => head,
+            None => match visible_head(core, call, instance).await.map_err(surface)? {
+                Some(head) => head,
+                None => return Ok(Vec::new()),
+            },
         };
         let known = core.cache.get(instance).filter(|known| {
             let (old, new) = (&known.head.document, &head.document);

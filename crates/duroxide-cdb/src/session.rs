@@ -61,6 +61,11 @@ impl State {
         }
     }
 
+    /// Whether a session was ever heard of, whoever had it.
+    fn is_known(&self, session: &str) -> bool {
+        self.owned.contains_key(session) || self.foreign.contains_key(session)
+    }
+
     /// A session whose lock has ended is anybody's: nothing known of it counts any more.
     fn forget_ended(&mut self, now: u64) {
         self.owned.retain(|_, owned| owned.document.locked_until > now);
@@ -105,6 +110,8 @@ impl Sessions {
         config: &SessionFetchConfig,
     ) -> Result<bool, Fault> {
         let partition = ids::session_partition(session);
+        // Most are new: one of which nothing was ever heard is read only when it turns out to be there.
+        let mut exists = self.lock().is_known(session);
         for _ in 0..CLAIMS_MAX {
             let now = core.clock.now_ms();
             let until = core.clock.after(config.lock_timeout);
@@ -120,7 +127,8 @@ impl Sessions {
             }
             let current = match known {
                 Some(known) => Some(known),
-                None => core.read_as::<Session>(call, &partition, ids::SESSION).await?,
+                None if exists => core.read_as::<Session>(call, &partition, ids::SESSION).await?,
+                None => None,
             };
             let mut claimed = Session::claimed(session, &config.owner_id, until, now);
             let etag = match &current {
@@ -145,6 +153,7 @@ impl Sessions {
                     return Ok(true);
                 }
                 Err(fault) if raced(&fault) => {
+                    exists = true;
                     self.lock().owned.remove(session);
                 }
                 Err(fault) => return Err(fault),

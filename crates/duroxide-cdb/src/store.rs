@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use cosmos_driver::{
-    Batch, Container, ContainerProperties, Credential, Database, Driver, ErrorKind, FeedRange, Patch,
-    QueryOptions, Response, Scope,
+    Batch, BatchResponse, BatchResult, Container, ContainerProperties, Credential, Database, Driver,
+    ErrorKind, FeedRange, Patch, QueryOptions, Response, Scope,
 };
 use futures::future::BoxFuture;
 use serde_json::value::RawValue;
@@ -208,19 +208,33 @@ impl Store {
 
     /// Carries out several writes, all or none, and returns the new ETags.
     pub(crate) async fn batch(&self, call: Call, partition: &str, ops: &[Op]) -> Result<Vec<String>, Fault> {
-        let mut batch = Batch::new(partition);
-        for op in ops {
-            let body = || Bytes::from(op.body().unwrap_or_default().to_owned());
-            batch = match op.kind() {
-                OpKind::Create => batch.create(body()),
-                OpKind::Upsert => batch.upsert(body()),
-                OpKind::Replace => batch.replace(op.id(), body(), op.if_match()),
-                OpKind::Delete => batch.delete(op.id(), op.if_match()),
-                OpKind::Set { path, value } => {
-                    batch.patch(op.id(), &Patch::new().set(path, value), op.if_match())
-                }
-            };
-        }
+        let batch = ops.iter().fold(Batch::new(partition), add);
+        let done = self.execute(call, partition, batch).await?;
+        Ok(done.results().iter().map(|result| result.etag().unwrap_or_default().to_owned()).collect())
+    }
+
+    /// Carries out one write and reads another document of its partition, in one request. Returns the new ETag and the
+    /// document; without the document nothing is written.
+    pub(crate) async fn write_beside(
+        &self,
+        call: Call,
+        partition: &str,
+        op: &Op,
+        id: &str,
+    ) -> Result<(String, Read), Fault> {
+        let batch = add(Batch::new(partition), op).read(id);
+        let done = self.execute(call, partition, batch).await?;
+        let etag = |index: usize| done.results().get(index).and_then(BatchResult::etag).unwrap_or_default();
+        let read = match done.results().get(1).and_then(BatchResult::body) {
+            Some(body) => {
+                Read::Found { body: Bytes::copy_from_slice(body.as_bytes()), etag: etag(1).to_owned() }
+            }
+            None => Read::Missing,
+        };
+        Ok((etag(0).to_owned(), read))
+    }
+
+    async fn execute(&self, call: Call, partition: &str, batch: Batch) -> Result<BatchResponse, Fault> {
         let begun = Instant::now();
         let response = match self.container.batch(batch, call.options()?).await {
             Ok(response) => response,
@@ -234,7 +248,7 @@ impl Store {
             let activity = response.response().activity_id();
             return Err(Fault::of_operation(index, failed.status(), failed.sub_status(), activity));
         }
-        Ok(response.results().iter().map(|result| result.etag().unwrap_or_default().to_owned()).collect())
+        Ok(response)
     }
 
     /// All rows of a query over one partition.
@@ -418,6 +432,18 @@ impl Store {
         let mut known = self.ranges.lock().unwrap_or_else(PoisonError::into_inner);
         *known = Some((ranges.clone(), Instant::now()));
         Ok(ranges)
+    }
+}
+
+/// Adds a write to a batch.
+fn add(batch: Batch, op: &Op) -> Batch {
+    let body = || Bytes::from(op.body().unwrap_or_default().to_owned());
+    match op.kind() {
+        OpKind::Create => batch.create(body()),
+        OpKind::Upsert => batch.upsert(body()),
+        OpKind::Replace => batch.replace(op.id(), body(), op.if_match()),
+        OpKind::Delete => batch.delete(op.id(), op.if_match()),
+        OpKind::Set { path, value } => batch.patch(op.id(), &Patch::new().set(path, value), op.if_match()),
     }
 }
 

@@ -336,7 +336,10 @@ async fn fence(
         };
         let op = op.map_err(|error| surface(Fault::refused(error.to_string())))?;
         match core.patiently(call, || core.store.write(call, id, &op)).await {
-            Ok(etag) => return Ok(Some(Tagged { document: head, etag })),
+            Ok(etag) => {
+                core.cache.forget(id);
+                return Ok(Some(Tagged { document: head, etag }));
+            }
             Err(fault) if matches!(fault.trouble, Trouble::Changed | Trouble::Missing | Trouble::Exists) => {}
             Err(fault) => return Err(surface(fault)),
         }

@@ -11,7 +11,7 @@ use crate::documents::{Forgive, Tagged, WorkDocument, lane};
 use crate::error::{About, Fault, Trouble};
 use crate::finder::{Crew, Wish, WorkCandidate, WorkQuestion};
 use crate::orchestration::load;
-use crate::store::{Call, Op};
+use crate::store::{Call, Op, Read};
 use crate::token::Token;
 
 use super::search::search;
@@ -170,7 +170,8 @@ enum Claim {
     Gone,
 }
 
-/// Locks an item.
+/// Locks an item. The worker will read its instance at once, so the head of an instance that is known comes along: what
+/// is known need not be validated then.
 async fn claim(
     core: &Core,
     call: Call,
@@ -183,6 +184,7 @@ async fn claim(
     // Earlier versions wrote none.
     locked.lane = lane::of(locked.tag.as_deref(), locked.session_id.as_deref());
     locked.lock_token = Some(token.secret().to_owned());
+    let mut head = head_to_bring(core, &locked.instance_id);
     let mut backoff = Backoff::default();
     loop {
         let until = core.clock.after(timeout);
@@ -190,10 +192,15 @@ async fn claim(
         (locked.locked_until, locked.visible_at) = (Some(until), until);
         let op = Op::replace(&locked.id, &locked, Some(&item.etag))
             .map_err(|error| Fault::refused(error.to_string()))?;
-        let fault = match core.store.write(call, &locked.instance_id, &op).await {
+        let fault = match write(core, call, &locked.instance_id, &op, head.as_deref()).await {
             Ok(etag) => return usable(core, Tagged { document: Arc::new(locked), etag }).await,
             Err(fault) => fault,
         };
+        // The head is not there, or not to be had now: no reason to leave the item.
+        if fault.index == Some(HEAD_INDEX) {
+            head = None;
+            continue;
+        }
         if fault.trouble == Trouble::Changed || fault.may_have_been_applied {
             let found = core.read_as::<WorkDocument>(call, &locked.instance_id, &locked.id).await?;
             let Some(found) = found.filter(|found| found.document.kind == crate::documents::kind::WORK)
@@ -214,6 +221,32 @@ async fn claim(
     }
 }
 
+/// The id of the head that a claim brings along: of an instance that is known, as long as it costs no more than asking
+/// whether it has changed.
+fn head_to_bring(core: &Core, instance: &str) -> Option<String> {
+    let known = core.cache.get(instance)?;
+    let is_small = serde_json::to_vec(&known.head.document).is_ok_and(|text| text.len() <= HEAD_BYTES_MAX);
+    is_small.then(|| known.head.document.id.clone())
+}
+
+/// Writes the lock and returns its ETag.
+async fn write(
+    core: &Core,
+    call: Call,
+    instance: &str,
+    op: &Op,
+    head: Option<&str>,
+) -> Result<String, Fault> {
+    let Some(head) = head else { return core.store.write(call, instance, op).await };
+    let (etag, read) = core.store.write_beside(call, instance, op, head).await?;
+    if let Read::Found { body, etag } = read
+        && let Ok(document) = decode(&body)
+    {
+        core.cache.see(instance, Tagged { document, etag }, core.clock.instant());
+    }
+    Ok(etag)
+}
+
 /// What a lock is worth. One that is known only after its end is given back with the attempt.
 async fn usable(core: &Core, locked: Tagged<Arc<WorkDocument>>) -> Result<Claim, Fault> {
     let now = core.clock.now_ms();
@@ -231,4 +264,8 @@ async fn usable(core: &Core, locked: Tagged<Arc<WorkDocument>>) -> Result<Claim,
 
 /// So many pages are turned before a fetch that does not wait gives up.
 const SEARCHES_MAX: u32 = 100;
+/// Which operation of a claim reads the head.
+const HEAD_INDEX: usize = 1;
+/// A kilobyte or so of a read costs a request unit, as an answer that nothing has changed does.
+const HEAD_BYTES_MAX: usize = 4096;
 const UNREADABLE_REST_MS: u64 = 30_000;

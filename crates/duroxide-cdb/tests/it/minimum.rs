@@ -244,7 +244,71 @@ async fn an_activity_of_a_session_that_is_owned_costs_no_more_than_another() {
     let [plain, claiming, steady] = bills[..] else { panic!("{bills:?}") };
     assert_eq!(plain.0, 3);
     assert_eq!(steady, plain);
-    assert!(claiming.0 <= plain.0 + 2, "{claiming:?} beside {plain:?}");
+    assert_eq!(claiming.0, plain.0 + 1, "a session that is new is claimed with one write");
+}
+
+#[tokio::test]
+async fn a_worker_that_knows_its_instance_reads_it_with_its_claim() {
+    let shop = Shop::open().await;
+    let (_, token) = shop.work().await;
+    let mut events = Vec::new();
+    let bill = shop.bill(async || events = shop.provider.read("x").await.unwrap()).await;
+    assert_eq!((events.len() as u64, bill), (3 * PAST, (0, 0)));
+    // The next reader asks: others may have committed meanwhile.
+    let bill = shop.bill(async || assert_eq!(shop.provider.read("x").await.unwrap(), events)).await;
+    assert_eq!(bill, (1, 1));
+    shop.provider.ack_work_item(&token, None).await.unwrap();
+    let bill = shop.bill(async || drop(shop.work().await)).await;
+    assert_eq!(bill.0, 1, "the head came with the lock");
+}
+
+#[tokio::test]
+async fn a_worker_sees_what_another_process_committed_before_its_claim() {
+    let shop = Shop::open().await;
+    let other = shop.other().await;
+    let token = Shop::turn(&other).await;
+    let more = vec![event("x", 3 * PAST + 1)];
+    other.ack_orchestration_item(&token, 1, more, vec![], vec![], named(), vec![]).await.unwrap();
+    shop.work().await;
+    let bill = shop.bill(async || {
+        assert_eq!(shop.provider.read("x").await.unwrap().len() as u64, 3 * PAST + 1);
+    });
+    assert_eq!(bill.await.0, 1, "only what is new is read");
+}
+
+#[tokio::test]
+async fn a_worker_sees_what_its_own_process_committed_after_its_claim() {
+    let shop = Shop::open().await;
+    let provider = &shop.provider;
+    let token = Shop::turn(provider).await;
+    shop.work().await;
+    let more = vec![event("x", 3 * PAST + 1)];
+    provider.ack_orchestration_item(&token, 1, more, vec![], vec![], named(), vec![]).await.unwrap();
+    assert_eq!(provider.read("x").await.unwrap().len() as u64, 3 * PAST + 1);
+}
+
+#[tokio::test]
+async fn a_worker_does_not_see_an_instance_that_its_own_process_deleted_after_its_claim() {
+    let shop = Shop::open().await;
+    shop.work().await;
+    shop.provider.delete_instance("x", true).await.unwrap();
+    assert_eq!(shop.provider.read("x").await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn an_activity_whose_instance_is_gone_is_handed_out_all_the_same() {
+    let shop = Shop::open().await;
+    shop.provider.read("x").await.unwrap();
+    shop.other().await.delete_instance("x", true).await.unwrap();
+    shop.provider.enqueue_for_worker(activity("x", 9999)).await.unwrap();
+    loop {
+        let (id, token) = shop.work().await;
+        assert_eq!(shop.provider.read("x").await.unwrap(), []);
+        shop.provider.ack_work_item(&token, None).await.unwrap();
+        if id == 9999 {
+            break;
+        }
+    }
 }
 
 const PAST: u64 = 20;
