@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 use sweep::{Scenario, Tally, Terms};
 
 struct Arguments {
-    scenarios: Vec<String>,
+    scenarios: Vec<Scenario>,
     from: u64,
     to: u64,
     parallel: usize,
@@ -48,7 +48,7 @@ fn arguments() -> Arguments {
         let value = given.next().unwrap_or_else(|| panic!("{name} needs a value"));
         let number = || value.parse::<u64>().unwrap_or_else(|_| panic!("{name} needs a number"));
         match name.as_str() {
-            "--scenario" => chosen.scenarios.push(value),
+            "--scenario" => chosen.scenarios.push(scenario(&value)),
             "--from" => chosen.from = number(),
             "--to" => chosen.to = number(),
             "--parallel" => chosen.parallel = usize::try_from(number()).expect("not so many"),
@@ -58,18 +58,23 @@ fn arguments() -> Arguments {
             other => panic!("what is {other}?"),
         }
     }
+    if chosen.scenarios.is_empty() {
+        chosen.scenarios.extend(Scenario::ALL);
+    }
     chosen
+}
+
+fn scenario(name: &str) -> Scenario {
+    let named = Scenario::ALL.into_iter().find(|scenario| format!("{scenario:?}") == name);
+    named.unwrap_or_else(|| panic!("{name} is none of {:?}", Scenario::ALL))
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let arguments = arguments();
-    let chosen = |scenario: &Scenario| {
-        arguments.scenarios.is_empty() || arguments.scenarios.contains(&format!("{scenario:?}"))
-    };
     let mut total = Tally::default();
     let mut well = true;
-    for scenario in Scenario::ALL.into_iter().filter(chosen) {
+    for scenario in arguments.scenarios {
         let begun = Instant::now();
         let mut points = sweep::points(scenario, arguments.terms).await;
         points.retain(|point| (arguments.from..=arguments.to).contains(&point.k));

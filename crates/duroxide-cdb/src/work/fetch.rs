@@ -184,7 +184,7 @@ async fn claim(
     // Earlier versions wrote none.
     locked.lane = lane::of(locked.tag.as_deref(), locked.session_id.as_deref());
     locked.lock_token = Some(token.secret().to_owned());
-    let mut head = head_to_bring(core, &locked.instance_id);
+    let mut head = head_to_bring(core, &locked);
     let mut backoff = Backoff::default();
     loop {
         let until = core.clock.after(timeout);
@@ -222,11 +222,13 @@ async fn claim(
 }
 
 /// The id of the head that a claim brings along: of an instance that is known, as long as it costs no more than asking
-/// whether it has changed.
-fn head_to_bring(core: &Core, instance: &str) -> Option<String> {
-    let known = core.cache.get(instance)?;
-    let is_small = serde_json::to_vec(&known.head.document).is_ok_and(|text| text.len() <= HEAD_BYTES_MAX);
-    is_small.then(|| known.head.document.id.clone())
+/// whether it has changed. A batch answers with all that is in it, so what is large is locked alone.
+fn head_to_bring(core: &Core, item: &WorkDocument) -> Option<String> {
+    let known = core.cache.get(&item.instance_id)?;
+    let head = &known.head.document;
+    let is_small = item.work_item.len() <= ITEM_BYTES_MAX
+        && serde_json::to_vec(head).is_ok_and(|text| text.len() <= HEAD_BYTES_MAX);
+    is_small.then(|| head.id.clone())
 }
 
 /// Writes the lock and returns its ETag.
@@ -267,5 +269,6 @@ const SEARCHES_MAX: u32 = 100;
 /// Which operation of a claim reads the head.
 const HEAD_INDEX: usize = 1;
 /// A kilobyte or so of a read costs a request unit, as an answer that nothing has changed does.
-const HEAD_BYTES_MAX: usize = 4096;
+const HEAD_BYTES_MAX: usize = 4 << 10;
+const ITEM_BYTES_MAX: usize = 64 << 10;
 const UNREADABLE_REST_MS: u64 = 30_000;

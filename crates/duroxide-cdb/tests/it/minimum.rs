@@ -1,6 +1,7 @@
 //! The least each operation can cost, and that it costs no more: requests, and documents the account looks at. The
 //! partition is full of what is none of the operation's business, so that a scan would show.
 
+use cosmos_emulator::Operation;
 use duroxide::providers::{Provider as _, ProviderAdmin as _, SessionFetchConfig, WorkItem};
 use duroxide::{Event, EventKind, TagFilter};
 use duroxide_cdb::CosmosDBProvider;
@@ -260,6 +261,25 @@ async fn a_worker_that_knows_its_instance_reads_it_with_its_claim() {
     shop.provider.ack_work_item(&token, None).await.unwrap();
     let bill = shop.bill(async || drop(shop.work().await)).await;
     assert_eq!(bill.0, 1, "the head came with the lock");
+}
+
+#[tokio::test]
+async fn what_is_large_is_not_sent_back_with_a_claim() {
+    let shop = Shop::open().await;
+    for (length, batches) in [(1_000, 1), (100_000, 0)] {
+        while let Some((_, token, _)) =
+            shop.provider.fetch_work_item(LOCK, NOW, None, &TagFilter::Any).await.unwrap()
+        {
+            shop.provider.ack_work_item(&token, None).await.unwrap();
+        }
+        let mut item = activity("x", 5000 + length);
+        let WorkItem::ActivityExecute { input, .. } = &mut item else { panic!("no activity") };
+        *input = "i".repeat(usize::try_from(length).unwrap());
+        shop.provider.enqueue_for_worker(item).await.unwrap();
+        shop.bill(async || drop(shop.work().await)).await;
+        let claims = shop.account.emulator.ledger().snapshot();
+        assert_eq!(claims.operation(Operation::Batch).requests, batches, "{length}");
+    }
 }
 
 #[tokio::test]
