@@ -41,11 +41,28 @@ pub(crate) struct Cache {
 #[derive(Debug)]
 struct Entry {
     known: Known,
+    /// Since when this life of the instance has been known without a break. An answer that was asked for before it may be
+    /// older than a deletion by this process.
+    since: u64,
     used: u64,
     bytes: usize,
-    /// A head that was read a moment ago, and when. Whatever this process does to the instance afterwards replaces or
-    /// removes the entry, so it never hides this process's own writes.
-    seen: Option<(Arc<Tagged<Head>>, Instant)>,
+    seen: Option<Seen>,
+}
+
+/// A head that came with claims a moment ago.
+#[derive(Debug)]
+struct Seen {
+    head: Arc<Tagged<Head>>,
+    asked: Instant,
+    /// How many of the claims' readers have not come yet.
+    readers: u32,
+}
+
+/// That an instance is known, for who asks for its head.
+#[derive(Debug, Clone)]
+pub(crate) struct Acquaintance {
+    pub(crate) head: Arc<Tagged<Head>>,
+    since: u64,
 }
 
 #[derive(Debug, Default)]
@@ -73,22 +90,24 @@ impl Cache {
     /// Remembers an instance, unless something newer is known already.
     pub(crate) fn put(&self, instance: &str, known: Known) {
         let mut state = self.lock();
-        let newer = state.entries.get(instance).is_some_and(|entry| {
-            let (old, new) = (&entry.known.head.document, &known.head.document);
-            old.incarnation == new.incarnation && old.turn > new.turn
-        });
-        if newer {
-            return;
+        state.tick += 1;
+        let tick = state.tick;
+        let (mut since, mut seen) = (tick, None);
+        if let Some(entry) = state.remove(instance)
+            && entry.known.head.document.incarnation == known.head.document.incarnation
+        {
+            if entry.known.head.document.turn > known.head.document.turn {
+                state.insert(instance, entry);
+                return;
+            }
+            since = entry.since;
+            seen = entry.seen.map(|seen| Seen { head: newest(seen.head, &known.head), ..seen });
         }
-        state.remove(instance);
         let bytes = known.bytes();
         if bytes > self.bytes_max / 2 {
             return;
         }
-        state.tick += 1;
-        let tick = state.tick;
-        state.bytes += bytes;
-        state.entries.insert(instance.to_owned(), Entry { known, used: tick, bytes, seen: None });
+        state.insert(instance, Entry { known, since, used: tick, bytes, seen });
         while state.bytes > self.bytes_max {
             let oldest =
                 state.entries.iter().min_by_key(|(_, entry)| entry.used).map(|(name, _)| name.clone());
@@ -110,21 +129,50 @@ impl Cache {
         }
     }
 
-    /// Notes a head that was read at `now`, for the reader that is about to ask for it.
-    pub(crate) fn see(&self, instance: &str, head: Tagged<Head>, now: Instant) {
-        let mut state = self.lock();
-        let Some(entry) = state.entries.get_mut(instance) else { return };
-        let (old, new) = (&entry.known.head.document, &head.document);
-        // An answer that was overtaken tells less than is known.
-        if old.incarnation == new.incarnation && old.turn <= new.turn {
-            entry.seen = Some((Arc::new(head), now));
-        }
+    /// What to tell [`see`](Self::see) later.
+    pub(crate) fn acquaintance(&self, instance: &str) -> Option<Acquaintance> {
+        let state = self.lock();
+        let entry = state.entries.get(instance)?;
+        Some(Acquaintance { head: Arc::clone(&entry.known.head), since: entry.since })
     }
 
-    /// The head that was read a moment before `now`. Once: the next reader asks again.
+    /// Notes a head that was asked for at `asked`, for the reader that is about to want it.
+    pub(crate) fn see(&self, before: &Acquaintance, head: Tagged<Head>, asked: Instant) {
+        let mut state = self.lock();
+        let Some(entry) = state.entries.get_mut(&head.document.instance_id) else { return };
+        if entry.since != before.since || entry.known.head.document.incarnation != head.document.incarnation {
+            return;
+        }
+        let mut head = newest(Arc::new(head), &entry.known.head);
+        let mut readers = 1;
+        if let Some(other) = entry.seen.take()
+            && asked.saturating_duration_since(other.asked) <= SEEN_FOR
+        {
+            head = newest(head, &other.head);
+            readers += other.readers;
+        }
+        entry.seen = Some(Seen { head, asked, readers });
+    }
+
+    /// The head that came with a claim a moment before `now`: once for each claim, then readers ask again.
     pub(crate) fn take_seen(&self, instance: &str, now: Instant) -> Option<Arc<Tagged<Head>>> {
-        let (head, at) = self.lock().entries.get_mut(instance)?.seen.take()?;
-        (now.saturating_duration_since(at) <= SEEN_FOR).then_some(head)
+        let mut state = self.lock();
+        let entry = state.entries.get_mut(instance)?;
+        let mut seen = entry.seen.take()?;
+        if now.saturating_duration_since(seen.asked) > SEEN_FOR {
+            return None;
+        }
+        let head = Arc::clone(&seen.head);
+        seen.readers -= 1;
+        entry.seen = (seen.readers > 0).then_some(seen);
+        Some(head)
+    }
+
+    /// Ends what was seen: somebody asked the account, and no answer may be older than the last.
+    pub(crate) fn unsee(&self, instance: &str) {
+        if let Some(entry) = self.lock().entries.get_mut(instance) {
+            entry.seen = None;
+        }
     }
 
     /// Forgets an instance.
@@ -138,17 +186,27 @@ impl Cache {
 }
 
 impl State {
-    fn remove(&mut self, instance: &str) {
-        if let Some(entry) = self.entries.remove(instance) {
-            self.bytes -= entry.bytes;
-        }
+    fn insert(&mut self, instance: &str, entry: Entry) {
+        self.bytes += entry.bytes;
+        self.entries.insert(instance.to_owned(), entry);
+    }
+
+    fn remove(&mut self, instance: &str) -> Option<Entry> {
+        let entry = self.entries.remove(instance)?;
+        self.bytes -= entry.bytes;
+        Some(entry)
     }
 }
 
+/// Of two heads of one life the one of the later turn.
+fn newest(one: Arc<Tagged<Head>>, other: &Arc<Tagged<Head>>) -> Arc<Tagged<Head>> {
+    if other.document.turn > one.document.turn { Arc::clone(other) } else { one }
+}
+
 const ENTRY_BYTES: usize = 2048;
-/// A worker reads its instance as soon as it has its activity. Longer than that, and what other processes commit would be
-/// seen late.
-const SEEN_FOR: Duration = Duration::from_millis(100);
+/// From the sending of a claim until its worker reads the instance: an account at the other end of the world answers
+/// within it. Longer than that, and what other processes commit would be seen late.
+const SEEN_FOR: Duration = Duration::from_millis(500);
 
 #[cfg(test)]
 mod tests {
@@ -189,37 +247,65 @@ mod tests {
         Tagged::clone(&known(turn, 0).head)
     }
 
+    /// A cache that knows turn 1, and as whom it knows the instance.
+    fn acquainted() -> (Cache, Acquaintance, Instant) {
+        let cache = Cache::new(1 << 20);
+        cache.put("a", known(1, 0));
+        let before = cache.acquaintance("a").unwrap();
+        (cache, before, Instant::now())
+    }
+
     #[test]
     fn a_head_that_was_seen_serves_one_reader_for_a_moment() {
-        let cache = Cache::new(1 << 20);
-        let now = Instant::now();
-        cache.see("a", head(1), now);
-        assert!(cache.take_seen("a", now).is_none(), "nothing else is known of it");
-        cache.put("a", known(1, 0));
-        cache.see("a", head(2), now);
+        let (cache, before, now) = acquainted();
+        cache.see(&before, head(2), now);
         assert_eq!(cache.take_seen("a", now + SEEN_FOR).unwrap().etag, "2");
         assert!(cache.take_seen("a", now).is_none(), "it served");
-        cache.see("a", head(2), now);
+        cache.see(&before, head(2), now);
         assert!(cache.take_seen("a", now + SEEN_FOR + Duration::from_millis(1)).is_none(), "too old");
     }
 
     #[test]
-    fn what_this_process_did_since_hides_a_head_that_was_seen() {
-        let cache = Cache::new(1 << 20);
-        let now = Instant::now();
-        cache.put("a", known(1, 0));
-        cache.see("a", head(1), now);
+    fn of_heads_that_were_seen_by_several_each_gets_the_newest() {
+        let (cache, before, now) = acquainted();
+        cache.see(&before, head(3), now);
+        cache.see(&before, head(2), now);
+        assert_eq!(cache.take_seen("a", now).unwrap().etag, "3");
+        assert_eq!(cache.take_seen("a", now).unwrap().etag, "3");
+        assert!(cache.take_seen("a", now).is_none());
+        cache.see(&before, head(3), now);
+        cache.see(&before, head(4), now + SEEN_FOR * 2);
+        assert_eq!(cache.take_seen("a", now + SEEN_FOR * 2).unwrap().etag, "4");
+        assert!(cache.take_seen("a", now + SEEN_FOR * 2).is_none(), "the first reader never came");
+    }
+
+    #[test]
+    fn what_was_seen_is_never_older_than_what_this_process_committed() {
+        let (cache, before, now) = acquainted();
+        cache.see(&before, head(1), now);
         cache.put("a", known(2, 0));
-        assert!(cache.take_seen("a", now).is_none(), "it committed");
-        cache.see("a", head(1), now);
-        assert!(cache.take_seen("a", now).is_none(), "the answer was overtaken by the commit");
-        cache.see("a", head(2), now);
+        assert_eq!(cache.take_seen("a", now).unwrap().etag, "2", "it committed");
+        cache.put("a", known(3, 0));
+        cache.see(&before, head(1), now);
+        assert_eq!(cache.take_seen("a", now).unwrap().etag, "3", "it committed after it asked");
+    }
+
+    #[test]
+    fn what_was_seen_ends_with_a_deletion_and_with_any_newer_answer() {
+        let (cache, before, now) = acquainted();
+        cache.see(&before, head(1), now);
         cache.forget("a");
         assert!(cache.take_seen("a", now).is_none(), "it deleted it");
+        cache.put("a", known(1, 0));
+        cache.see(&before, head(1), now);
+        assert!(cache.take_seen("a", now).is_none(), "it deleted it, and a late reader put it back");
+        let before = cache.acquaintance("a").unwrap();
+        cache.see(&before, head(1), now);
+        cache.unsee("a");
+        assert!(cache.take_seen("a", now).is_none(), "it asked again");
         let mut other = head(9);
         other.document.incarnation = "last life".to_owned();
-        cache.put("a", known(1, 0));
-        cache.see("a", other, now);
+        cache.see(&before, other, now);
         assert!(cache.take_seen("a", now).is_none(), "it is of another life");
     }
 

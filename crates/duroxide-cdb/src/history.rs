@@ -28,9 +28,14 @@ pub(crate) async fn visible_head(
     }
     let known = core.cache.get(instance);
     let etag = known.as_ref().map(|known| known.head.etag.as_str());
-    let head = match core.read(call, instance, &ids::head(instance), etag).await? {
+    let answer = core.read(call, instance, &ids::head(instance), etag).await?;
+    core.cache.unsee(instance);
+    let head = match answer {
         Read::NotModified => known.map(|known| known.head),
-        Read::Missing => None,
+        Read::Missing => {
+            core.cache.forget(instance);
+            None
+        }
         Read::Found { body, etag } => {
             let head: Head = decode(&body)?;
             core.cache.relock(instance, &head, &etag);
@@ -46,12 +51,22 @@ pub(crate) async fn read(
     operation: &'static str,
     instance: &str,
 ) -> Result<Vec<Event>, ProviderError> {
+    let seen = core.cache.take_seen(instance, core.clock.instant());
+    read_under(core, operation, instance, seen.filter(|head| head.document.is_visible())).await
+}
+
+/// The same, beginning with a head that was read a moment ago.
+async fn read_under(
+    core: &Core,
+    operation: &'static str,
+    instance: &str,
+    mut head: Option<Arc<Tagged<Head>>>,
+) -> Result<Vec<Event>, ProviderError> {
     let call = core.call(operation);
     let surface = |fault: Fault| fault.surface(operation, instance);
     let mut last = String::new();
     for _ in 0..TRIES_MAX {
-        let seen = core.cache.take_seen(instance, core.clock.instant());
-        let head = match seen.filter(|head| head.document.is_visible()) {
+        let head = match head.take() {
             Some(head) => head,
             None => match visible_head(core, call, instance).await.map_err(surface)? {
                 Some(head) => head,
@@ -130,8 +145,8 @@ pub(crate) async fn read_execution(
     let call = core.call(operation);
     let surface = |fault: Fault| fault.surface(operation, instance);
     let head = visible_head(core, call, instance).await.map_err(surface)?;
-    if head.is_some_and(|head| head.document.current_execution_id == execution) {
-        return read(core, operation, instance).await;
+    if let Some(head) = head.filter(|head| head.document.current_execution_id == execution) {
+        return read_under(core, operation, instance, Some(head)).await;
     }
     finish_commits(core, call, instance).await.map_err(surface)?;
     let texts = load::read_texts(core, call, instance, execution, u64::MAX).await.map_err(surface)?;

@@ -61,7 +61,7 @@ impl State {
         }
     }
 
-    /// Whether a session was ever heard of, whoever had it.
+    /// Whether anything is known of a session, whoever had it.
     fn is_known(&self, session: &str) -> bool {
         self.owned.contains_key(session) || self.foreign.contains_key(session)
     }
@@ -110,7 +110,7 @@ impl Sessions {
         config: &SessionFetchConfig,
     ) -> Result<bool, Fault> {
         let partition = ids::session_partition(session);
-        // Most are new: one of which nothing was ever heard is read only when it turns out to be there.
+        // Most are new: one of which nothing is known is read only when it turns out to be there.
         let mut exists = self.lock().is_known(session);
         for _ in 0..CLAIMS_MAX {
             let now = core.clock.now_ms();

@@ -302,6 +302,7 @@ async fn fence(
             (None, Reason::Asked) => return Ok(None),
         };
         if let (true, Some(etag)) = (head.deletion.as_deref() == Some(deletion), &etag) {
+            core.cache.forget(id);
             return Ok(Some(Tagged { etag: etag.clone(), document: head }));
         }
         if is_stranger(&head, reason) {

@@ -1,4 +1,4 @@
-//! Work items: documents with their ETags, so that taking one is a single conditional write.
+//! Work items: documents with their ETags, so that taking one is a single request.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};

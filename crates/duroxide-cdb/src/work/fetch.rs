@@ -6,6 +6,7 @@ use std::time::Duration;
 use duroxide::TagFilter;
 use duroxide::providers::{ProviderError, SessionFetchConfig, WorkItem};
 
+use crate::cache::Acquaintance;
 use crate::core::{Backoff, Core, WorkLease, decode};
 use crate::documents::{Forgive, Tagged, WorkDocument, lane};
 use crate::error::{About, Fault, Trouble};
@@ -192,12 +193,13 @@ async fn claim(
         (locked.locked_until, locked.visible_at) = (Some(until), until);
         let op = Op::replace(&locked.id, &locked, Some(&item.etag))
             .map_err(|error| Fault::refused(error.to_string()))?;
-        let fault = match write(core, call, &locked.instance_id, &op, head.as_deref()).await {
+        let fault = match write(core, call, &locked.instance_id, &op, head.as_ref()).await {
             Ok(etag) => return usable(core, Tagged { document: Arc::new(locked), etag }).await,
             Err(fault) => fault,
         };
-        // The head is not there, or not to be had now: no reason to leave the item.
+        // The instance is gone: no reason to leave the item.
         if fault.index == Some(HEAD_INDEX) {
+            core.cache.forget(&locked.instance_id);
             head = None;
             continue;
         }
@@ -221,14 +223,13 @@ async fn claim(
     }
 }
 
-/// The id of the head that a claim brings along: of an instance that is known, as long as it costs no more than asking
-/// whether it has changed. A batch answers with all that is in it, so what is large is locked alone.
-fn head_to_bring(core: &Core, item: &WorkDocument) -> Option<String> {
-    let known = core.cache.get(&item.instance_id)?;
-    let head = &known.head.document;
+/// The head that a claim brings along: of an instance that is known, as long as it costs no more than asking whether it
+/// has changed. A batch answers with all that is in it, so what is large is locked alone.
+fn head_to_bring(core: &Core, item: &WorkDocument) -> Option<Acquaintance> {
+    let known = core.cache.acquaintance(&item.instance_id)?;
     let is_small = item.work_item.len() <= ITEM_BYTES_MAX
-        && serde_json::to_vec(head).is_ok_and(|text| text.len() <= HEAD_BYTES_MAX);
-    is_small.then(|| head.id.clone())
+        && serde_json::to_vec(&known.head.document).is_ok_and(|text| text.len() <= HEAD_BYTES_MAX);
+    is_small.then_some(known)
 }
 
 /// Writes the lock and returns its ETag.
@@ -237,14 +238,15 @@ async fn write(
     call: Call,
     instance: &str,
     op: &Op,
-    head: Option<&str>,
+    known: Option<&Acquaintance>,
 ) -> Result<String, Fault> {
-    let Some(head) = head else { return core.store.write(call, instance, op).await };
-    let (etag, read) = core.store.write_beside(call, instance, op, head).await?;
+    let Some(known) = known else { return core.store.write(call, instance, op).await };
+    let asked = core.clock.instant();
+    let (etag, read) = core.store.write_beside(call, instance, op, &known.head.document.id).await?;
     if let Read::Found { body, etag } = read
         && let Ok(document) = decode(&body)
     {
-        core.cache.see(instance, Tagged { document, etag }, core.clock.instant());
+        core.cache.see(known, Tagged { document, etag }, asked);
     }
     Ok(etag)
 }

@@ -266,7 +266,8 @@ async fn a_worker_that_knows_its_instance_reads_it_with_its_claim() {
 #[tokio::test]
 async fn what_is_large_is_not_sent_back_with_a_claim() {
     let shop = Shop::open().await;
-    for (length, batches) in [(1_000, 1), (100_000, 0)] {
+    // Small, large, and small beside a large head.
+    for (length, batches, values) in [(1_000, 1, 0), (100_000, 0, 0), (1_001, 0, 3)] {
         while let Some((_, token, _)) =
             shop.provider.fetch_work_item(LOCK, NOW, None, &TagFilter::Any).await.unwrap()
         {
@@ -276,6 +277,18 @@ async fn what_is_large_is_not_sent_back_with_a_claim() {
         let WorkItem::ActivityExecute { input, .. } = &mut item else { panic!("no activity") };
         *input = "i".repeat(usize::try_from(length).unwrap());
         shop.provider.enqueue_for_worker(item).await.unwrap();
+        if values > 0 {
+            let token = Shop::turn(&shop.provider).await;
+            let set = |n: u64| {
+                let (key, value) = (format!("large{n}"), "v".repeat(2000));
+                let kind = EventKind::KeyValueSet { key, value, last_updated_at_ms: 1 };
+                Event::with_event_id(1000 + n, "x", 1, None, kind)
+            };
+            let events = (0..values).map(set).collect();
+            let done =
+                shop.provider.ack_orchestration_item(&token, 1, events, vec![], vec![], named(), vec![]);
+            done.await.unwrap();
+        }
         shop.bill(async || drop(shop.work().await)).await;
         let claims = shop.account.emulator.ledger().snapshot();
         assert_eq!(claims.operation(Operation::Batch).requests, batches, "{length}");
@@ -294,6 +307,20 @@ async fn a_worker_sees_what_another_process_committed_before_its_claim() {
         assert_eq!(shop.provider.read("x").await.unwrap().len() as u64, 3 * PAST + 1);
     });
     assert_eq!(bill.await.0, 1, "only what is new is read");
+}
+
+#[tokio::test]
+async fn who_learned_of_a_newer_execution_does_not_get_the_one_that_came_with_a_claim() {
+    let shop = Shop::open().await;
+    let other = shop.other().await;
+    shop.work().await;
+    let token = Shop::turn(&other).await;
+    other
+        .ack_orchestration_item(&token, 2, vec![event("x", 1)], vec![], vec![], named(), vec![])
+        .await
+        .unwrap();
+    assert_eq!(shop.provider.read_with_execution("x", 2).await.unwrap().len(), 1);
+    assert_eq!(shop.provider.read("x").await.unwrap().len(), 1);
 }
 
 #[tokio::test]

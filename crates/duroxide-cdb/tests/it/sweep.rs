@@ -60,7 +60,7 @@ pub(crate) enum Among {
     All,
     /// The batches of the instance: what prepares a large commit is among them, and the commit itself.
     Batches,
-    /// Those that replace a document: they take locks and renew them.
+    /// Those that replace a document alone: they take the locks of turns and renew all.
     Replacements,
 }
 

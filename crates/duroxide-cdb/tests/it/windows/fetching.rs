@@ -384,30 +384,37 @@ async fn a_lock_begins_when_it_is_asked_for_however_slow_the_account_is() {
 #[tokio::test]
 async fn a_lock_of_an_activity_that_is_known_only_after_its_end_is_given_back_with_the_attempt() {
     let slow = Verdict::Delay { duration: Duration::from_millis(100) };
-    let late = vec![(Operation::ReplaceItem, slow.clone())];
-    let unanswered = vec![(Operation::ReplaceItem, Verdict::ResetAfterCommit), (Operation::ReadItem, slow)];
-    for faults in [late, unanswered] {
-        let place = place().await;
-        place.provider.enqueue_for_worker(activity("a", 1)).await.unwrap();
-        let rules = faults.iter().map(|(operation, verdict)| {
-            let rule = place.rule(verdict.clone()).on(*operation).for_key("a").times(1);
-            emulator().faults().add(rule)
-        });
-        let rules: Vec<_> = rules.collect();
-        let short = Duration::from_millis(50);
-        let fetched = place.provider.fetch_work_item(short, NOW, None, &TagFilter::Any).await.unwrap();
-        assert_eq!(fetched, None, "{faults:?}: the lock has ended");
-        assert!(rules.iter().all(|rule| rule.struck() == 1), "{faults:?}");
-        let document = documents(&raw(&place.name).await, "a").await.remove(0);
-        assert_eq!(
-            (&document["attemptCount"], &document["lockToken"]),
-            (&json!(0), &json!(null)),
-            "{faults:?}"
-        );
-        let wait = Duration::from_secs(30);
-        let (.., attempt) =
-            place.provider.fetch_work_item(LOCK, wait, None, &TagFilter::Any).await.unwrap().unwrap();
-        assert_eq!(attempt, 1, "{faults:?}");
+    // With the head of an instance that is known, or alone.
+    for claim in [Operation::Batch, Operation::ReplaceItem] {
+        let late = vec![(claim, slow.clone())];
+        let unanswered = vec![(claim, Verdict::ResetAfterCommit), (Operation::ReadItem, slow.clone())];
+        for faults in [late, unanswered] {
+            let place = place().await;
+            if claim == Operation::Batch {
+                place.begin("a").await;
+            }
+            place.provider.enqueue_for_worker(activity("a", 1)).await.unwrap();
+            let rules = faults.iter().map(|(operation, verdict)| {
+                let rule = place.rule(verdict.clone()).on(*operation).for_key("a").times(1);
+                emulator().faults().add(rule)
+            });
+            let rules: Vec<_> = rules.collect();
+            let short = Duration::from_millis(50);
+            let fetched = place.provider.fetch_work_item(short, NOW, None, &TagFilter::Any).await.unwrap();
+            assert_eq!(fetched, None, "{faults:?}: the lock has ended");
+            assert!(rules.iter().all(|rule| rule.struck() == 1), "{faults:?}");
+            let all = documents(&raw(&place.name).await, "a").await;
+            let document = all.iter().find(|document| document["type"] == "worker_queue").unwrap();
+            assert_eq!(
+                (&document["attemptCount"], &document["lockToken"]),
+                (&json!(0), &json!(null)),
+                "{faults:?}"
+            );
+            let wait = Duration::from_secs(30);
+            let (.., attempt) =
+                place.provider.fetch_work_item(LOCK, wait, None, &TagFilter::Any).await.unwrap().unwrap();
+            assert_eq!(attempt, 1, "{faults:?}");
+        }
     }
 }
 
