@@ -9,7 +9,7 @@ use serde_json::json;
 use super::floor::Floor;
 use super::official::Official;
 use super::ours::Ours;
-use crate::load::{Call, Connection};
+use crate::load::{self, Call};
 
 /// How connections speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,8 +174,7 @@ impl Client {
 
 /// Makes the container and its items.
 pub async fn prepare(endpoint: &str) -> anyhow::Result<()> {
-    let mut connections = Connection::open_many(endpoint, crate::load::Protocol::Http1, 1).await?;
-    let connection = &mut connections[0];
+    let mut client = load::Client::open(endpoint, load::Protocol::Http1, 1).await?;
     let create = |path: &str, kind, link: &str, body: serde_json::Value| Call {
         method: "POST",
         path: path.to_owned(),
@@ -184,15 +183,15 @@ pub async fn prepare(endpoint: &str) -> anyhow::Result<()> {
         body: body.to_string().into(),
         ..Call::default()
     };
-    connection.expect(&create("/dbs", "dbs", "", json!({ "id": "bench" })), &[201]).await?;
+    client.expect(&create("/dbs", "dbs", "", json!({ "id": "bench" })), &[201]).await?;
     let container =
         json!({ "id": "items", "partitionKey": { "paths": ["/pk"], "kind": "Hash", "version": 2 } });
-    connection.expect(&create("/dbs/bench/colls", "colls", "dbs/bench", container), &[201]).await?;
+    client.expect(&create("/dbs/bench/colls", "colls", "dbs/bench", container), &[201]).await?;
     for n in 0..KEYS * ITEMS {
         let item = serde_json::to_value(Item::new(n))?;
         let mut call = create("/dbs/bench/colls/items/docs", "docs", "dbs/bench/colls/items", item);
         call.headers = vec![("x-ms-documentdb-partitionkey", format!("[\"{}\"]", key(n)))];
-        connection.expect(&call, &[201]).await?;
+        client.expect(&call, &[201]).await?;
     }
     Ok(())
 }

@@ -1,12 +1,13 @@
 //! The emulator against `@vercel/cosmosdb-server`: same client, same documents, one run.
 
+use std::io::Write as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use bytes::Bytes;
 use serde_json::json;
 
-use crate::load::{Call, Connection, Measured, Protocol, run as measure};
+use crate::load::{Call, Calls, Client, Protocol};
 use crate::process::{Server, build_cdb, install_vercel};
 use crate::report::{Better, Cell, Report, Table};
 
@@ -145,29 +146,26 @@ async fn throughput(contender: &Contender, span: Duration) -> anyhow::Result<(Co
     let (mut column, mut latency) = (Column::new(), Column::new());
     for in_flight in IN_FLIGHT {
         let container = format!("rates{in_flight}");
-        let mut connections =
-            Connection::open_many(&contender.server.endpoint, contender.protocol, in_flight).await?;
-        create_container(&mut connections[0], &container, Indexing::EveryPath).await?;
-        let name = container.clone();
-        let written = measure(&mut connections, span, &[201], 0, move |n| create(&name, n)).await?;
+        let mut client = Client::open(&contender.server.endpoint, contender.protocol, in_flight).await?;
+        create_container(&mut client, &container, Indexing::EveryPath).await?;
+        let written = client.measure(span, &[201], creates(&container)).await?;
         column.push((format!("point write, every path indexed, {in_flight} in flight"), written.rate));
         latency.push((format!("point write p50, {in_flight} in flight"), millis(written.p50)));
         latency.push((format!("point write p99, {in_flight} in flight"), millis(written.p99)));
         let count = ((written.rate * span.as_secs_f64() * 0.9) as u64).clamp(1, DOCUMENTS_READ);
-        let name = container.clone();
-        let read = measure(&mut connections, span, &[200], count, move |n| read(&name, n)).await?;
+        let reads = Calls::Cycle((0..count).map(|n| read(&container, n)).collect());
+        let read = client.measure(span, &[200], reads).await?;
         column.push((format!("point read, {in_flight} in flight"), read.rate));
         latency.push((format!("point read p50, {in_flight} in flight"), millis(read.p50)));
         latency.push((format!("point read p99, {in_flight} in flight"), millis(read.p99)));
-        let name = container.clone();
-        let queried = measure(&mut connections, span, &[200], count, move |n| query(&name, n)).await?;
+        let queries = Calls::Cycle((0..count).map(|n| query(&container, n)).collect());
+        let queried = client.measure(span, &[200], queries).await?;
         column.push((format!("query by id in a partition, {in_flight} in flight"), queried.rate));
-        let name = container.clone();
-        let batched = measure(&mut connections, span, &[200], 0, move |n| batch(&name, n)).await?;
+        let batched = client.measure(span, &[200], batches(&container)).await?;
         column.push((format!("batch of 10 creates, {in_flight} in flight"), batched.rate));
         let name = format!("plain{in_flight}");
-        create_container(&mut connections[0], &name, Indexing::None).await?;
-        let written = measure(&mut connections, span, &[201], 0, move |n| create(&name, n)).await?;
+        create_container(&mut client, &name, Indexing::None).await?;
+        let written = client.measure(span, &[201], creates(&name)).await?;
         column.push((format!("point write, no index, {in_flight} in flight"), written.rate));
     }
     Ok((column, latency))
@@ -175,17 +173,17 @@ async fn throughput(contender: &Contender, span: Duration) -> anyhow::Result<(Co
 
 /// Times one query in one container that grows meanwhile.
 async fn query_growth(contender: &Contender, span: Duration) -> anyhow::Result<Column> {
-    let mut connections = Connection::open_many(&contender.server.endpoint, contender.protocol, 1).await?;
-    create_container(&mut connections[0], "growth", Indexing::EveryPath).await?;
+    let mut client = Client::open(&contender.server.endpoint, contender.protocol, 1).await?;
+    create_container(&mut client, "growth", Indexing::EveryPath).await?;
     let mut column = Vec::new();
     let mut count = 0;
     for size in SIZES {
         while count < size {
-            connections[0].expect(&create("growth", count), &[201]).await?;
+            client.expect(&create("growth", count), &[201]).await?;
             count += 1;
         }
-        let measured: Measured =
-            measure(&mut connections, span / 2, &[200], size, move |n| query("growth", n)).await?;
+        let queries = Calls::Cycle((0..size).map(|n| query("growth", n)).collect());
+        let measured = client.measure(span / 2, &[200], queries).await?;
         column.push((format!("{size}"), millis(measured.p50)));
     }
     Ok(column)
@@ -198,19 +196,15 @@ enum Indexing {
     None,
 }
 
-async fn create_container(
-    connection: &mut Connection,
-    container: &str,
-    indexing: Indexing,
-) -> anyhow::Result<()> {
+async fn create_container(client: &mut Client, container: &str, indexing: Indexing) -> anyhow::Result<()> {
     let database = Call {
         method: "POST",
         path: "/dbs".into(),
         kind: "dbs",
-        body: Bytes::from_static(b"{\"id\":\"bench\"}"),
+        body: b"{\"id\":\"bench\"}".to_vec(),
         ..Call::default()
     };
-    connection.expect(&database, &[201, 409]).await?;
+    client.expect(&database, &[201, 409]).await?;
     let mut body = json!({"id": container, "partitionKey": {"paths": ["/pk"], "kind": "Hash", "version": 2}});
     if indexing == Indexing::None {
         body["indexingPolicy"] = json!({"indexingMode": "none", "automatic": false});
@@ -223,11 +217,12 @@ async fn create_container(
         body: body.to_string().into(),
         ..Call::default()
     };
-    connection.expect(&call, &[201]).await?;
+    client.expect(&call, &[201]).await?;
     Ok(())
 }
 
-fn docs(container: &str, key: u64, body: Bytes) -> Call {
+/// A request to the documents of a container, in one logical partition.
+fn docs(container: &str, key: u64, body: Vec<u8>) -> Call {
     Call {
         method: "POST",
         path: format!("/dbs/bench/colls/{container}/docs"),
@@ -241,14 +236,26 @@ fn docs(container: &str, key: u64, body: Bytes) -> Call {
     }
 }
 
+/// Makes a call one in another logical partition, with room for another body.
+fn change_key(call: &mut Call, key: u64) {
+    let text = &mut call.headers[0].1;
+    text.clear();
+    text.push_str("[\"key");
+    text.push_str(&key.to_string());
+    text.push_str("\"]");
+    call.body.clear();
+}
+
 /// Written straight to text: building trees of values would be most of the client's work.
-fn document(id: &str, n: u64) -> String {
-    format!(
+fn push_document(body: &mut Vec<u8>, id: std::fmt::Arguments<'_>, n: u64) {
+    // A list in memory takes everything.
+    let _ = write!(
+        body,
         r#"{{"id":"{id}","pk":"key{}","number":{n},"name":"customer {n}","status":"{}","tags":["alpha","beta"],"address":{{"city":"Oslo","street":"Street {}"}},"text":"{TEXT}"}}"#,
         n % KEYS,
         if n.is_multiple_of(2) { "open" } else { "closed" },
         n % 300,
-    )
+    );
 }
 
 /// Makes a document 0.8 KB.
@@ -258,12 +265,22 @@ const TEXT: &str = match str::from_utf8(&[b'x'; 560]) {
 };
 
 fn create(container: &str, n: u64) -> Call {
-    docs(container, n % KEYS, document(&format!("d{n}"), n).into())
+    let mut body = Vec::new();
+    push_document(&mut body, format_args!("d{n}"), n);
+    docs(container, n % KEYS, body)
+}
+
+fn creates(container: &str) -> Calls {
+    let change = |n: u64, call: &mut Call| {
+        change_key(call, n % KEYS);
+        push_document(&mut call.body, format_args!("d{n}"), n);
+    };
+    Calls::Fresh(docs(container, 0, Vec::new()), Arc::new(change))
 }
 
 fn read(container: &str, n: u64) -> Call {
     let link = format!("dbs/bench/colls/{container}/docs/d{n}");
-    let call = docs(container, n % KEYS, Bytes::new());
+    let call = docs(container, n % KEYS, Vec::new());
     Call { method: "GET", path: format!("/{link}"), link, ..call }
 }
 
@@ -280,18 +297,22 @@ fn query(container: &str, n: u64) -> Call {
     call
 }
 
-fn batch(container: &str, n: u64) -> Call {
-    let key = n % KEYS;
-    let steps: Vec<String> = (0..10)
-        .map(|i| {
-            let document = document(&format!("b{n}-{i}"), key);
-            format!(r#"{{"operationType":"Create","resourceBody":{document}}}"#)
-        })
-        .collect();
-    let mut call = docs(container, key, format!("[{}]", steps.join(",")).into());
+fn batches(container: &str) -> Calls {
+    let mut call = docs(container, 0, Vec::new());
     call.headers.push(("x-ms-cosmos-is-batch-request", "True".into()));
     call.headers.push(("x-ms-cosmos-batch-atomic", "True".into()));
-    call
+    let change = |n: u64, call: &mut Call| {
+        let key = n % KEYS;
+        change_key(call, key);
+        for i in 0..10 {
+            call.body.extend_from_slice(if i == 0 { b"[" } else { b"," });
+            call.body.extend_from_slice(br#"{"operationType":"Create","resourceBody":"#);
+            push_document(&mut call.body, format_args!("b{n}-{i}"), key);
+            call.body.push(b'}');
+        }
+        call.body.push(b']');
+    };
+    Calls::Fresh(call, Arc::new(change))
 }
 
 fn millis(duration: Duration) -> f64 {

@@ -224,7 +224,9 @@ impl fmt::Display for InvalidAuthorization {
 impl std::error::Error for InvalidAuthorization {}
 
 fn push_lower(text: &mut String, line: &str) {
-    text.extend(line.chars().map(|character| character.to_ascii_lowercase()));
+    let start = text.len();
+    text.push_str(line);
+    text[start..].make_ascii_lowercase();
     text.push('\n');
 }
 

@@ -39,7 +39,7 @@ pub(crate) fn run(account: &Account, call: &Call) -> Result<Reply, Failure> {
         item_count: Some(count),
         ticket: answer.ticket,
         documents_visited: count as u64,
-        ..Reply::standing(&container, &answer.standing, None)
+        ..Reply::standing(&container, answer.standing, None)
     })
 }
 

@@ -28,7 +28,7 @@ pub(crate) fn read(account: &Account, call: &Call) -> Result<Reply, Failure> {
         continuation: page.continuation,
         item_count: Some(count),
         documents_visited: count as u64,
-        ..Reply::standing(&container, &page.standing, None)
+        ..Reply::standing(&container, page.standing, None)
     })
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn changes(account: &Account, call: &Call) -> Result<Reply, Failure> 
         etag: Some(page.etag),
         item_count: Some(count),
         documents_visited: count as u64,
-        ..Reply::standing(&container, &page.standing, None)
+        ..Reply::standing(&container, page.standing, None)
     })
 }
 

@@ -34,7 +34,7 @@ pub(crate) fn run(account: &Account, call: &Call) -> Result<Reply, Failure> {
         etag: reply.etag,
         ticket: reply.ticket,
         documents_visited: u64::from(call.operation != Operation::CreateItem),
-        ..Reply::standing(&container, &reply.standing, reply.item_lsn)
+        ..Reply::standing(&container, reply.standing, reply.item_lsn)
     })
 }
 

@@ -71,10 +71,10 @@ impl Reply {
     }
 
     /// An answer of a partition, with the headers that say where it stands.
-    fn standing(container: &Container, standing: &Standing, item_lsn: Option<u64>) -> Self {
+    fn standing(container: &Container, standing: Standing, item_lsn: Option<u64>) -> Self {
         Self {
             status: 200,
-            session_token: Some(standing.session_token.clone()),
+            session_token: Some(standing.session_token),
             range_id: Some(standing.range_id),
             position: Some(Position { lsn: standing.lsn, item_lsn: item_lsn.unwrap_or(standing.lsn) }),
             container: Some(container.content_path.clone()),

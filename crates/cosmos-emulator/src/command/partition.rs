@@ -40,7 +40,7 @@ pub(crate) fn delete(account: &Account, call: &Call) -> Result<Reply, Failure> {
                 charge: reply.charge,
                 ticket: reply.ticket,
                 documents_visited: reply.documents_visited,
-                ..Reply::standing(&container, &page.standing, None)
+                ..Reply::standing(&container, page.standing, None)
             });
         }
         for document in &page.documents {

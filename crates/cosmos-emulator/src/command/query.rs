@@ -64,7 +64,7 @@ pub(crate) fn run(account: &Account, call: &Call) -> Result<Reply, Failure> {
         item_count: Some(page.rows.len()),
         documents_visited: page.documents_visited,
         extra,
-        ..Reply::standing(&container, &page.standing, None)
+        ..Reply::standing(&container, page.standing, None)
     })
 }
 

@@ -1,7 +1,7 @@
 //! The one writer of a physical partition: collects the changes of an operation or a batch, and commits them with one
 //! LSN. Dropping it without a commit changes nothing.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard};
 
 use bytes::Bytes;
@@ -33,7 +33,7 @@ pub(crate) struct Writer<'a> {
     /// How far a replica will have followed others.
     pub(super) reach: Option<Reach>,
     /// Items and unique keys as they will be, for later steps of a batch.
-    pending: HashMap<Bytes, Option<Bytes>>,
+    pending: BTreeMap<Bytes, Option<Bytes>>,
     /// Seconds since 1970.
     pub(crate) now: u64,
     /// The same moment, for expressions.
@@ -106,7 +106,7 @@ impl<'a> Writer<'a> {
             changes: Vec::new(),
             topology: None,
             reach: None,
-            pending: HashMap::new(),
+            pending: BTreeMap::new(),
             now: engine.clock().now_seconds(),
             time,
             versions: 0,

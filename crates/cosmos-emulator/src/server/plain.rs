@@ -179,7 +179,11 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Talk<'a, S> {
             while !part.is_empty() {
                 tokio::select! {
                     biased;
-                    written = self.io.write_buf(&mut part) => if !matches!(written, Ok(1..)) { return false },
+                    // Not `write_buf`: it writes lists of parts, which takes the system longer.
+                    written = self.io.write(part) => match written {
+                        Ok(count @ 1..) => part = &part[count..],
+                        Ok(0) | Err(_) => return false,
+                    },
                     told = &mut self.news => if !self.hear(told) { return false },
                 }
             }
