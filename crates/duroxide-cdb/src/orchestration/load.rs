@@ -54,6 +54,12 @@ pub(crate) struct History {
     pub(crate) legacy_start: LegacyStart,
 }
 
+impl History {
+    fn lost(why: String) -> Self {
+        Self { events: Err(why), legacy_start: LegacyStart::default() }
+    }
+}
+
 /// Looks at an instance's partition. Unfinished commits are finished first.
 pub(crate) async fn look(core: &Core, call: Call, instance: &str) -> Result<Partition, Fault> {
     let mut known = core.cache.get(instance).filter(|known| !known.head.document.is_legacy());
@@ -155,7 +161,8 @@ fn sort_rows(rows: &[Box<RawValue>]) -> Result<(Partition, Vec<Manifest>), Fault
                 }
             }
             kind::MESSAGE => partition.messages.push(decode(text)?),
-            kind::HISTORY => partition.history.push(decode(text)?),
+            // Without one that cannot be read the events do not add up, and whoever then reads them all tells why.
+            kind::HISTORY => partition.history.extend(decode::<HistoryDocument>(text).ok()),
             kind::VALUE => {
                 // One in pieces is put together when somebody asks for it. One that cannot be read is missed only if
                 // the head points to it.
@@ -227,7 +234,10 @@ pub(crate) async fn history(
     let upto = if head.is_legacy() { u64::MAX } else { head.last_event_id };
     if let Some(known) = &partition.known {
         let fresh = partition.history.iter().filter(|document| document.event_id <= upto).cloned().collect();
-        let fresh = texts(core, call, instance, fresh).await?;
+        let fresh = match texts(core, call, instance, fresh).await {
+            Err(fault) if fault.is_damage => return Ok(History::lost(fault.to_string())),
+            fresh => fresh?,
+        };
         if (known.events.len() + fresh.len()) as u64 == head.event_count {
             let mut events = Vec::clone(&known.events);
             let decoded = documents::decode(&fresh).map(|fresh| {
@@ -240,11 +250,14 @@ pub(crate) async fn history(
     if !head.is_legacy() && head.event_count == 0 {
         return Ok(History { events: Ok(Vec::new()), legacy_start: LegacyStart::default() });
     }
-    let texts = read_texts(core, call, instance, head.current_execution_id, upto).await?;
+    let texts = match read_texts(core, call, instance, head.current_execution_id, upto).await {
+        Err(fault) if fault.is_damage => return Ok(History::lost(fault.to_string())),
+        texts => texts?,
+    };
     if !head.is_legacy() && texts.len() as u64 != head.event_count {
         let found = texts.len();
         let message = format!("history has {found} events where the head says {}", head.event_count);
-        return Ok(History { events: Err(message), legacy_start: LegacyStart::default() });
+        return Ok(History::lost(message));
     }
     let events = documents::decode(&texts);
     let legacy_start = LegacyStart {

@@ -139,6 +139,50 @@ async fn a_value_that_is_lost_or_cannot_be_read_is_an_error_of_the_history() {
     }
 }
 
+/// An instance with a message before it and an event so large that it is in pieces.
+async fn with_a_large_event() -> Place {
+    let place = place().await;
+    place.provider.enqueue_for_orchestrator(start("a", "Hello", ""), None).await.unwrap();
+    let (_, token, _) = place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+    let done = EventKind::ActivityCompleted { result: noise(1_000_000) };
+    let events = vec![event("a", 1), Event::with_event_id(2, "a", 1, Some(1), done)];
+    commit(&place.provider, &token, events, named()).await.unwrap();
+    place.provider.enqueue_for_orchestrator(mail("a", "m"), None).await.unwrap();
+    place
+}
+
+#[tokio::test]
+async fn a_history_that_is_lost_in_part_is_an_error_of_the_history() {
+    for lost in ["a document", "the form of a document", "a piece", "the form of a piece"] {
+        let place = with_a_large_event().await;
+        let container = raw(&place.name).await;
+        let kind = if lost.ends_with("piece") { "chunk" } else { "history" };
+        let mut document = place.of_type("a", kind).await.remove(0);
+        let id = document["id"].as_str().unwrap().to_owned();
+        if lost.starts_with("the form") {
+            for field in ["events", "data"] {
+                document[field] = json!(5);
+            }
+            container.replace_item("a", &id, &document, ItemOptions::default()).await.unwrap();
+        } else {
+            container.delete_item("a", &id, ItemOptions::default()).await.unwrap();
+        }
+        let fresh = place.other().await;
+        assert_eq!(fresh.read("a").await.err().map(|error| error.retryable), Some(false), "{lost}");
+        assert!(fresh.read_with_execution("a", 1).await.is_err(), "{lost}");
+        for attempt in 1..=2 {
+            let (item, token, counted) = next_turn(&fresh).await;
+            assert!(item.history_error.is_some(), "{lost}");
+            assert_eq!((item.history.len(), counted), (0, attempt), "{lost}");
+            assert_eq!(item.messages, [mail("a", "m")], "{lost}");
+            fresh.abandon_orchestration_item(&token, None, false).await.unwrap();
+        }
+        let (_, token, _) = next_turn(&fresh).await;
+        commit(&fresh, &token, vec![event("a", 99_999)], ended("Failed")).await.unwrap();
+        finds_no_turn_quietly(&place, &fresh).await;
+    }
+}
+
 #[tokio::test]
 async fn a_value_in_pieces_is_what_the_next_execution_begins_with() {
     let place = with_value(1_000_000).await;
