@@ -41,8 +41,8 @@ pub(crate) struct Cache {
 #[derive(Debug)]
 struct Entry {
     known: Known,
-    /// Since when this life of the instance has been known without a break. An answer that was asked for before it may be
-    /// older than a deletion by this process.
+    /// Since when this life of the instance has been known and nobody else has asked for its head. A head that was asked
+    /// for before may be older than a deletion by this process, or than what it was told.
     since: u64,
     used: u64,
     bytes: usize,
@@ -168,10 +168,14 @@ impl Cache {
         Some(head)
     }
 
-    /// Ends what was seen: somebody asked the account, and no answer may be older than the last.
+    /// Ends what was seen, and what claims on their way will have seen: somebody asked the account, and no answer may be
+    /// older than the last.
     pub(crate) fn unsee(&self, instance: &str) {
-        if let Some(entry) = self.lock().entries.get_mut(instance) {
-            entry.seen = None;
+        let mut state = self.lock();
+        state.tick += 1;
+        let tick = state.tick;
+        if let Some(entry) = state.entries.get_mut(instance) {
+            (entry.since, entry.seen) = (tick, None);
         }
     }
 
@@ -303,6 +307,9 @@ mod tests {
         cache.see(&before, head(1), now);
         cache.unsee("a");
         assert!(cache.take_seen("a", now).is_none(), "it asked again");
+        cache.see(&before, head(1), now);
+        assert!(cache.take_seen("a", now).is_none(), "it asked again while the claim was on its way");
+        let before = cache.acquaintance("a").unwrap();
         let mut other = head(9);
         other.document.incarnation = "last life".to_owned();
         cache.see(&before, other, now);

@@ -63,16 +63,23 @@ impl Engine {
             .admit(container, &shape, &partition)
             .map_err(|failure| item::from_partition(failure, container, partition.standing(&topology, 0)))?;
         let epk = epk_key(&epk);
-        let mut writer = Writer::begin(self, container, &partition)?;
         let count = request.operations.len();
+        let prepared: Vec<_> = request
+            .operations
+            .into_iter()
+            .map(|operation| {
+                let is_read = matches!(operation.op, ItemOp::Read { .. });
+                (is_read, self.prepare_step(container, key, operation))
+            })
+            .collect();
+        let mut writer = Writer::begin(self, container, &partition)?;
         let mut results = Vec::with_capacity(count);
         let mut answer = Answer { content: request.content, bytes: 0 };
         let (mut failed, mut spent) = (None, 0.0);
-        for operation in request.operations {
-            let is_read = matches!(operation.op, ItemOp::Read { .. });
+        for (is_read, prepared) in prepared {
             let done = turn
                 .check(spent)
-                .and_then(|()| prepare(container, key, operation))
+                .and(prepared)
                 .and_then(|(prepared, conditions)| item::apply(&mut writer, &epk, prepared, &conditions))
                 .map(|done| answer.wanted(done, is_read))
                 .and_then(|done| answer.take_if_it_fits(done));
@@ -154,6 +161,29 @@ impl Engine {
             .unwrap_or_else(|| shape.partitions_in(container.region)[0].standing(&self.topology(), 0));
         Ok(BatchReply { status: if failed { 207 } else { 200 }, results, charge, standing, ticket })
     }
+
+    /// Checks what a batch demands of a step, and prepares it.
+    fn prepare_step(
+        &self,
+        container: &Container,
+        key: &PartitionKey,
+        operation: BatchOperation,
+    ) -> Result<(item::Prepared, super::request::Conditions), Failure> {
+        if operation.partition_key.is_some_and(|own| own != *key) {
+            return Err(Failure::bad_request(
+                "The partition key of an operation is not the one of its batch.",
+            )
+            .with_sub_status(1001));
+        }
+        if let ItemOp::Replace { id, .. }
+        | ItemOp::Read { id }
+        | ItemOp::Delete { id }
+        | ItemOp::Patch { id, .. } = &operation.op
+        {
+            document::check_id(id)?;
+        }
+        Ok((self.prepare(container, key, operation.op)?, operation.conditions))
+    }
 }
 
 /// The documents that an answer brings.
@@ -199,25 +229,6 @@ fn check_range(
 ) -> Result<(), Failure> {
     let (Some(range), Some(key)) = (range, key) else { return Ok(()) };
     if range.contains(&container.epk(key)?) { Ok(()) } else { Err(range_gone()) }
-}
-
-fn prepare(
-    container: &Container,
-    key: &PartitionKey,
-    operation: BatchOperation,
-) -> Result<(item::Prepared, super::request::Conditions), Failure> {
-    if operation.partition_key.is_some_and(|own| own != *key) {
-        return Err(Failure::bad_request("The partition key of an operation is not the one of its batch.")
-            .with_sub_status(1001));
-    }
-    if let ItemOp::Replace { id, .. }
-    | ItemOp::Read { id }
-    | ItemOp::Delete { id }
-    | ItemOp::Patch { id, .. } = &operation.op
-    {
-        document::check_id(id)?;
-    }
-    Ok((item::prepare(container, key, operation.op)?, operation.conditions))
 }
 
 fn succeeded(done: Done) -> BatchResult {

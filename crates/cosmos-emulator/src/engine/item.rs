@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cosmos_wire::partition_key::PartitionKey;
-use serde_json::Value;
 
 use super::container::{Container, epk_key, too_few_components};
+use super::content::Content;
 use super::document::{self, Draft, Stored, etag_matches};
 use super::index::path::PathId;
 use super::key::{self, EpkKey};
 use super::partition::Partition;
 use super::patch::Patch;
 use super::request::{Conditions, ItemOp, ItemReply, ItemRequest, Standing, storage_failed};
-use super::writer::{Content, Writer};
+use super::writer::Writer;
 use super::{Engine, quota};
 use crate::Failure;
 use crate::failure::Origin;
@@ -23,16 +23,12 @@ use crate::sql::Filter;
 pub(crate) enum Prepared {
     Put {
         mode: PutMode,
-        id: String,
-        document: Value,
-        ttl: Option<i32>,
+        content: Content,
     },
     /// A replacement whose body has another id than its address.
     Rename {
         from: String,
-        id: String,
-        document: Value,
-        ttl: Option<i32>,
+        content: Content,
     },
     Read {
         id: String,
@@ -90,7 +86,7 @@ impl Engine {
         request: ItemRequest,
     ) -> Result<ItemReply, Failure> {
         let key = request.partition_key.as_ref().ok_or_else(too_few_components)?;
-        let prepared = prepare(container, key, request.op)?;
+        let prepared = self.prepare(container, key, request.op)?;
         self.catch_up(container, partition)?;
         let topology = self.topology();
         let refused = |failure: Failure| from_partition(failure, container, partition.standing(&topology, 0));
@@ -109,6 +105,32 @@ impl Engine {
         let standing = partition.standing(topology, lsn.max(done.item_lsn.unwrap_or(0)));
         let Done { status, body, etag, charge, item_lsn } = done;
         Ok(ItemReply { status, body, etag, charge, item_lsn, standing, ticket })
+    }
+
+    /// Parses and checks what can be checked without looking at the store.
+    pub(crate) fn prepare(
+        &self,
+        container: &Container,
+        key: &PartitionKey,
+        op: ItemOp,
+    ) -> Result<Prepared, Failure> {
+        let put = |mode: PutMode, body: &Bytes, address: Option<String>| {
+            let draft = Draft::parse(body)?;
+            let content = Content::new(container, &container.shape(), draft, self.clock().now_seconds());
+            document::check_key(container, &content.document, key)?;
+            Ok(match address.filter(|address| *address != content.id) {
+                Some(from) => Prepared::Rename { from, content },
+                None => Prepared::Put { mode, content },
+            })
+        };
+        match op {
+            ItemOp::Create { body } => put(PutMode::Create, &body, None),
+            ItemOp::Upsert { body } => put(PutMode::Upsert, &body, None),
+            ItemOp::Replace { id, body } => put(PutMode::Replace, &body, Some(id)),
+            ItemOp::Read { id } => Ok(Prepared::Read { id }),
+            ItemOp::Delete { id } => Ok(Prepared::Delete { id }),
+            ItemOp::Patch { id, patch } => Ok(Prepared::Patch { id, patch }),
+        }
     }
 
     /// The id of the item that a `docs/{rid}` link means.
@@ -153,28 +175,6 @@ impl Engine {
     }
 }
 
-/// Parses and checks what can be checked without looking at the store.
-pub(crate) fn prepare(container: &Container, key: &PartitionKey, op: ItemOp) -> Result<Prepared, Failure> {
-    let put = |mode: PutMode, body: &Bytes, address: Option<String>| {
-        let draft = Draft::parse(body)?;
-        let (id, ttl) = (draft.id.clone(), draft.ttl);
-        let document = draft.into_value();
-        document::check_key(container, &document, key)?;
-        Ok(match address.filter(|address| *address != id) {
-            Some(from) => Prepared::Rename { from, id, document, ttl },
-            None => Prepared::Put { mode, id, document, ttl },
-        })
-    };
-    match op {
-        ItemOp::Create { body } => put(PutMode::Create, &body, None),
-        ItemOp::Upsert { body } => put(PutMode::Upsert, &body, None),
-        ItemOp::Replace { id, body } => put(PutMode::Replace, &body, Some(id)),
-        ItemOp::Read { id } => Ok(Prepared::Read { id }),
-        ItemOp::Delete { id } => Ok(Prepared::Delete { id }),
-        ItemOp::Patch { id, patch } => Ok(Prepared::Patch { id, patch }),
-    }
-}
-
 /// Decides and does one operation.
 pub(crate) fn apply(
     writer: &mut Writer<'_>,
@@ -183,12 +183,8 @@ pub(crate) fn apply(
     conditions: &Conditions,
 ) -> Result<Done, Failure> {
     match prepared {
-        Prepared::Put { mode, id, document, ttl } => {
-            put(writer, epk, mode, &Content { id: &id, document: &document, ttl }, conditions)
-        }
-        Prepared::Rename { from, id, document, ttl } => {
-            rename(writer, epk, &from, &Content { id: &id, document: &document, ttl }, conditions)
-        }
+        Prepared::Put { mode, content } => put(writer, epk, mode, content, conditions),
+        Prepared::Rename { from, content } => rename(writer, epk, &from, content, conditions),
         Prepared::Read { id } => read(writer.find(epk, &id)?.as_ref(), conditions),
         Prepared::Delete { id } => {
             let old = existing(writer, epk, &id, conditions)?;
@@ -204,22 +200,22 @@ fn put(
     writer: &mut Writer<'_>,
     epk: &EpkKey,
     mode: PutMode,
-    content: &Content<'_>,
+    content: Content,
     conditions: &Conditions,
 ) -> Result<Done, Failure> {
     let old = match mode {
-        PutMode::Create => match writer.find(epk, content.id)? {
+        PutMode::Create => match writer.find(epk, &content.id)? {
             Some(_) => return Err(conflict()),
             None => None,
         },
         PutMode::Upsert => {
-            let old = writer.find(epk, content.id)?;
+            let old = writer.find(epk, &content.id)?;
             if let Some(old) = &old {
                 check_conditions(old, conditions)?;
             }
             old
         }
-        PutMode::Replace => Some(existing(writer, epk, content.id, conditions)?),
+        PutMode::Replace => Some(existing(writer, epk, &content.id, conditions)?),
     };
     let written = writer.put(epk, old.as_ref(), content)?;
     let size = written.stored.body.len();
@@ -235,11 +231,11 @@ fn rename(
     writer: &mut Writer<'_>,
     epk: &EpkKey,
     from: &str,
-    content: &Content<'_>,
+    content: Content,
     conditions: &Conditions,
 ) -> Result<Done, Failure> {
     let old = existing(writer, epk, from, conditions)?;
-    if writer.find(epk, content.id)?.is_some() {
+    if writer.find(epk, &content.id)?.is_some() {
         return Err(conflict());
     }
     let written = writer.rename(epk, from, &old, content)?;
@@ -262,10 +258,8 @@ fn patch_item(
         return Err(with_charge(precondition_failed().with_sub_status(1110), quota::REFUSED_WRITE));
     }
     let changed = patch.apply(&document, |path| writer.container.is_immutable(path))?;
-    let draft = Draft::of(changed)?;
-    let ttl = draft.ttl;
-    let document = draft.into_value();
-    let written = writer.put(epk, Some(&old), &Content { id, document: &document, ttl })?;
+    let content = Content::new(writer.container, &writer.shape, Draft::of(changed)?, writer.now);
+    let written = writer.put(epk, Some(&old), content)?;
     let operations = patch.operations.len();
     let charge =
         quota::patch(old.body.len(), written.stored.body.len(), written.indexed_properties, operations);

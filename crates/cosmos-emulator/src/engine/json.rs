@@ -78,15 +78,13 @@ pub(crate) fn write(value: &Value, out: &mut Vec<u8>) {
 /// Writes a string with its quotes.
 pub(crate) fn write_string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
-    let bytes = text.as_bytes();
-    let mut plain = 0;
-    for (i, &byte) in bytes.iter().enumerate() {
-        if byte >= 0x20 && byte != b'"' && byte != b'\\' {
-            continue;
-        }
-        out.extend_from_slice(&bytes[plain..i]);
-        plain = i + 1;
-        match byte {
+    let mut rest = text.as_bytes();
+    loop {
+        let (plain, special) = rest.split_at(plain_bytes(rest));
+        out.extend_from_slice(plain);
+        let Some((byte, left)) = special.split_first() else { break };
+        rest = left;
+        match *byte {
             b'"' => out.extend_from_slice(b"\\\""),
             b'\\' => out.extend_from_slice(b"\\\\"),
             b'\n' => out.extend_from_slice(b"\\n"),
@@ -102,9 +100,19 @@ pub(crate) fn write_string(text: &str, out: &mut Vec<u8>) {
             }
         }
     }
-    out.extend_from_slice(&bytes[plain..]);
     out.push(b'"');
 }
+
+/// How many bytes stand for themselves in a string, up to the first that does not.
+fn plain_bytes(bytes: &[u8]) -> usize {
+    let is_special = |byte: &u8| *byte < 0x20 || *byte == b'"' || *byte == b'\\';
+    // Without a way out, so that many bytes are looked at at once.
+    let is_plain = |chunk: &&[u8]| !chunk.iter().fold(false, |found, byte| found | is_special(byte));
+    let known = bytes.chunks_exact(CHUNK_BYTES).take_while(is_plain).count() * CHUNK_BYTES;
+    known + bytes[known..].iter().position(is_special).unwrap_or(bytes.len() - known)
+}
+
+const CHUNK_BYTES: usize = 32;
 
 fn write_number(value: &Number, out: &mut Vec<u8>) {
     if value.is_f64() {
@@ -286,26 +294,15 @@ impl Parser<'_> {
 
     fn string(&mut self) -> Result<String, Malformed> {
         self.at += 1;
-        let start = self.at;
+        let mut text = String::new();
         loop {
+            let start = self.at;
+            self.at += plain_bytes(&self.text[start..]);
+            let plain = self.utf8(start)?;
             match self.peek() {
-                Some(b'"') => {
-                    let text = self.utf8(start)?.to_owned();
-                    self.at += 1;
-                    return Ok(text);
-                }
-                Some(b'\\') => break,
-                Some(byte) if byte >= 0x20 => self.at += 1,
-                Some(_) | None => return self.wrong(),
+                Some(b'"') if text.is_empty() => text = plain.to_owned(),
+                Some(_) | None => text.push_str(plain),
             }
-        }
-        let mut text = self.utf8(start)?.to_owned();
-        loop {
-            let plain = self.at;
-            while matches!(self.peek(), Some(byte) if byte >= 0x20 && byte != b'"' && byte != b'\\') {
-                self.at += 1;
-            }
-            text.push_str(self.utf8(plain)?);
             match self.peek() {
                 Some(b'"') => {
                     self.at += 1;

@@ -313,6 +313,39 @@ pub(crate) fn partition_entry(container: u32, path: u64, epk: &EpkKey, value: &[
     join(BY_PARTITION, &[&container.to_be_bytes(), &path.to_be_bytes(), &epk.0, value, &rid.to_be_bytes()])
 }
 
+/// Entries that are looked at together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Group {
+    /// Those of [`by_value`].
+    ByValue(Segment, u64),
+    /// Those of [`by_partition`].
+    ByPartition(u32, u64),
+    /// Those of [`changes`].
+    Changes(Segment),
+}
+
+impl Group {
+    /// From the start that their keys share.
+    pub(crate) fn of(start: &[u8]) -> Option<Self> {
+        let (tag, rest) = start.split_first()?;
+        let (container, rest) = rest.split_first_chunk()?;
+        let container = u32::from_be_bytes(*container);
+        let segment = || {
+            let (range, rest) = rest.split_first_chunk()?;
+            Some((Segment { container, range: u32::from_be_bytes(*range) }, rest))
+        };
+        let path = |rest: &[u8]| rest.try_into().ok().map(u64::from_be_bytes);
+        match *tag {
+            BY_VALUE => segment().and_then(|(segment, rest)| Some(Self::ByValue(segment, path(rest)?))),
+            BY_PARTITION => Some(Self::ByPartition(container, path(rest)?)),
+            CHANGE => {
+                segment().filter(|(_, rest)| rest.is_empty()).map(|(segment, _)| Self::Changes(segment))
+            }
+            _ => None,
+        }
+    }
+}
+
 /// All changes of a physical partition.
 pub(crate) fn changes(segment: Segment) -> Vec<u8> {
     [&[CHANGE][..], &segment.container.to_be_bytes(), &segment.range.to_be_bytes()].concat()
@@ -470,7 +503,7 @@ fn join(tag: u8, parts: &[&[u8]]) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::INDEX_TAGS;
+    use crate::storage::{INDEX_TAGS, group_bytes};
 
     #[test]
     fn the_store_knows_which_keys_are_entries() {
@@ -479,6 +512,14 @@ mod tests {
         }
         for record in [META, DATABASE, CONTAINER, PARTITION, PURGE, USER, TOPOLOGY, ITEM, UNIQUE, LOG] {
             assert!(!INDEX_TAGS.contains(&record));
+        }
+    }
+
+    #[test]
+    fn the_store_knows_which_entries_are_looked_at_together() {
+        let segment = Segment { container: 1, range: 2 };
+        for prefix in [by_value(segment, 3), by_partition(1, 3), changes(segment), expiries(segment)] {
+            assert_eq!(group_bytes(&prefix), prefix.len(), "{prefix:?}");
         }
     }
 

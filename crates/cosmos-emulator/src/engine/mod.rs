@@ -10,6 +10,7 @@
 mod batch;
 mod catalog;
 mod container;
+mod content;
 mod document;
 mod feed;
 mod history;
@@ -55,7 +56,7 @@ use self::region::{Links, Topology};
 use crate::Failure;
 use crate::clock::Clock;
 use crate::config::{Consistency, ReplicationDelay, WriteMode};
-use crate::storage::{Batch, Storage, StorageError, Ticket};
+use crate::storage::{Batch, NewEntries, Storage, StorageError, Ticket};
 
 /// How an engine behaves; the default is an account as Azure makes it.
 #[derive(Debug, Clone)]
@@ -167,6 +168,14 @@ impl Engine {
 
     pub(crate) fn commit(&self, batch: Batch) -> Result<Ticket, Failure> {
         self.storage.commit(batch).map_err(|error| request::storage_failed(&error))
+    }
+
+    pub(crate) fn commit_with(
+        &self,
+        entries: Vec<Arc<dyn NewEntries>>,
+        batch: Batch,
+    ) -> Result<Ticket, Failure> {
+        self.storage.commit_with(entries, batch).map_err(|error| request::storage_failed(&error))
     }
 
     fn catalog(&self) -> RwLockReadGuard<'_, Catalog> {

@@ -6,11 +6,12 @@
 use bytes::Bytes;
 use serde_json::Value;
 
+use super::content::Content;
 use super::index::encode;
 use super::index::path::value_at;
 use super::key::{self, EpkKey};
 use super::quota;
-use super::writer::{Content, Writer};
+use super::writer::Writer;
 use crate::Failure;
 
 /// Stands between two holders of a value; no byte of an id.
@@ -31,13 +32,13 @@ impl Writer<'_> {
     pub(super) fn put_unique(
         &mut self,
         epk: &EpkKey,
-        content: &Content<'_>,
+        content: &Content,
         old: Option<&Value>,
     ) -> Result<(), Failure> {
         if self.shape.unique_keys.is_empty() {
             return Ok(());
         }
-        let new = self.unique_keys(epk, content.document);
+        let new = self.unique_keys(epk, &content.document);
         let old = old.map_or_else(Vec::new, |old| self.unique_keys(epk, old));
         for key in new.iter().filter(|key| !old.contains(key)) {
             for holder in self.get(key)?.map_or_else(Vec::new, |entry| holders(&entry)) {
@@ -47,9 +48,9 @@ impl Writer<'_> {
             }
         }
         for key in old.into_iter().filter(|key| !new.contains(key)) {
-            self.release(key, content.id)?;
+            self.release(key, &content.id)?;
         }
-        new.into_iter().try_for_each(|key| self.hold(key, content.id))
+        new.into_iter().try_for_each(|key| self.hold(key, &content.id))
     }
 
     /// The entries for the values of a document.

@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard};
 
 use bytes::Bytes;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::container::{Container, Shape};
+use super::content::Content;
 use super::document::{self, Stamp, Stored};
+use super::index::fresh::Fresh;
 use super::index::path::PathId;
 use super::index::policy::Mode;
 use super::index::terms::{self, Side, Terms};
@@ -17,7 +19,7 @@ use super::partition::{Counters, Partition};
 use super::region::{self, Reach, Topology};
 use super::{Engine, request};
 use crate::Failure;
-use crate::storage::{Batch, Change, Ticket};
+use crate::storage::{Batch, Change, NewEntries, Ticket};
 
 /// Changes on their way into one partition.
 pub(crate) struct Writer<'a> {
@@ -28,6 +30,8 @@ pub(crate) struct Writer<'a> {
     held: MutexGuard<'a, Counters>,
     pub(super) next: Counters,
     pub(super) changes: Vec<Change>,
+    /// What new items leave in the index, besides.
+    entries: Vec<Arc<dyn NewEntries>>,
     /// Where it is not alone: the regions that follow it.
     topology: Option<Arc<Topology>>,
     /// How far a replica will have followed others.
@@ -42,13 +46,6 @@ pub(crate) struct Writer<'a> {
     pub(super) versions: u32,
     /// Conflicts kept so far.
     pub(super) conflicts: u16,
-}
-
-/// A new content for an item.
-pub(crate) struct Content<'a> {
-    pub(crate) id: &'a str,
-    pub(crate) document: &'a Value,
-    pub(crate) ttl: Option<i32>,
 }
 
 /// What a write did.
@@ -104,6 +101,7 @@ impl<'a> Writer<'a> {
             next: *held,
             held,
             changes: Vec::new(),
+            entries: Vec::new(),
             topology: None,
             reach: None,
             pending: BTreeMap::new(),
@@ -124,7 +122,8 @@ impl<'a> Writer<'a> {
             return region::commit(self, &topology).map(Some);
         }
         let engine = self.engine;
-        let ticket = engine.commit(Batch { changes: std::mem::take(&mut self.changes) })?;
+        let batch = Batch { changes: std::mem::take(&mut self.changes) };
+        let ticket = engine.commit_with(std::mem::take(&mut self.entries), batch)?;
         self.publish();
         engine.storage().let_in_waiting();
         Ok(Some(ticket))
@@ -151,16 +150,13 @@ impl<'a> Writer<'a> {
         &mut self,
         epk: &EpkKey,
         old: Option<&Stored>,
-        content: &Content<'_>,
+        content: Content,
     ) -> Result<Written, Failure> {
-        let rid = match old {
-            Some(old) => old.rid,
-            None => {
-                self.next.rid += 1;
-                self.next.rid
-            }
-        };
-        self.put_as(epk, rid, old, content)
+        if let Some(old) = old {
+            return self.put_as(epk, old.rid, false, Some(old), content);
+        }
+        self.next.rid += 1;
+        self.put_as(epk, self.next.rid, true, None, content)
     }
 
     /// Stores an item that was found under another id.
@@ -169,28 +165,27 @@ impl<'a> Writer<'a> {
         epk: &EpkKey,
         from: &str,
         old: &Stored,
-        content: &Content<'_>,
+        content: Content,
     ) -> Result<Written, Failure> {
         self.remove(epk, from, old)?;
-        self.put_as(epk, old.rid, None, content)
+        self.put_as(epk, old.rid, false, None, content)
     }
 
     fn put_as(
         &mut self,
         epk: &EpkKey,
         rid: u64,
+        is_new: bool,
         old: Option<&Stored>,
-        content: &Content<'_>,
+        mut content: Content,
     ) -> Result<Written, Failure> {
-        let item_key = key::item(self.container.replica, epk, content.id);
+        let item_key = key::item(self.container.replica, epk, &content.id);
         if old.is_none() {
-            self.remove_expired(epk, content.id)?;
+            self.remove_expired(epk, &content.id)?;
         }
         self.next.etag = self.next.etag.wrapping_add(1);
         let stamp = Stamp { lsn: self.next.lsn, rid, etag: self.next.etag, timestamp: self.now };
-        let empty = Map::new();
-        let fields = content.document.as_object().unwrap_or(&empty);
-        let bytes = document::stored_bytes(self.container, fields, content.ttl, stamp);
+        let bytes = content.take_stored(self.container, stamp);
         let Some(stored) = Stored::from_bytes(&bytes) else { return Err(document::too_large()) };
         if stored.body.len() > document::BYTES_MAX {
             return Err(document::too_large());
@@ -199,29 +194,37 @@ impl<'a> Writer<'a> {
             Some(old) if self.needs_old_document() => Some(old.value()?),
             Some(_) | None => None,
         };
-        self.put_unique(epk, content, old_document.as_ref())?;
-        let place = key::place(epk, content.id);
-        let new_terms = self.terms(content.document, &stored);
-        let old_terms = match (old, &old_document) {
-            (Some(old), Some(document)) => self.terms(document, old),
-            _ => Terms::default(),
-        };
+        self.put_unique(epk, &content, old_document.as_ref())?;
+        let place = key::place(epk, &content.id);
+        let new_terms = content.take_terms(&self.shape, self.now, rid);
+        let indexed_properties = new_terms.indexed_properties;
         self.keep_version(&place, old, Some(&stored))?;
         let segment = self.partition.segment;
-        if old.is_none() {
-            self.put_entry(epk, &place, PathId::CREATION, &[], rid);
+        let deadline = stored.deadline(self.shape.default_ttl);
+        let expiry = deadline.map(|deadline| Change::Put(key::expiry(segment, deadline, rid), place.clone()));
+        match old {
+            // Other regions take single changes.
+            None if is_new && self.topology.is_none() => {
+                let fresh = Fresh { segment, place, rid, lsn: stored.lsn, terms: new_terms };
+                self.entries.push(Arc::new(fresh));
+            }
+            None => {
+                self.put_entry(epk, &place, PathId::CREATION, &[], rid);
+                self.put_difference(epk, &place, rid, &Terms::default(), &new_terms);
+                self.changes.push(Change::Put(key::change(segment, stored.lsn, rid), place));
+            }
+            Some(old) => {
+                let old_terms =
+                    old_document.map_or_else(Terms::default, |document| self.terms(&document, old));
+                self.put_difference(epk, &place, rid, &old_terms, &new_terms);
+                self.delete(key::change(segment, old.lsn, rid));
+                self.delete_expiry(old);
+                self.changes.push(Change::Put(key::change(segment, stored.lsn, rid), place));
+            }
         }
-        self.put_difference(epk, &place, rid, &old_terms, &new_terms);
-        if let Some(old) = old {
-            self.delete(key::change(segment, old.lsn, rid));
-            self.delete_expiry(old);
-        }
-        self.changes.push(Change::Put(key::change(segment, stored.lsn, rid), place.clone()));
-        if let Some(deadline) = stored.deadline(self.shape.default_ttl) {
-            self.changes.push(Change::Put(key::expiry(segment, deadline, rid), place));
-        }
+        self.changes.extend(expiry);
         self.set(item_key, Some(bytes));
-        Ok(Written { stored, indexed_properties: new_terms.indexed_properties })
+        Ok(Written { stored, indexed_properties })
     }
 
     /// Stores an item as another replica has it, over the one that was found.

@@ -3,11 +3,11 @@
 //! This is for tests: what runs on `Mirror<MemoryStorage, DiskStorage>` is proven on both.
 
 use std::ops::Bound;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 
-use super::{Batch, Order, Scan, Storage, StorageError, Ticket, View};
+use super::{Batch, NewEntries, Order, Scan, Storage, StorageError, Ticket, View};
 
 /// Runs everything on a reference and on a subject.
 #[derive(Debug)]
@@ -52,8 +52,13 @@ impl<A: Storage, B: Storage> Storage for Mirror<A, B> {
     }
 
     fn commit(&self, batch: Batch) -> Result<Ticket, StorageError> {
+        self.commit_with(Vec::new(), batch)
+    }
+
+    fn commit_with(&self, entries: Vec<Arc<dyn NewEntries>>, batch: Batch) -> Result<Ticket, StorageError> {
         let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
-        match (self.reference.commit(batch.clone()), self.subject.commit(batch)) {
+        let reference = self.reference.commit_with(entries.clone(), batch.clone());
+        match (reference, self.subject.commit_with(entries, batch)) {
             (Ok(reference), Ok(subject)) => {
                 assert_eq!(reference, subject, "the stores count commits differently");
                 Ok(subject)

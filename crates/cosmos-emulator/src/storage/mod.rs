@@ -79,6 +79,24 @@ impl Batch {
     }
 }
 
+/// The index entries of an item that is new, in less room than their keys take. Nobody has changed one of them before.
+pub trait NewEntries: Send + Sync {
+    /// Whose groups they are in: of one container.
+    fn family(&self) -> u32;
+
+    /// The same number for all that are in the same groups.
+    fn form(&self) -> u64;
+
+    /// The starts that the keys of entries share that are looked at together.
+    fn groups(&self) -> Vec<Vec<u8>>;
+
+    /// Key and value of each.
+    fn each(&self, put: &mut dyn FnMut(Bytes, Bytes));
+
+    /// Key and value of those whose keys begin like this.
+    fn of_group(&self, group: &[u8], put: &mut dyn FnMut(Bytes, Bytes));
+}
+
 /// Whether a key is one of the many that a document leaves in the index. A store may keep those back until somebody
 /// looks.
 fn is_index_entry(key: &[u8]) -> bool {
@@ -87,6 +105,19 @@ fn is_index_entry(key: &[u8]) -> bool {
 
 /// First bytes of the keys of index entries.
 pub(crate) const INDEX_TAGS: std::ops::RangeInclusive<u8> = 0x11..=0x14;
+
+/// As many entries as a usual document leaves.
+const ENTRIES_USUAL: usize = 40;
+
+/// How much of the keys of entries that are looked at together is the same: the container, mostly the partition, and the
+/// path.
+pub(crate) fn group_bytes(entry: &[u8]) -> usize {
+    match entry.first() {
+        Some(0x11) => 17,
+        Some(0x12) => 13,
+        Some(_) | None => 9,
+    }
+}
 
 /// The key that is there while a store is being filled with a copy of another one. No key of the engine begins with
 /// zero.
@@ -130,6 +161,21 @@ pub trait Storage: Send + Sync + 'static {
     /// Applies a batch atomically. When this returns the batch is visible to every reader and would survive a
     /// killed process; it survives a power cut once [`Storage::wait_durable`] of its ticket returned.
     fn commit(&self, batch: Batch) -> Result<Ticket, StorageError>;
+
+    /// The same with the entries of new items, which come before the other changes. A store may keep them as they are
+    /// until somebody looks.
+    fn commit_with(
+        &self,
+        entries: Vec<Arc<dyn NewEntries>>,
+        mut batch: Batch,
+    ) -> Result<Ticket, StorageError> {
+        let mut changes = Vec::with_capacity(ENTRIES_USUAL * entries.len() + batch.changes.len());
+        for entries in entries {
+            entries.each(&mut |key, value| changes.push(Change::Put(key, value)));
+        }
+        changes.append(&mut batch.changes);
+        self.commit(Batch { changes })
+    }
 
     /// Does what commits put off, where enough of it has come together. Whoever holds locks lets go of them first.
     fn let_in_waiting(&self) {}

@@ -8,6 +8,7 @@ pub(crate) mod build;
 pub(crate) mod choice;
 pub(crate) mod cursor;
 pub(crate) mod encode;
+pub(crate) mod fresh;
 pub(crate) mod path;
 pub(crate) mod policy;
 pub(crate) mod source;

@@ -60,11 +60,15 @@ impl Terms {
 
 /// Finds the terms of a document. `tracked` paths have a term even where the document has no value.
 pub(crate) fn terms(document: &Value, timestamp: u64, rid: u64, policy: &Policy, tracked: &[Path]) -> Terms {
-    let mut terms = Terms::default();
+    let Value::Object(map) = document else { return Terms::default() };
     if policy.mode == Mode::None {
-        return terms;
+        return Terms::default();
     }
-    let Value::Object(map) = document else { return terms };
+    let mut terms = Terms {
+        bytes: Vec::with_capacity(BYTES_USUAL),
+        list: Vec::with_capacity(COUNT_USUAL),
+        indexed_properties: 0,
+    };
     for (name, value) in map {
         if name == "id" {
             terms.push(PathId::ROOT.property(name), Some(value));
@@ -100,8 +104,15 @@ pub(crate) fn terms(document: &Value, timestamp: u64, rid: u64, policy: &Policy,
         terms.close(composite.id, start);
     }
     terms.sort();
+    // They may stay in memory as long as their document.
+    terms.bytes.shrink_to_fit();
+    terms.list.shrink_to_fit();
     terms
 }
+
+/// Room for the terms of a usual document.
+const BYTES_USUAL: usize = 512;
+const COUNT_USUAL: usize = 32;
 
 /// The properties the service adds to every document.
 pub(crate) fn is_system_property(name: &str) -> bool {

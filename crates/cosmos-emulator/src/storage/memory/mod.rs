@@ -1,16 +1,21 @@
 //! The store without a disk: a persistent ordered map, whose copies are cheap enough to hand one to each scan.
 
+mod entries;
+
 use std::borrow::Borrow;
 use std::cmp::Ordering as Comparison;
 use std::ops::Bound;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::vec;
 
 use bytes::Bytes;
 use imbl::OrdMap;
 
-use super::{Batch, Change, INDEX_TAGS, Order, Scan, Storage, StorageError, Ticket, View, is_index_entry};
+use self::entries::{Entries, Group};
+use super::{
+    Batch, Change, INDEX_TAGS, NewEntries, Order, Scan, Storage, StorageError, Ticket, View, group_bytes,
+    is_index_entry,
+};
 
 type Map = OrdMap<Key, Bytes>;
 
@@ -44,11 +49,27 @@ impl Key {
         }
     }
 
+    /// What tells most entries of a group apart.
+    fn sorting(&self) -> u128 {
+        let bytes = self.as_slice();
+        let bytes = bytes.get(group_bytes(bytes)..).unwrap_or_default();
+        let mut sorting = [0; 16];
+        let len = bytes.len().min(sorting.len());
+        sorting[..len].copy_from_slice(&bytes[..len]);
+        u128::from_be_bytes(sorting)
+    }
+
     fn to_bytes(&self) -> Bytes {
         match self {
             Self::Short(..) => Bytes::copy_from_slice(self.as_slice()),
             Self::Long(bytes) => bytes.clone(),
         }
+    }
+}
+
+impl Default for Key {
+    fn default() -> Self {
+        Self::Short(0, [0; SHORT_BYTES])
     }
 }
 
@@ -79,41 +100,12 @@ impl Ord for Key {
 }
 
 /// Keeps everything in memory and forgets it when dropped.
-///
-/// Index entries have a map of their own. A document writes some thirty of them, and nobody looks at one before the next
-/// scan: they wait until then, or until many do, and enter the map in its order, where neighbours find the same nodes
-/// still in the cache. Whoever lets them in keeps nobody from reading and writing records.
 #[derive(Default)]
 pub struct MemoryStorage {
-    // Locked in this order: entries, waiting, records.
-    entries: Mutex<Entries>,
-    /// Changes of entries that are not in their map yet, oldest first. Whoever commits holds it, so that a batch
-    /// becomes visible as a whole.
-    waiting: Mutex<Waiting>,
+    // Locked in this order: a group's tree, what has arrived, records.
+    entries: Entries,
     records: RwLock<Map>,
-    commits: AtomicU64,
 }
-
-#[derive(Default)]
-struct Entries {
-    map: Map,
-    /// Empty, and large enough for those that wait next.
-    spare: Waiting,
-}
-
-type Waiting = Vec<Entering>;
-
-struct Entering {
-    key: Key,
-    /// The last change of a key is the one that counts.
-    turn: u32,
-    value: Option<Bytes>,
-}
-
-/// From this many on, a writer lets them in after its commit, unless somebody does already.
-const WAITING_MANY: usize = 8 * 1024;
-/// From this many on, commits wait for whoever lets them in.
-const WAITING_MAX: usize = 16 * WAITING_MANY;
 
 fn enter(map: &mut Map, key: Key, value: Option<Bytes>) {
     match value {
@@ -122,67 +114,34 @@ fn enter(map: &mut Map, key: Key, value: Option<Bytes>) {
     };
 }
 
-impl Entries {
-    fn enter_all(&mut self, mut waiting: Waiting) {
-        waiting.sort_unstable_by(|one, other| one.key.cmp(&other.key).then(one.turn.cmp(&other.turn)));
-        for Entering { key, value, .. } in waiting.drain(..) {
-            enter(&mut self.map, key, value);
-        }
-        self.spare = waiting;
-    }
-}
-
 impl MemoryStorage {
     /// An empty store.
     pub fn new() -> Self {
         Self::default()
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn records(&self) -> RwLockReadGuard<'_, Map> {
         self.records.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The entries, with all that was committed before.
-    fn entries(&self) -> MutexGuard<'_, Entries> {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        self.let_in(&mut entries);
-        entries
-    }
-
-    /// Nobody who commits waits for more than the exchange of two lists.
-    fn let_in(&self, entries: &mut Entries) {
-        let mut taken = std::mem::take(&mut entries.spare);
-        std::mem::swap(&mut taken, &mut self.waiting());
-        entries.enter_all(taken);
-    }
-
-    /// Both maps at one moment: when the list of those that wait is taken, for that is held by whoever commits.
-    fn everything(&self) -> Everything {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut taken = std::mem::take(&mut entries.spare);
-        let mut waiting = self.waiting();
-        std::mem::swap(&mut taken, &mut waiting);
-        let records = self.records().clone();
-        drop(waiting);
-        entries.enter_all(taken);
-        Everything { records, entries: entries.map.clone() }
+    /// Everything as it is now: whoever commits holds what has arrived.
+    fn moment(&self) -> Arc<Moment<'_>> {
+        let mut arrivals = self.entries.arrivals();
+        let number = arrivals.enter_moment();
+        Arc::new(Moment { store: self, number, records: self.records().clone() })
     }
 }
 
 impl std::fmt::Debug for MemoryStorage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MemoryStorage").field("commits", &self.commits).finish_non_exhaustive()
+        f.debug_struct("MemoryStorage").finish_non_exhaustive()
     }
 }
 
 impl Storage for MemoryStorage {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
         Ok(if is_index_entry(key) {
-            self.entries().map.get(key).cloned()
+            self.entries.version(Group::of(key), None).get(key).cloned()
         } else {
             self.records().get(key).cloned()
         })
@@ -191,45 +150,45 @@ impl Storage for MemoryStorage {
     fn scan(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>, order: Order) -> Scan<'_> {
         match Side::of(lower, upper) {
             Side::Records => Box::new(Snapshot::new(self.records().clone(), lower, upper, order)),
-            Side::Entries => Box::new(Snapshot::new(self.entries().map.clone(), lower, upper, order)),
-            Side::Both => self.everything().into_scan(lower, upper, order),
+            Side::Group(group) => {
+                Box::new(Snapshot::new(self.entries.version(group, None), lower, upper, order))
+            }
+            Side::Both => self.moment().into_scan(lower, upper, order),
         }
     }
 
     fn view(&self) -> Box<dyn View + '_> {
-        Box::new(self.everything())
+        Box::new(self.moment())
     }
 
     fn commit(&self, batch: Batch) -> Result<Ticket, StorageError> {
+        self.commit_with(Vec::new(), batch)
+    }
+
+    fn commit_with(&self, entries: Vec<Arc<dyn NewEntries>>, batch: Batch) -> Result<Ticket, StorageError> {
         batch.check()?;
-        let mut waiting = self.waiting();
+        let mut arrivals = self.entries.arrivals();
         let mut records = self.records.write().unwrap_or_else(PoisonError::into_inner);
+        let number = arrivals.begin();
+        entries.into_iter().for_each(|entries| arrivals.push_new(entries));
         for change in batch.changes {
             let (key, value) = match change {
-                Change::Put(key, value) => (key, Some(value)),
-                Change::Delete(key) => (key, None),
+                Change::Put(key, value) => (Key::new(key), Some(value)),
+                Change::Delete(key) => (Key::new(key), None),
             };
-            if is_index_entry(&key) {
-                let turn = u32::try_from(waiting.len()).unwrap_or(u32::MAX);
-                waiting.push(Entering { key: Key::new(key), turn, value });
+            if is_index_entry(key.as_slice()) {
+                arrivals.push(key, value);
             } else {
-                enter(&mut records, Key::new(key), value);
+                enter(&mut records, key, value);
             }
         }
-        let ticket = Ticket(self.commits.fetch_add(1, Ordering::Relaxed) + 1);
-        let count = waiting.len();
-        drop((records, waiting));
-        if count >= WAITING_MAX {
-            drop(self.entries());
-        }
-        Ok(ticket)
+        drop(records);
+        self.entries.finish(arrivals);
+        Ok(Ticket(number))
     }
 
     fn let_in_waiting(&self) {
-        let many = self.waiting().len() >= WAITING_MANY;
-        if many && let Ok(mut entries) = self.entries.try_lock() {
-            self.let_in(&mut entries);
-        }
+        self.entries.take_in_due();
     }
 
     fn wait_durable(&self, _ticket: Ticket) -> Result<(), StorageError> {
@@ -241,19 +200,29 @@ impl Storage for MemoryStorage {
     }
 }
 
-/// Both maps at one moment.
-#[derive(Clone)]
-struct Everything {
+/// Everything at one moment.
+struct Moment<'a> {
+    store: &'a MemoryStorage,
+    number: u64,
     records: Map,
-    entries: Map,
 }
 
-impl Everything {
-    fn into_scan<'a>(self, lower: Bound<&[u8]>, upper: Bound<&[u8]>, order: Order) -> Scan<'a> {
+impl Drop for Moment<'_> {
+    fn drop(&mut self) {
+        self.store.entries.leave_moment(self.number);
+    }
+}
+
+impl<'a> Moment<'a> {
+    fn group(&self, group: Group) -> Map {
+        self.store.entries.version(group, Some(self.number))
+    }
+
+    fn into_scan(self: Arc<Self>, lower: Bound<&[u8]>, upper: Bound<&[u8]>, order: Order) -> Scan<'a> {
         let (first, last) = ENTRIES;
         let low = Snapshot::new(self.records.clone(), lower, Bound::Excluded(&first), order);
-        let entries = Snapshot::new(self.entries, lower, upper, order);
-        let high = Snapshot::new(self.records, Bound::Included(&last), upper, order);
+        let high = Snapshot::new(self.records.clone(), Bound::Included(&last), upper, order);
+        let entries = Groups::new(self, lower, upper, order);
         match order {
             Order::Forward => Box::new(low.chain(entries).chain(high)),
             Order::Reverse => Box::new(high.chain(entries).chain(low)),
@@ -261,16 +230,19 @@ impl Everything {
     }
 }
 
-impl View for Everything {
+impl View for Arc<Moment<'_>> {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
-        let map = if is_index_entry(key) { &self.entries } else { &self.records };
-        Ok(map.get(key).cloned())
+        Ok(if is_index_entry(key) {
+            self.group(Group::of(key)).get(key).cloned()
+        } else {
+            self.records.get(key).cloned()
+        })
     }
 
     fn scan(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>, order: Order) -> Scan<'_> {
         match Side::of(lower, upper) {
             Side::Records => Box::new(Snapshot::new(self.records.clone(), lower, upper, order)),
-            Side::Entries => Box::new(Snapshot::new(self.entries.clone(), lower, upper, order)),
+            Side::Group(group) => Box::new(Snapshot::new(self.group(group), lower, upper, order)),
             Side::Both => self.clone().into_scan(lower, upper, order),
         }
     }
@@ -282,25 +254,53 @@ const ENTRIES: ([u8; 1], [u8; 1]) = ([*INDEX_TAGS.start()], [*INDEX_TAGS.end() +
 /// In which map the keys between two bounds are.
 enum Side {
     Records,
-    Entries,
+    Group(Group),
     Both,
 }
 
 impl Side {
     fn of(lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Self {
-        let is_entry = |bound: Bound<&[u8]>| match bound {
-            Bound::Included(key) | Bound::Excluded(key) => is_index_entry(key),
-            Bound::Unbounded => false,
-        };
         let (first, last) = ENTRIES;
         let before = is_empty((Bound::Included(&first), upper));
         let behind = is_empty((lower, Bound::Excluded(&last)));
         if before || behind {
-            Self::Records
-        } else if is_entry(lower) && (is_entry(upper) || upper == Bound::Excluded(&last)) {
-            Self::Entries
-        } else {
-            Self::Both
+            return Self::Records;
+        }
+        Group::between(lower, upper).map_or(Self::Both, Self::Group)
+    }
+}
+
+/// A scan over the entries of several groups, each looked at when the one before has ended.
+struct Groups<'a> {
+    moment: Arc<Moment<'a>>,
+    left: vec::IntoIter<Group>,
+    bounds: (Bound<Bytes>, Bound<Bytes>),
+    order: Order,
+    current: Option<Snapshot>,
+}
+
+impl<'a> Groups<'a> {
+    fn new(moment: Arc<Moment<'a>>, lower: Bound<&[u8]>, upper: Bound<&[u8]>, order: Order) -> Self {
+        let mut groups = moment.store.entries.groups(lower, upper);
+        if order == Order::Reverse {
+            groups.reverse();
+        }
+        let bounds = (lower.map(Bytes::copy_from_slice), upper.map(Bytes::copy_from_slice));
+        Self { moment, left: groups.into_iter(), bounds, order, current: None }
+    }
+}
+
+impl Iterator for Groups<'_> {
+    type Item = Result<(Bytes, Bytes), StorageError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(row) = self.current.as_mut().and_then(Iterator::next) {
+                return Some(row);
+            }
+            let map = self.moment.group(self.left.next()?);
+            let (lower, upper) = (borrowed(&self.bounds.0), borrowed(&self.bounds.1));
+            self.current = Some(Snapshot::new(map, lower, upper, self.order));
         }
     }
 }
@@ -395,7 +395,7 @@ mod tests {
 
     #[test]
     fn the_last_change_of_an_entry_counts_however_many_wait() {
-        for count in [10, WAITING_MANY, 3 * WAITING_MANY] {
+        for count in [10, entries::WAITING_MANY, 3 * entries::WAITING_MANY] {
             let storage = MemoryStorage::new();
             let entry = |n: usize| Bytes::from(format!("\u{11}{:05}", n % 1000));
             for n in 0..count {
@@ -403,6 +403,7 @@ mod tests {
                 let mut changes = vec![Change::Put(entry(n), value)];
                 changes.extend((n % 3 == 0).then(|| Change::Delete(entry(n))));
                 storage.commit(Batch { changes }).expect("memory takes it");
+                storage.let_in_waiting();
             }
             let mut expected = std::collections::BTreeMap::new();
             for n in 0..count {

@@ -1,0 +1,674 @@
+//! Index entries: a document leaves some thirty of them, and most are never looked at.
+//!
+//! Entries that are looked at together, those of one path in one order, are a [`Group`]. A commit only adds to what
+//! waits: a new item as it is, for all its groups at once, and single changes to the lists of their groups. A group's tree
+//! takes them in when somebody looks at the group. From then on, or once much of what waits is about entries that are
+//! gone again, writers take them in as well, so that nobody has to wait for many.
+//!
+//! A [`Moment`](super::Moment) sees each group as it was, whenever it comes to look: a tree that goes on keeps the
+//! versions of the moments that are still in use.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::ops::Bound;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+
+use super::{Key, Map};
+use crate::storage::{NewEntries, group_bytes};
+
+/// The start of the keys of entries that are looked at together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Group {
+    len: u8,
+    bytes: [u8; GROUP_BYTES_MAX],
+}
+
+const GROUP_BYTES_MAX: usize = 17;
+
+impl Group {
+    pub(super) fn of(key: &[u8]) -> Self {
+        let prefix = &key[..group_bytes(key).min(key.len())];
+        let mut bytes = [0; GROUP_BYTES_MAX];
+        bytes[..prefix.len()].copy_from_slice(prefix);
+        Self { len: prefix.len() as u8, bytes }
+    }
+
+    fn as_slice(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+
+    /// Of whose items its entries are.
+    fn family(&self) -> u32 {
+        let [_, number @ .., _, _, _, _, _, _, _, _, _, _, _, _] = self.bytes;
+        u32::from_be_bytes(number)
+    }
+
+    /// The only group that has keys between two bounds, where that is plain to see.
+    pub(super) fn between(lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Option<Self> {
+        let (Bound::Included(low) | Bound::Excluded(low)) = lower else { return None };
+        let group = Self::of(low);
+        let is_whole = group.as_slice().len() == group_bytes(low);
+        (is_whole && !group.may_be_below(upper)).then_some(group)
+    }
+
+    /// Whether keys of other groups behind this one can be below a bound.
+    fn may_be_below(&self, upper: Bound<&[u8]>) -> bool {
+        let own = self.as_slice();
+        match upper {
+            Bound::Unbounded => true,
+            Bound::Included(high) => !high.starts_with(own),
+            Bound::Excluded(high) => !high.starts_with(own) && Some(high) != after(own).as_deref(),
+        }
+    }
+
+    /// Whether keys of this group can lie between two bounds.
+    fn overlaps(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> bool {
+        let own = self.as_slice();
+        let begins = match lower {
+            Bound::Included(low) | Bound::Excluded(low) => own >= &low[..low.len().min(own.len())],
+            Bound::Unbounded => true,
+        };
+        let ends = match upper {
+            Bound::Included(high) => own <= high,
+            Bound::Excluded(high) => own < high,
+            Bound::Unbounded => true,
+        };
+        begins && ends
+    }
+}
+
+/// The least key beyond all that begin like this.
+fn after(prefix: &[u8]) -> Option<Vec<u8>> {
+    let kept = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
+    let mut next = prefix[..=kept].to_vec();
+    next[kept] += 1;
+    Some(next)
+}
+
+/// The entries of a store.
+#[derive(Default)]
+pub(super) struct Entries {
+    arrivals: Mutex<Arrivals>,
+    /// Whether some group has enough waiting that a writer should take it in.
+    is_due: AtomicBool,
+}
+
+/// What has come. Whoever commits holds it, so that a batch becomes visible as a whole.
+#[derive(Default)]
+pub(super) struct Arrivals {
+    /// Number of the last commit.
+    commit: u64,
+    lists: HashMap<Group, List>,
+    families: HashMap<u32, Family>,
+    /// How many use each moment.
+    moments: BTreeMap<u64, usize>,
+    due: Vec<Group>,
+}
+
+/// What waits for one group.
+#[derive(Default)]
+struct List {
+    tree: Arc<Mutex<Tree>>,
+    /// Oldest first.
+    waiting: Vec<Arrival>,
+    removals: usize,
+    /// How many of its family's new items it has taken in, of all there ever were. None where it has no family.
+    taken: Option<usize>,
+    is_asked_for: bool,
+    is_due: bool,
+}
+
+struct Arrival {
+    key: Key,
+    commit: u64,
+    value: Option<Bytes>,
+}
+
+/// New items of one container, with the entries that they leave in many groups.
+#[derive(Default)]
+struct Family {
+    /// Oldest first, each with its commit. Those that all groups have taken in have left.
+    items: VecDeque<(u64, Arc<dyn NewEntries>)>,
+    left: usize,
+    groups: Vec<Group>,
+    /// Forms of items whose groups are known.
+    forms: HashSet<u64>,
+}
+
+/// The entries of a group in order, without those that wait.
+#[derive(Default)]
+struct Tree {
+    map: Map,
+    /// The last commit whose entries are in it.
+    upto: u64,
+    /// As it was at moments before.
+    past: BTreeMap<u64, Map>,
+    /// It was empty and left; there may be another one.
+    is_gone: bool,
+}
+
+/// From this many on, a writer takes them in after its commit, unless somebody does already.
+pub(super) const WAITING_MANY: usize = 1024;
+/// So often it is seen whether they are many.
+const WAITING_STEP: usize = 256;
+/// From this many on, commits wait for whoever takes them in.
+const WAITING_MAX: usize = 128 * WAITING_MANY;
+
+impl Family {
+    /// How many new items there ever were.
+    fn count(&self) -> usize {
+        self.left + self.items.len()
+    }
+
+    /// Those that a list has not taken in.
+    fn since(&self, taken: usize) -> impl Iterator<Item = &(u64, Arc<dyn NewEntries>)> {
+        self.items.range(taken - self.left..)
+    }
+}
+
+impl List {
+    /// How many wait, in the list and in its family.
+    fn count(&self, families: &HashMap<u32, Family>, group: Group) -> usize {
+        let of_family = self.taken.and_then(|taken| Some(families.get(&group.family())?.count() - taken));
+        self.waiting.len() + of_family.unwrap_or(0)
+    }
+}
+
+impl Arrivals {
+    /// Begins a commit and returns its number.
+    pub(super) fn begin(&mut self) -> u64 {
+        self.commit += 1;
+        self.commit
+    }
+
+    /// Adds a change of the commit that began last.
+    pub(super) fn push(&mut self, key: Key, value: Option<Bytes>) {
+        let group = Group::of(key.as_slice());
+        let list = self.lists.entry(group).or_default();
+        list.removals += usize::from(value.is_none());
+        list.waiting.push(Arrival { key, commit: self.commit, value });
+        if list.waiting.len().is_multiple_of(WAITING_STEP) {
+            self.see_whether_due(group);
+        }
+    }
+
+    /// Adds the entries of a new item, before the other changes of the commit that began last.
+    pub(super) fn push_new(&mut self, entries: Arc<dyn NewEntries>) {
+        let family = self.families.entry(entries.family()).or_default();
+        let taken = family.count();
+        if family.forms.insert(entries.form()) {
+            for group in entries.groups() {
+                let group = Group::of(&group);
+                let list = self.lists.entry(group).or_default();
+                if list.taken.is_none() {
+                    list.taken = Some(taken);
+                    family.groups.push(group);
+                }
+            }
+        }
+        family.items.push_back((self.commit, entries));
+        if family.count().is_multiple_of(WAITING_STEP) {
+            let groups = family.groups.clone();
+            groups.into_iter().for_each(|group| self.see_whether_due(group));
+        }
+    }
+
+    fn see_whether_due(&mut self, group: Group) {
+        let Some(list) = self.lists.get_mut(&group) else { return };
+        let count = list.count(&self.families, group);
+        if count >= WAITING_MANY && !list.is_due && (list.is_asked_for || 3 * list.removals >= count) {
+            list.is_due = true;
+            self.due.push(group);
+        }
+    }
+
+    /// A moment is in use from now on.
+    pub(super) fn enter_moment(&mut self) -> u64 {
+        *self.moments.entry(self.commit).or_default() += 1;
+        self.commit
+    }
+
+    /// A group that so many wait for that nobody may add to them.
+    fn overdue(&self) -> Option<Group> {
+        let is_overdue = |group: &&Group| {
+            self.lists.get(group).is_some_and(|list| list.count(&self.families, **group) >= WAITING_MAX)
+        };
+        self.due.iter().find(is_overdue).copied()
+    }
+
+    /// Takes what waits for a group, oldest first.
+    fn take(&mut self, group: Group) -> Taken {
+        let mut taken =
+            Taken { upto: self.commit, moments: self.moments.keys().copied().collect(), ..Taken::default() };
+        let Some(list) = self.lists.get_mut(&group) else { return taken };
+        (list.removals, list.is_asked_for, list.is_due) = (0, true, false);
+        taken.waiting = std::mem::take(&mut list.waiting);
+        if let (Some(before), Some(family)) = (list.taken, self.families.get_mut(&group.family())) {
+            taken.items = family.since(before).cloned().collect();
+            list.taken = Some(family.count());
+            if before == family.left {
+                let lists = family.groups.iter().filter_map(|group| self.lists.get(group)?.taken);
+                let left = lists.min().unwrap_or(family.left);
+                family.items.drain(..left - family.left);
+                family.left = left;
+            }
+        }
+        taken
+    }
+
+    /// Forgets a group of which there is nothing, unless somebody looks back.
+    fn forget(&mut self, group: Group) -> bool {
+        let is_over = |list: &List| list.count(&self.families, group) == 0;
+        if !self.moments.is_empty() || !self.lists.get(&group).is_some_and(is_over) {
+            return false;
+        }
+        self.lists.remove(&group);
+        if let Some(family) = self.families.get_mut(&group.family())
+            && let Some(at) = family.groups.iter().position(|own| *own == group)
+        {
+            family.groups.swap_remove(at);
+            // The next item of any form brings its groups again.
+            family.forms.clear();
+            if family.groups.is_empty() {
+                self.families.remove(&group.family());
+            }
+        }
+        true
+    }
+}
+
+/// What waited for a group, and what its tree has to know.
+#[derive(Default)]
+struct Taken {
+    items: Vec<(u64, Arc<dyn NewEntries>)>,
+    waiting: Vec<Arrival>,
+    moments: Vec<u64>,
+    upto: u64,
+}
+
+impl Taken {
+    /// In the order of their commits; within one, entries of new items come first.
+    fn into_arrivals(self, group: Group) -> (Vec<Arrival>, Vec<u64>, u64) {
+        let mut arrivals = Vec::with_capacity(self.items.len() + self.waiting.len());
+        for (commit, entries) in self.items {
+            entries.of_group(group.as_slice(), &mut |key, value| {
+                arrivals.push(Arrival { key: Key::new(key), commit, value: Some(value) });
+            });
+        }
+        arrivals.extend(self.waiting);
+        arrivals.sort_by_key(|arrival| arrival.commit);
+        (arrivals, self.moments, self.upto)
+    }
+}
+
+impl Entries {
+    pub(super) fn arrivals(&self) -> MutexGuard<'_, Arrivals> {
+        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends a commit.
+    pub(super) fn finish(&self, arrivals: MutexGuard<'_, Arrivals>) {
+        if arrivals.due.is_empty() {
+            return;
+        }
+        self.is_due.store(true, Ordering::Relaxed);
+        let overdue = arrivals.overdue();
+        drop(arrivals);
+        if let Some(group) = overdue {
+            self.version(group, None);
+        }
+    }
+
+    pub(super) fn leave_moment(&self, moment: u64) {
+        let mut arrivals = self.arrivals();
+        if let Some(count) = arrivals.moments.get_mut(&moment) {
+            *count -= 1;
+            if *count == 0 {
+                arrivals.moments.remove(&moment);
+            }
+        }
+    }
+
+    /// Takes in those that wait in groups where they are many.
+    pub(super) fn take_in_due(&self) {
+        if !self.is_due.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        let due = std::mem::take(&mut self.arrivals().due);
+        for group in due {
+            let Some(tree) = self.tree(group) else { continue };
+            match tree.try_lock() {
+                Ok(tree) if tree.is_gone => {}
+                Ok(mut tree) => self.go_on(group, &mut tree),
+                // Somebody takes them in. The next who commits to the group looks again.
+                Err(_) => {
+                    if let Some(list) = self.arrivals().lists.get_mut(&group) {
+                        list.is_due = false;
+                    }
+                }
+            }
+        }
+    }
+
+    /// A group as it was at a moment, or as it is now.
+    pub(super) fn version(&self, group: Group, moment: Option<u64>) -> Map {
+        loop {
+            let Some(tree) = self.tree(group) else { return Map::new() };
+            let mut tree = tree.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(past) = tree.at(moment) {
+                return past;
+            }
+            if !tree.is_gone {
+                self.go_on(group, &mut tree);
+                return tree.at(moment).unwrap_or_else(|| tree.map.clone());
+            }
+        }
+    }
+
+    /// The groups that have keys between two bounds, in order.
+    pub(super) fn groups(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Vec<Group> {
+        let arrivals = self.arrivals();
+        let mut groups: Vec<_> =
+            arrivals.lists.keys().filter(|group| group.overlaps(lower, upper)).copied().collect();
+        groups.sort_unstable_by(|one, other| one.as_slice().cmp(other.as_slice()));
+        groups
+    }
+
+    fn tree(&self, group: Group) -> Option<Arc<Mutex<Tree>>> {
+        self.arrivals().lists.get(&group).map(|list| list.tree.clone())
+    }
+
+    /// Takes in what waits. Nobody who commits waits for more than the exchange of two lists.
+    fn go_on(&self, group: Group, tree: &mut Tree) {
+        let taken = self.arrivals().take(group);
+        let (arrivals, moments, upto) = taken.into_arrivals(group);
+        if !arrivals.is_empty() {
+            tree.take_in(arrivals, &moments, upto);
+        }
+        if tree.map.is_empty() && tree.past.is_empty() {
+            tree.is_gone = self.arrivals().forget(group);
+        }
+    }
+}
+
+impl Tree {
+    /// As it was at a moment, if it has gone on since.
+    fn at(&self, moment: Option<u64>) -> Option<Map> {
+        let moment = moment.filter(|moment| *moment < self.upto)?;
+        // It is there: who goes on keeps it for the moments that are in use.
+        self.past.get(&moment).cloned()
+    }
+
+    fn take_in(&mut self, mut waiting: Vec<Arrival>, moments: &[u64], upto: u64) {
+        self.past.retain(|moment, _| moments.contains(moment));
+        let mut rest = waiting.as_mut_slice();
+        for moment in moments.iter().copied().filter(|moment| (self.upto..upto).contains(moment)) {
+            let seen = rest.partition_point(|arrival| arrival.commit <= moment);
+            let (now, later) = rest.split_at_mut(seen);
+            enter_all(&mut self.map, now);
+            self.past.insert(moment, self.map.clone());
+            rest = later;
+        }
+        enter_all(&mut self.map, rest);
+        self.upto = upto;
+    }
+}
+
+/// Enters them in the order of the map, where neighbours find the same nodes still in the cache.
+fn enter_all(map: &mut Map, arrivals: &mut [Arrival]) {
+    // Most comparisons end in bytes that lie beside each other.
+    let mut order: Vec<(u128, u32)> =
+        (0_u32..).zip(arrivals.iter()).map(|(at, arrival)| (arrival.key.sorting(), at)).collect();
+    order.sort_unstable_by(|(one, one_at), (other, other_at)| {
+        let key = |at: &u32| arrivals[*at as usize].key.as_slice();
+        one.cmp(other).then_with(|| key(one_at).cmp(key(other_at))).then(one_at.cmp(other_at))
+    });
+    let mut order = order.into_iter().map(|(_, at)| at as usize).peekable();
+    while let Some(at) = order.next() {
+        // The last change of a key is the one that counts.
+        if order.peek().is_some_and(|next| arrivals[*next].key == arrivals[at].key) {
+            continue;
+        }
+        let Arrival { key, value, .. } = &mut arrivals[at];
+        super::enter(map, std::mem::take(key), value.take());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::{Batch, Change, MemoryStorage, Order, Storage, View};
+
+    const LOW: &[u8] = &[0x11];
+    const HIGH: &[u8] = &[0x15];
+
+    /// The key of an entry of one of several paths.
+    fn entry(path: u8, value: u32) -> Bytes {
+        let start = [0x11, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, path];
+        Bytes::from([&start[..], &value.to_be_bytes()].concat())
+    }
+
+    fn put(storage: &MemoryStorage, changes: impl IntoIterator<Item = (Bytes, Option<u32>)>) {
+        let change = |(key, value): (Bytes, Option<u32>)| match value {
+            Some(value) => Change::Put(key, Bytes::copy_from_slice(&value.to_be_bytes())),
+            None => Change::Delete(key),
+        };
+        let changes = changes.into_iter().map(change).collect();
+        storage.commit(Batch { changes }).expect("memory takes it");
+        storage.let_in_waiting();
+    }
+
+    fn all(view: &dyn View) -> Vec<(Bytes, Bytes)> {
+        let scan = view.scan(Bound::Included(LOW), Bound::Excluded(HIGH), Order::Forward);
+        scan.map(|row| row.expect("memory reads")).collect()
+    }
+
+    fn group(view: &dyn View, path: u8) -> usize {
+        let (low, high) = (entry(path, 0), entry(path, u32::MAX));
+        view.scan(Bound::Included(&low), Bound::Included(&high), Order::Reverse).count()
+    }
+
+    #[test]
+    fn a_moment_sees_what_was_there_whoever_looks_first() {
+        for looks_first in [0, 1, 2, 3] {
+            let storage = MemoryStorage::new();
+            put(&storage, (0..10).map(|n| (entry(1, n), Some(n))));
+            let first = storage.view();
+            put(&storage, [(entry(1, 3), None), (entry(1, 4), Some(44)), (entry(2, 0), Some(0))]);
+            let second = storage.view();
+            put(&storage, (0..10).map(|n| (entry(1, n), None)).chain([(entry(3, 0), Some(0))]));
+            let views = [&first, &second];
+            if let Some(view) = views.get(looks_first) {
+                all(view.as_ref());
+            } else if looks_first == 2 {
+                all(storage.view().as_ref());
+            }
+            assert_eq!([1, 2, 3].map(|path| group(first.as_ref(), path)), [10, 0, 0], "{looks_first}");
+            assert_eq!([1, 2, 3].map(|path| group(second.as_ref(), path)), [9, 1, 0], "{looks_first}");
+            assert_eq!(
+                [1, 2, 3].map(|path| group(storage.view().as_ref(), path)),
+                [0, 1, 1],
+                "{looks_first}"
+            );
+            assert_eq!(first.get(&entry(1, 4)).expect("read").as_deref(), Some(&4_u32.to_be_bytes()[..]));
+            assert_eq!(second.get(&entry(1, 4)).expect("read").as_deref(), Some(&44_u32.to_be_bytes()[..]));
+            assert_eq!(all(first.as_ref()).len(), 10);
+            assert_eq!(all(second.as_ref()).len(), 10);
+        }
+    }
+
+    #[test]
+    fn nobody_takes_in_what_nobody_asks_for() {
+        let storage = MemoryStorage::new();
+        let many = u32::try_from(WAITING_MANY).expect("small");
+        let waiting = |path: u8| {
+            let arrivals = storage.entries.arrivals();
+            arrivals.lists[&Group::of(&entry(path, 0))].waiting.len()
+        };
+        assert_eq!(group(storage.view().as_ref(), 2), 0, "it does not exist, so it was not asked for");
+        put(&storage, (0..10).flat_map(|n| [(entry(1, n), Some(n)), (entry(2, n), Some(n))]));
+        assert_eq!(group(storage.view().as_ref(), 2), 10);
+        for n in 0..2 * many {
+            put(&storage, [(entry(1, n), Some(n)), (entry(2, n), Some(n))]);
+        }
+        assert!(waiting(1) >= 2 * WAITING_MANY, "{}", waiting(1));
+        assert!(waiting(2) < WAITING_MANY, "{}", waiting(2));
+        assert_eq!(group(storage.view().as_ref(), 1), 2 * WAITING_MANY);
+        assert_eq!((waiting(1), group(storage.view().as_ref(), 2)), (0, 2 * WAITING_MANY));
+    }
+
+    #[test]
+    fn entries_that_come_and_go_do_not_pile_up() {
+        let storage = MemoryStorage::new();
+        let key = Group::of(&entry(1, 0));
+        for n in 0..20_000 {
+            put(&storage, [(entry(1, n), Some(n)), (entry(1, n.saturating_sub(1)), None)]);
+            let waiting = storage.entries.arrivals().lists.get(&key).map_or(0, |list| list.waiting.len());
+            assert!(waiting <= WAITING_MANY, "{waiting} wait");
+        }
+    }
+
+    #[test]
+    fn a_group_without_entries_is_forgotten_once_nobody_looks_back() {
+        let storage = MemoryStorage::new();
+        put(&storage, [(entry(1, 1), Some(1))]);
+        let before = storage.view();
+        put(&storage, [(entry(1, 1), None)]);
+        assert_eq!(group(storage.view().as_ref(), 1), 0);
+        assert_eq!(group(before.as_ref(), 1), 1);
+        assert_eq!(storage.entries.arrivals().lists.len(), 1);
+        drop(before);
+        put(&storage, [(entry(1, 2), Some(2)), (entry(1, 2), None)]);
+        assert_eq!(group(storage.view().as_ref(), 1), 0);
+        let scan = storage.scan(Bound::Included(&entry(1, 0)), Bound::Included(&entry(1, 9)), Order::Forward);
+        assert_eq!(scan.count(), 0);
+        assert!(storage.entries.arrivals().lists.is_empty());
+        assert!(storage.entries.arrivals().moments.is_empty());
+        put(&storage, [(entry(1, 3), Some(3))]);
+        assert_eq!(group(storage.view().as_ref(), 1), 1);
+    }
+
+    /// A new item with one entry in each of some paths.
+    struct Item {
+        paths: Vec<u8>,
+        value: u32,
+    }
+
+    impl NewEntries for Item {
+        fn family(&self) -> u32 {
+            1
+        }
+
+        fn form(&self) -> u64 {
+            self.paths.iter().fold(0, |form, path| form * 256 + u64::from(*path))
+        }
+
+        fn groups(&self) -> Vec<Vec<u8>> {
+            self.paths.iter().map(|path| entry(*path, 0)[..17].to_vec()).collect()
+        }
+
+        fn each(&self, put: &mut dyn FnMut(Bytes, Bytes)) {
+            self.paths.iter().for_each(|path| put(entry(*path, self.value), Bytes::new()));
+        }
+
+        fn of_group(&self, group: &[u8], put: &mut dyn FnMut(Bytes, Bytes)) {
+            self.each(&mut |key, value| {
+                if key.starts_with(group) {
+                    put(key, value);
+                }
+            });
+        }
+    }
+
+    fn put_item(storage: &MemoryStorage, paths: &[u8], value: u32, changes: Vec<Change>) {
+        let item = Arc::new(Item { paths: paths.to_vec(), value });
+        storage.commit_with(vec![item], Batch { changes }).expect("memory takes it");
+        storage.let_in_waiting();
+    }
+
+    #[test]
+    fn new_items_are_seen_in_all_their_groups_at_their_moment() {
+        for looks_first in [false, true] {
+            let storage = MemoryStorage::new();
+            put(&storage, [(entry(1, 1), Some(1))]);
+            put_item(&storage, &[1, 2], 5, vec![Change::Delete(entry(1, 1))]);
+            let first = storage.view();
+            put_item(&storage, &[2, 3], 6, Vec::new());
+            put(&storage, [(entry(2, 5), None)]);
+            if looks_first {
+                assert_eq!(all(storage.view().as_ref()).len(), 3);
+            }
+            assert_eq!([1, 2, 3].map(|path| group(first.as_ref(), path)), [1, 1, 0]);
+            assert_eq!([1, 2, 3].map(|path| group(storage.view().as_ref(), path)), [1, 1, 1]);
+            let keys: Vec<_> = all(storage.view().as_ref()).into_iter().map(|(key, _)| key).collect();
+            assert_eq!(keys, [entry(1, 5), entry(2, 6), entry(3, 6)]);
+        }
+    }
+
+    #[test]
+    fn a_new_item_may_be_changed_by_the_commit_that_brings_it() {
+        let storage = MemoryStorage::new();
+        put_item(&storage, &[1, 2], 5, vec![Change::Delete(entry(1, 5))]);
+        assert_eq!([1, 2].map(|path| group(storage.view().as_ref(), path)), [0, 1]);
+    }
+
+    #[test]
+    fn new_items_leave_once_every_group_has_taken_them_in() {
+        let storage = MemoryStorage::new();
+        let items = || storage.entries.arrivals().families.get(&1).map_or(0, |family| family.items.len());
+        for n in 0..100 {
+            put_item(&storage, &[1, 2], n, Vec::new());
+        }
+        assert_eq!(group(storage.view().as_ref(), 1), 100);
+        assert_eq!(items(), 100, "the other path has not taken them in");
+        assert_eq!(group(storage.view().as_ref(), 2), 100);
+        assert_eq!(items(), 0);
+        put_item(&storage, &[3], 0, Vec::new());
+        put_item(&storage, &[1, 2], 100, Vec::new());
+        assert_eq!(all(storage.view().as_ref()).len(), 203);
+        assert_eq!(items(), 0);
+        put(&storage, [1, 2].into_iter().flat_map(|path| (0..=100).map(move |n| (entry(path, n), None))));
+        put(&storage, [(entry(3, 0), None)]);
+        for path in [1, 2, 3] {
+            assert!(storage.get(&entry(path, 0)).expect("read").is_none());
+        }
+        let arrivals = storage.entries.arrivals();
+        assert!(arrivals.lists.is_empty() && arrivals.families.is_empty());
+    }
+
+    #[test]
+    fn items_that_come_and_go_do_not_pile_up() {
+        let storage = MemoryStorage::new();
+        for n in 0..20_000 {
+            put_item(&storage, &[1, 2], n, Vec::new());
+            put(&storage, [(entry(1, n), None), (entry(2, n), None)]);
+            let arrivals = storage.entries.arrivals();
+            let items = arrivals.families.get(&1).map_or(0, |family| family.items.len());
+            let waiting: usize = arrivals.lists.values().map(|list| list.waiting.len()).sum();
+            assert!(items <= 2 * WAITING_MANY && waiting <= 4 * WAITING_MANY, "{items} and {waiting} wait");
+        }
+    }
+
+    #[test]
+    fn bounds_within_a_group_are_told_from_wider_ones() {
+        let (one, two) = (entry(1, 0), entry(2, 0));
+        let (start, next) = (&one[..17], &two[..17]);
+        let own = Some(Group::of(&one));
+        for (lower, upper, expected) in [
+            (Bound::Included(start), Bound::Excluded(next), own),
+            (Bound::Excluded(&one[..]), Bound::Excluded(next), own),
+            (Bound::Included(&one[..]), Bound::Included(&one[..]), own),
+            (Bound::Included(start), Bound::Included(next), None),
+            (Bound::Included(start), Bound::Excluded(&two[..]), None),
+            (Bound::Included(&one[..16]), Bound::Excluded(next), None),
+            (Bound::Included(start), Bound::Unbounded, None),
+            (Bound::Unbounded, Bound::Excluded(next), None),
+        ] {
+            assert_eq!(Group::between(lower, upper), expected, "{lower:?} {upper:?}");
+        }
+        assert_eq!(after(&[1, 255, 255]), Some(vec![2]));
+        assert_eq!(after(&[255]), None);
+    }
+}
