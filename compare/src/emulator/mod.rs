@@ -31,7 +31,25 @@ struct Contender {
 
 /// Runs the whole comparison. The client has one thread, so that it takes at most one of the machine's cores.
 pub fn run(seconds: f64, only: &str) -> anyhow::Result<Report> {
+    wait_for_turns();
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(compare(seconds, only))
+}
+
+/// An answer wakes the client. Where it shares cores with a server, it would push the server aside each time, and what
+/// is measured would be the system's changing between them: from now on this thread waits for its turn, as a batch job
+/// does. Processes that it starts are not concerned.
+fn wait_for_turns() {
+    #[cfg(target_os = "linux")]
+    {
+        let turns = libc::sched_param { sched_priority: 0 };
+        // SAFETY: the structure lives longer than the call, which concerns this thread only.
+        let done = unsafe {
+            libc::sched_setscheduler(0, libc::SCHED_BATCH | libc::SCHED_RESET_ON_FORK, &raw const turns)
+        };
+        if done != 0 {
+            eprintln!("the client could not be made a batch job: {}", std::io::Error::last_os_error());
+        }
+    }
 }
 
 async fn compare(seconds: f64, only: &str) -> anyhow::Result<Report> {

@@ -120,6 +120,13 @@ fn main() {
     }
     watch.print(&format!("create {documents} documents"), documents);
 
+    for (time, name) in
+        ["first", "second"].into_iter().flat_map(|time| ["n", "kind"].map(|name| (time, name)))
+    {
+        let watch = Watch::start();
+        bench.query(&container, Scope::All, format!("SELECT TOP 1 * FROM c WHERE c.{name} = 7"));
+        watch.print(&format!("query c.{name} = value for the {time} time"), 1);
+    }
     bench.measure("read", |c, i| bench.item(c, i % 1000, ItemOp::Read { id: i.to_string() }));
     bench.measure("replace, one property changed", |c, i| {
         bench.item(c, i % 1000, ItemOp::Replace { id: i.to_string(), body: Bench::document(i, i) });

@@ -134,6 +134,9 @@ pub(crate) fn normal_number(value: f64) -> Option<Number> {
     Number::from_f64(value)
 }
 
+/// Room for the properties of a usual document.
+const PROPERTIES_USUAL: usize = 12;
+
 struct Parser<'a> {
     text: &'a [u8],
     at: usize,
@@ -182,12 +185,12 @@ impl Parser<'_> {
             return Err(Malformed::TooDeep);
         }
         self.at += 1;
-        let mut map = Map::new();
         self.blank();
         if self.peek() == Some(b'}') {
             self.at += 1;
-            return Ok(Value::Object(map));
+            return Ok(Value::Object(Map::new()));
         }
+        let mut map = Map::with_capacity(if depth == 1 { PROPERTIES_USUAL } else { 0 });
         loop {
             self.blank();
             if self.peek() != Some(b'"') {

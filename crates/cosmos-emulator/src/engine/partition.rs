@@ -127,6 +127,9 @@ impl Counters {
     }
 }
 
+/// Room for a session token of one region.
+const SIMPLE_TOKEN_BYTES: usize = 32;
+
 /// A range's part of a resource-id counter begins here.
 const RID_PREFIX_SHIFT: u32 = 40;
 /// A region's part of it begins here.
@@ -252,7 +255,14 @@ impl Partition {
     pub(crate) fn standing(&self, topology: &Topology, seen: u64) -> Standing {
         let lsn = self.lsn().max(seen);
         let session_token = if topology.version == 0 {
-            format!("{}:{}#{}", self.id(), self.lineage.merges - 1, lsn - self.lineage.base)
+            let mut token = String::with_capacity(SIMPLE_TOKEN_BYTES);
+            let mut push = |digits: &str| token.push_str(digits);
+            push(itoa::Buffer::new().format(self.id()));
+            push(":");
+            push(itoa::Buffer::new().format(self.lineage.merges - 1));
+            push("#");
+            push(itoa::Buffer::new().format(lsn - self.lineage.base));
+            token
         } else {
             format!("{}:{}", self.id(), Progress::Vector(self.progress(topology, lsn)))
         };

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard};
+use std::time::UNIX_EPOCH;
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -105,7 +106,7 @@ impl<'a> Writer<'a> {
             topology: None,
             reach: None,
             pending: BTreeMap::new(),
-            now: engine.clock().now_seconds(),
+            now: time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
             time,
             versions: 0,
             conflicts: 0,
@@ -118,13 +119,19 @@ impl<'a> Writer<'a> {
             return Ok(None);
         }
         self.changes.push(Change::Put(key::partition(self.partition.segment), self.next.to_bytes()));
-        if let Some(topology) = self.topology.take() {
-            return region::commit(self, &topology).map(Some);
-        }
         let engine = self.engine;
-        let batch = Batch { changes: std::mem::take(&mut self.changes) };
-        let ticket = engine.commit_with(std::mem::take(&mut self.entries), batch)?;
-        self.publish();
+        let ticket = match self.topology.take() {
+            Some(topology) => {
+                debug_assert!(self.entries.is_empty(), "other regions take single changes");
+                region::commit(self, &topology)?
+            }
+            None => {
+                let batch = Batch { changes: std::mem::take(&mut self.changes) };
+                let ticket = engine.commit_with(std::mem::take(&mut self.entries), batch)?;
+                self.publish();
+                ticket
+            }
+        };
         engine.storage().let_in_waiting();
         Ok(Some(ticket))
     }

@@ -1,6 +1,5 @@
 //! Replies and failures -> responses, with the headers SDKs depend on.
 
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -121,7 +120,7 @@ impl Renderer {
             answer.put(&[SESSION_TOKEN], &origin.session_token);
         }
         if let Some(pause) = failure.retry_after {
-            answer.put_args(&[RETRY_AFTER_MS], format_args!("{}", pause.as_millis()));
+            answer.put_number(&[RETRY_AFTER_MS], u64::try_from(pause.as_millis()).unwrap_or(u64::MAX));
         }
         let body = if matches!(failure.status, 204 | 304) {
             Bytes::new()
@@ -135,10 +134,10 @@ impl Renderer {
         let mut answer = A::begin(status, &self.base);
         answer.put_number(&[NUMBER_OF_READ_REGIONS], stamp.read_regions as u64);
         answer.put(&[ACTIVITY_ID], stamp.activity_id);
-        answer.put_args(&[REQUEST_CHARGE], format_args!("{}", Charge(charge)));
+        put_decimal(&mut answer, REQUEST_CHARGE, (charge * 100.0).round() as u64, 2, Zeros::Leave);
         // Division of 128 bits is a function of its own.
         let micros = u64::try_from(stamp.elapsed.as_micros()).unwrap_or(u64::MAX);
-        answer.put_args(&[REQUEST_DURATION], format_args!("{}.{:03}", micros / 1000, micros % 1000));
+        put_decimal(&mut answer, REQUEST_DURATION, micros, 3, Zeros::Keep);
         let number = self.requests.fetch_add(1, Ordering::Relaxed) + 1;
         answer.put_number(&[TRANSPORT_REQUEST_ID], number);
         if let Some(location) = &stamp.location {
@@ -174,18 +173,29 @@ fn finish<A: Answer>(mut answer: A, body: Bytes) -> A {
     answer.finish(body)
 }
 
-/// A charge as the service writes it: at most two decimals, none when it is whole.
-struct Charge(f64);
+/// What becomes of zeros at the end of a number's decimals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Zeros {
+    Keep,
+    /// They are left out, and the point with them, as the service writes charges.
+    Leave,
+}
 
-impl fmt::Display for Charge {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hundredths = (self.0 * 100.0).round() as u64;
-        match (hundredths / 100, hundredths % 100) {
-            (whole, 0) => write!(f, "{whole}"),
-            (whole, part) if part % 10 == 0 => write!(f, "{whole}.{}", part / 10),
-            (whole, part) => write!(f, "{whole}.{part:02}"),
-        }
-    }
+/// A number of hundredths or thousandths, without the machinery that formats anything: every answer has two.
+fn put_decimal(answer: &mut impl Answer, name: HeaderName, units: u64, decimals: usize, zeros: Zeros) {
+    let mut digits = itoa::Buffer::new();
+    let digits = digits.format(units);
+    let mut text = String::with_capacity(digits.len() + decimals + 1);
+    let (whole, part) = digits.split_at(digits.len().saturating_sub(decimals));
+    text.push_str(if whole.is_empty() { "0" } else { whole });
+    text.push('.');
+    (part.len()..decimals).for_each(|_| text.push('0'));
+    text.push_str(part);
+    let shown = match zeros {
+        Zeros::Keep => text.as_str(),
+        Zeros::Leave => text.trim_end_matches('0').trim_end_matches('.'),
+    };
+    answer.put(&[name], shown);
 }
 
 fn body_of(failure: &Failure, activity_id: &str) -> Bytes {
@@ -210,11 +220,23 @@ mod tests {
     }
 
     #[test]
-    fn charges_have_at_most_two_decimals() {
-        for (charge, text) in
-            [(1.0, "1"), (6.666_666, "6.67"), (0.1 + 0.2, "0.3"), (10.05, "10.05"), (0.0, "0")]
-        {
-            assert_eq!(Charge(charge).to_string(), text);
+    fn charges_have_at_most_two_decimals_and_times_have_three() {
+        for (charge, text) in [
+            (1.0, "1"),
+            (6.666_666, "6.67"),
+            (0.1 + 0.2, "0.3"),
+            (10.05, "10.05"),
+            (0.0, "0"),
+            (0.04, "0.04"),
+        ] {
+            let reply = Reply { status: 200, charge, ..Reply::default() };
+            let response: Response<Bytes> = Renderer::new("now").reply(reply, &stamp());
+            assert_eq!(response.headers()["x-ms-request-charge"], text);
+        }
+        for (micros, text) in [(0, "0.000"), (7, "0.007"), (2_000, "2.000"), (12_345, "12.345")] {
+            let stamp = Stamp { elapsed: Duration::from_micros(micros), ..stamp() };
+            let response: Response<Bytes> = Renderer::new("now").reply(Reply::default(), &stamp);
+            assert_eq!(response.headers()["x-ms-request-duration-ms"], text);
         }
     }
 

@@ -1,8 +1,5 @@
 //! Answers while they are written: as the text of HTTP/1.1, or as the map a library takes.
 
-use std::fmt;
-use std::io::Write as _;
-
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 
@@ -14,11 +11,6 @@ pub(crate) trait Answer: From<Response<Bytes>> + Send + 'static {
     /// Sets headers to one value, leaving out a value that cannot be one; names of resources may be any UTF-8. Each name
     /// once.
     fn put(&mut self, names: &[HeaderName], value: &str);
-
-    /// The same with a value that is put together.
-    fn put_args(&mut self, names: &[HeaderName], value: fmt::Arguments<'_>) {
-        self.put(names, &value.to_string());
-    }
 
     /// The same with a number, which most values are.
     fn put_number(&mut self, names: &[HeaderName], value: u64) {
@@ -76,8 +68,10 @@ impl Text {
     fn new(status: u16) -> Self {
         let mut head = Vec::with_capacity(TEXT_BYTES_USUAL);
         let reason = StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason());
-        // A list in memory takes everything.
-        let _ = write!(head, "HTTP/1.1 {status} {}\r\n", reason.unwrap_or_default());
+        let mut digits = itoa::Buffer::new();
+        for part in ["HTTP/1.1 ", digits.format(status), " ", reason.unwrap_or_default(), "\r\n"] {
+            head.extend_from_slice(part.as_bytes());
+        }
         Self { status, head, body: Bytes::new() }
     }
 }

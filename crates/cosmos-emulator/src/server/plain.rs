@@ -3,7 +3,6 @@
 //! client says, in its first request or a later one, is for [`super::full`].
 
 use std::future::Future;
-use std::io::Write as _;
 use std::pin::Pin;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -167,8 +166,9 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Talk<'a, S> {
         let Answer { status, mut head, mut body } = answer;
         head.extend_from_slice(self.date.line());
         if !matches!(status, 204 | 304) {
-            // A list in memory takes everything.
-            let _ = write!(head, "content-length: {}\r\n", body.len());
+            head.extend_from_slice(b"content-length: ");
+            head.extend_from_slice(itoa::Buffer::new().format(body.len()).as_bytes());
+            head.extend_from_slice(b"\r\n");
         }
         head.extend_from_slice(if is_last { b"connection: close\r\n\r\n" } else { b"\r\n" });
         if body.len() <= COPIED_BYTES_MAX {

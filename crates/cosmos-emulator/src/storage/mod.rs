@@ -84,6 +84,9 @@ pub trait NewEntries: Send + Sync {
     /// Whose groups they are in: of one container.
     fn family(&self) -> u32;
 
+    /// How many they are.
+    fn count(&self) -> usize;
+
     /// The same number for all that are in the same groups.
     fn form(&self) -> u64;
 

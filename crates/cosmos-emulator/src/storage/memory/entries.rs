@@ -8,6 +8,7 @@
 //! A [`Moment`](super::Moment) sees each group as it was, whenever it comes to look: a tree that goes on keeps the
 //! versions of the moments that are still in use.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -104,7 +105,10 @@ pub(super) struct Arrivals {
     families: HashMap<u32, Family>,
     /// How many use each moment.
     moments: BTreeMap<u64, usize>,
-    due: Vec<Group>,
+    /// Whose turn it is to be taken in, each once.
+    due: VecDeque<Group>,
+    /// Groups whose trees keep versions of moments before.
+    looked_back: HashSet<Group>,
 }
 
 /// What waits for one group.
@@ -129,13 +133,24 @@ struct Arrival {
 /// New items of one container, with the entries that they leave in many groups.
 #[derive(Default)]
 struct Family {
-    /// Oldest first, each with its commit. Those that all groups have taken in have left.
-    items: VecDeque<(u64, Arc<dyn NewEntries>)>,
+    /// Oldest first. Those that all groups have taken in have left.
+    items: VecDeque<Arc<[Item]>>,
+    /// The youngest, fewer than a chunk.
+    open: Vec<Item>,
     left: usize,
-    groups: Vec<Group>,
+    /// How many entries the items have, and how many entries of the family were removed while they were there.
+    entries: usize,
+    removals: usize,
+    groups: HashSet<Group>,
+    asked_for: Vec<Group>,
+    /// How many groups have taken in how many.
+    taken: BTreeMap<usize, usize>,
     /// Forms of items whose groups are known.
     forms: HashSet<u64>,
 }
+
+/// Its commit, and what it leaves.
+type Item = (u64, Arc<dyn NewEntries>);
 
 /// The entries of a group in order, without those that wait.
 #[derive(Default)]
@@ -156,15 +171,70 @@ const WAITING_STEP: usize = 256;
 /// From this many on, commits wait for whoever takes them in.
 const WAITING_MAX: usize = 128 * WAITING_MANY;
 
+/// Items that are handed on together.
+const CHUNK_ITEMS: usize = 256;
+/// So many forms are remembered; who is forgotten tells its groups again.
+const FORMS_MAX: usize = 4096;
+
 impl Family {
     /// How many new items there ever were.
     fn count(&self) -> usize {
-        self.left + self.items.len()
+        self.left + self.here()
     }
 
-    /// Those that a list has not taken in.
-    fn since(&self, taken: usize) -> impl Iterator<Item = &(u64, Arc<dyn NewEntries>)> {
-        self.items.range(taken - self.left..)
+    fn here(&self) -> usize {
+        self.items.len() * CHUNK_ITEMS + self.open.len()
+    }
+
+    fn push(&mut self, item: Item) {
+        self.entries += item.1.count();
+        self.open.push(item);
+        if self.open.len() == CHUNK_ITEMS {
+            self.items.push_back(self.open.drain(..).collect());
+        }
+    }
+
+    /// Those that a group has not taken in, in chunks, and how many of the first chunk it has.
+    fn since(&self, taken: usize) -> (Vec<Arc<[Item]>>, usize) {
+        let known = taken - self.left;
+        let mut chunks: Vec<_> =
+            self.items.range((known / CHUNK_ITEMS).min(self.items.len())..).cloned().collect();
+        chunks.push(self.open.as_slice().into());
+        (chunks, known % CHUNK_ITEMS)
+    }
+
+    /// Moves a group on, and lets go of what all have taken in.
+    fn move_on(&mut self, before: usize) {
+        let count = self.count();
+        self.unlist(before);
+        *self.taken.entry(count).or_default() += 1;
+        let Some((least, _)) = self.taken.first_key_value() else { return };
+        if *least == count {
+            self.items.clear();
+            self.open.clear();
+            (self.left, self.entries, self.removals) = (count, 0, 0);
+            return;
+        }
+        for _ in 0..(*least - self.left) / CHUNK_ITEMS {
+            let Some(chunk) = self.items.pop_front() else { return };
+            self.left += CHUNK_ITEMS;
+            self.entries -= chunk.iter().map(|(_, item)| item.count()).sum::<usize>();
+            self.removals = 0;
+        }
+    }
+
+    fn unlist(&mut self, taken: usize) {
+        if let Entry::Occupied(mut groups) = self.taken.entry(taken) {
+            *groups.get_mut() -= 1;
+            if *groups.get() == 0 {
+                groups.remove();
+            }
+        }
+    }
+
+    /// Whether much of what it keeps is gone again.
+    fn is_stale(&self) -> bool {
+        self.here() >= WAITING_MANY && 3 * self.removals >= self.entries
     }
 }
 
@@ -187,10 +257,20 @@ impl Arrivals {
     pub(super) fn push(&mut self, key: Key, value: Option<Bytes>) {
         let group = Group::of(key.as_slice());
         let list = self.lists.entry(group).or_default();
-        list.removals += usize::from(value.is_none());
+        if value.is_none() {
+            list.removals += 1;
+            if list.taken.is_some()
+                && let Some(family) = self.families.get_mut(&group.family())
+            {
+                family.removals += 1;
+            }
+        }
         list.waiting.push(Arrival { key, commit: self.commit, value });
         if list.waiting.len().is_multiple_of(WAITING_STEP) {
-            self.see_whether_due(group);
+            let count = list.count(&self.families, group);
+            if count >= WAITING_MANY && (list.is_asked_for || 3 * list.removals >= count) {
+                self.is_due(group);
+            }
         }
     }
 
@@ -202,25 +282,35 @@ impl Arrivals {
             for group in entries.groups() {
                 let group = Group::of(&group);
                 let list = self.lists.entry(group).or_default();
-                if list.taken.is_none() {
+                if family.groups.insert(group) {
                     list.taken = Some(taken);
-                    family.groups.push(group);
+                    *family.taken.entry(taken).or_default() += 1;
+                }
+            }
+            if family.forms.len() > FORMS_MAX {
+                family.forms.clear();
+            }
+        }
+        family.push((self.commit, entries));
+        if family.count().is_multiple_of(WAITING_STEP) {
+            let is_stale = family.is_stale();
+            let groups: Vec<_> =
+                if is_stale { family.groups.iter().copied().collect() } else { family.asked_for.clone() };
+            for group in groups {
+                let waits = |list: &List| list.count(&self.families, group);
+                let count = self.lists.get(&group).map_or(0, waits);
+                if count >= WAITING_MANY || (is_stale && count > 0) {
+                    self.is_due(group);
                 }
             }
         }
-        family.items.push_back((self.commit, entries));
-        if family.count().is_multiple_of(WAITING_STEP) {
-            let groups = family.groups.clone();
-            groups.into_iter().for_each(|group| self.see_whether_due(group));
-        }
     }
 
-    fn see_whether_due(&mut self, group: Group) {
-        let Some(list) = self.lists.get_mut(&group) else { return };
-        let count = list.count(&self.families, group);
-        if count >= WAITING_MANY && !list.is_due && (list.is_asked_for || 3 * list.removals >= count) {
-            list.is_due = true;
-            self.due.push(group);
+    fn is_due(&mut self, group: Group) {
+        if let Some(list) = self.lists.get_mut(&group)
+            && !std::mem::replace(&mut list.is_due, true)
+        {
+            self.due.push_back(group);
         }
     }
 
@@ -235,40 +325,42 @@ impl Arrivals {
         let is_overdue = |group: &&Group| {
             self.lists.get(group).is_some_and(|list| list.count(&self.families, **group) >= WAITING_MAX)
         };
-        self.due.iter().find(is_overdue).copied()
+        self.due.front().filter(is_overdue).copied()
     }
 
     /// Takes what waits for a group, oldest first.
-    fn take(&mut self, group: Group) -> Taken {
-        let mut taken =
-            Taken { upto: self.commit, moments: self.moments.keys().copied().collect(), ..Taken::default() };
+    fn take(&mut self, group: Group, why: Why) -> Taken {
+        let moments = self.moments.keys().copied().collect();
+        let mut taken = Taken { upto: self.commit, moments, ..Taken::default() };
         let Some(list) = self.lists.get_mut(&group) else { return taken };
-        (list.removals, list.is_asked_for, list.is_due) = (0, true, false);
+        list.removals = 0;
+        if std::mem::take(&mut list.is_due) {
+            self.due.retain(|due| *due != group);
+        }
+        let is_new = why == Why::Look && !std::mem::replace(&mut list.is_asked_for, true);
         taken.waiting = std::mem::take(&mut list.waiting);
         if let (Some(before), Some(family)) = (list.taken, self.families.get_mut(&group.family())) {
-            taken.items = family.since(before).cloned().collect();
+            (taken.chunks, taken.known) = family.since(before);
             list.taken = Some(family.count());
-            if before == family.left {
-                let lists = family.groups.iter().filter_map(|group| self.lists.get(group)?.taken);
-                let left = lists.min().unwrap_or(family.left);
-                family.items.drain(..left - family.left);
-                family.left = left;
+            family.move_on(before);
+            if is_new {
+                family.asked_for.push(group);
             }
         }
         taken
     }
 
-    /// Forgets a group of which there is nothing, unless somebody looks back.
+    /// Forgets a group of which nothing is left, for nobody.
     fn forget(&mut self, group: Group) -> bool {
         let is_over = |list: &List| list.count(&self.families, group) == 0;
-        if !self.moments.is_empty() || !self.lists.get(&group).is_some_and(is_over) {
+        if !self.lists.get(&group).is_some_and(is_over) {
             return false;
         }
-        self.lists.remove(&group);
-        if let Some(family) = self.families.get_mut(&group.family())
-            && let Some(at) = family.groups.iter().position(|own| *own == group)
-        {
-            family.groups.swap_remove(at);
+        let taken = self.lists.remove(&group).and_then(|list| list.taken);
+        if let (Some(taken), Some(family)) = (taken, self.families.get_mut(&group.family())) {
+            family.unlist(taken);
+            family.groups.remove(&group);
+            family.asked_for.retain(|own| *own != group);
             // The next item of any form brings its groups again.
             family.forms.clear();
             if family.groups.is_empty() {
@@ -279,10 +371,20 @@ impl Arrivals {
     }
 }
 
+/// Why somebody takes in what waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Why {
+    Look,
+    /// There is much of it.
+    Tidy,
+}
+
 /// What waited for a group, and what its tree has to know.
 #[derive(Default)]
 struct Taken {
-    items: Vec<(u64, Arc<dyn NewEntries>)>,
+    chunks: Vec<Arc<[Item]>>,
+    /// How many of the first chunk are no news.
+    known: usize,
     waiting: Vec<Arrival>,
     moments: Vec<u64>,
     upto: u64,
@@ -290,16 +392,16 @@ struct Taken {
 
 impl Taken {
     /// In the order of their commits; within one, entries of new items come first.
-    fn into_arrivals(self, group: Group) -> (Vec<Arrival>, Vec<u64>, u64) {
-        let mut arrivals = Vec::with_capacity(self.items.len() + self.waiting.len());
-        for (commit, entries) in self.items {
+    fn arrivals(&mut self, group: Group) -> Vec<Arrival> {
+        let mut arrivals = Vec::new();
+        for (commit, entries) in self.chunks.drain(..).flat_map(|chunk| chunk.to_vec()).skip(self.known) {
             entries.of_group(group.as_slice(), &mut |key, value| {
                 arrivals.push(Arrival { key: Key::new(key), commit, value: Some(value) });
             });
         }
-        arrivals.extend(self.waiting);
+        arrivals.append(&mut self.waiting);
         arrivals.sort_by_key(|arrival| arrival.commit);
-        (arrivals, self.moments, self.upto)
+        arrivals
     }
 }
 
@@ -322,33 +424,47 @@ impl Entries {
     }
 
     pub(super) fn leave_moment(&self, moment: u64) {
-        let mut arrivals = self.arrivals();
-        if let Some(count) = arrivals.moments.get_mut(&moment) {
-            *count -= 1;
-            if *count == 0 {
-                arrivals.moments.remove(&moment);
+        let looked_back = {
+            let mut arrivals = self.arrivals();
+            if let Some(count) = arrivals.moments.get_mut(&moment) {
+                *count -= 1;
+                if *count == 0 {
+                    arrivals.moments.remove(&moment);
+                }
+            }
+            if !arrivals.moments.is_empty() {
+                return;
+            }
+            std::mem::take(&mut arrivals.looked_back)
+        };
+        for tree in looked_back.into_iter().filter_map(|group| self.tree(group)) {
+            // Whoever holds it sees to that.
+            if let Ok(mut tree) = tree.try_lock() {
+                tree.keep_past_of(&self.arrivals().moments.keys().copied().collect::<Vec<_>>());
             }
         }
     }
 
-    /// Takes in those that wait in groups where they are many.
+    /// Takes in those that wait for a group where they are many: one group at a time, so that no writer is held up by
+    /// all of them.
     pub(super) fn take_in_due(&self) {
-        if !self.is_due.swap(false, Ordering::Relaxed) {
+        if !self.is_due.load(Ordering::Relaxed) {
             return;
         }
-        let due = std::mem::take(&mut self.arrivals().due);
-        for group in due {
-            let Some(tree) = self.tree(group) else { continue };
-            match tree.try_lock() {
-                Ok(tree) if tree.is_gone => {}
-                Ok(mut tree) => self.go_on(group, &mut tree),
-                // Somebody takes them in. The next who commits to the group looks again.
-                Err(_) => {
-                    if let Some(list) = self.arrivals().lists.get_mut(&group) {
-                        list.is_due = false;
-                    }
-                }
-            }
+        let (group, tree) = {
+            let mut arrivals = self.arrivals();
+            let group = arrivals.due.pop_front();
+            self.is_due.store(!arrivals.due.is_empty(), Ordering::Relaxed);
+            let Some(group) = group else { return };
+            let Some(list) = arrivals.lists.get_mut(&group) else { return };
+            list.is_due = false;
+            (group, list.tree.clone())
+        };
+        // Somebody else may take them in; who commits to the group later looks again.
+        if let Ok(mut tree) = tree.try_lock()
+            && !tree.is_gone
+        {
+            self.go_on(group, &mut tree, Why::Tidy);
         }
     }
 
@@ -361,7 +477,7 @@ impl Entries {
                 return past;
             }
             if !tree.is_gone {
-                self.go_on(group, &mut tree);
+                self.go_on(group, &mut tree, Why::Look);
                 return tree.at(moment).unwrap_or_else(|| tree.map.clone());
             }
         }
@@ -380,14 +496,17 @@ impl Entries {
         self.arrivals().lists.get(&group).map(|list| list.tree.clone())
     }
 
-    /// Takes in what waits. Nobody who commits waits for more than the exchange of two lists.
-    fn go_on(&self, group: Group, tree: &mut Tree) {
-        let taken = self.arrivals().take(group);
-        let (arrivals, moments, upto) = taken.into_arrivals(group);
+    /// Takes in what waits. Those who commit wait only until it is handed over.
+    fn go_on(&self, group: Group, tree: &mut Tree, why: Why) {
+        let mut taken = self.arrivals().take(group, why);
+        tree.keep_past_of(&taken.moments);
+        let arrivals = taken.arrivals(group);
         if !arrivals.is_empty() {
-            tree.take_in(arrivals, &moments, upto);
+            tree.take_in(arrivals, &taken.moments, taken.upto);
         }
-        if tree.map.is_empty() && tree.past.is_empty() {
+        if !tree.past.is_empty() {
+            self.arrivals().looked_back.insert(group);
+        } else if tree.map.is_empty() {
             tree.is_gone = self.arrivals().forget(group);
         }
     }
@@ -401,8 +520,12 @@ impl Tree {
         self.past.get(&moment).cloned()
     }
 
+    /// Lets go of what nobody looks back at.
+    fn keep_past_of(&mut self, moments: &[u64]) {
+        self.past.retain(|moment, _| moments.binary_search(moment).is_ok());
+    }
+
     fn take_in(&mut self, mut waiting: Vec<Arrival>, moments: &[u64], upto: u64) {
-        self.past.retain(|moment, _| moments.contains(moment));
         let mut rest = waiting.as_mut_slice();
         for moment in moments.iter().copied().filter(|moment| (self.upto..upto).contains(moment)) {
             let seen = rest.partition_point(|arrival| arrival.commit <= moment);
@@ -551,14 +674,18 @@ mod tests {
     }
 
     /// A new item with one entry in each of some paths.
-    struct Item {
+    struct Thing {
         paths: Vec<u8>,
         value: u32,
     }
 
-    impl NewEntries for Item {
+    impl NewEntries for Thing {
         fn family(&self) -> u32 {
             1
+        }
+
+        fn count(&self) -> usize {
+            self.paths.len()
         }
 
         fn form(&self) -> u64 {
@@ -583,7 +710,7 @@ mod tests {
     }
 
     fn put_item(storage: &MemoryStorage, paths: &[u8], value: u32, changes: Vec<Change>) {
-        let item = Arc::new(Item { paths: paths.to_vec(), value });
+        let item = Arc::new(Thing { paths: paths.to_vec(), value });
         storage.commit_with(vec![item], Batch { changes }).expect("memory takes it");
         storage.let_in_waiting();
     }
@@ -617,7 +744,7 @@ mod tests {
     #[test]
     fn new_items_leave_once_every_group_has_taken_them_in() {
         let storage = MemoryStorage::new();
-        let items = || storage.entries.arrivals().families.get(&1).map_or(0, |family| family.items.len());
+        let items = || storage.entries.arrivals().families.get(&1).map_or(0, Family::here);
         for n in 0..100 {
             put_item(&storage, &[1, 2], n, Vec::new());
         }
@@ -641,14 +768,86 @@ mod tests {
     #[test]
     fn items_that_come_and_go_do_not_pile_up() {
         let storage = MemoryStorage::new();
+        // Few have the third path, one has the fourth, and it stays.
+        put_item(&storage, &[4], 0, Vec::new());
         for n in 0..20_000 {
-            put_item(&storage, &[1, 2], n, Vec::new());
-            put(&storage, [(entry(1, n), None), (entry(2, n), None)]);
+            let paths: &[u8] = if n % 50 == 0 { &[1, 2, 3] } else { &[1, 2] };
+            put_item(&storage, paths, n, Vec::new());
+            put(&storage, paths.iter().map(|path| (entry(*path, n), None)));
             let arrivals = storage.entries.arrivals();
-            let items = arrivals.families.get(&1).map_or(0, |family| family.items.len());
+            let items = arrivals.families.get(&1).map_or(0, Family::here);
             let waiting: usize = arrivals.lists.values().map(|list| list.waiting.len()).sum();
-            assert!(items <= 2 * WAITING_MANY && waiting <= 4 * WAITING_MANY, "{items} and {waiting} wait");
+            assert!(items <= 2 * WAITING_MANY && waiting <= 6 * WAITING_MANY, "{items} and {waiting} wait");
         }
+        assert_eq!(group(storage.view().as_ref(), 4), 1);
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_family_whose_entries_were_all_removed() {
+        let storage = MemoryStorage::new();
+        for n in 0..1_000 {
+            put_item(&storage, &[1, 2], n, Vec::new());
+        }
+        loop {
+            let scan = storage.scan(Bound::Included(LOW), Bound::Excluded(HIGH), Order::Forward);
+            let changes: Vec<_> =
+                scan.take(300).map(|row| Change::Delete(row.expect("memory reads").0)).collect();
+            if changes.is_empty() {
+                break;
+            }
+            storage.commit(Batch { changes }).expect("memory takes it");
+        }
+        let arrivals = storage.entries.arrivals();
+        assert!(arrivals.lists.is_empty() && arrivals.families.is_empty() && arrivals.due.is_empty());
+    }
+
+    #[test]
+    fn what_was_seen_before_is_kept_only_while_somebody_looks_back() {
+        let storage = MemoryStorage::new();
+        put(&storage, (0..10).map(|n| (entry(1, n), Some(n))));
+        let tree = storage.entries.tree(Group::of(&entry(1, 0))).expect("it is there");
+        let past = || tree.lock().expect("no panic").past.len();
+        let before = storage.view();
+        put(&storage, (1..10).map(|n| (entry(1, n), None)));
+        assert_eq!((group(storage.view().as_ref(), 1), past()), (1, 1));
+        assert_eq!(group(before.as_ref(), 1), 10);
+        drop(before);
+        assert_eq!(past(), 0);
+    }
+
+    #[test]
+    fn a_view_sees_all_of_a_commit_or_nothing_while_others_write() {
+        const ITEMS: u32 = 3_000;
+        let storage = MemoryStorage::new();
+        let record = |n: u32| Bytes::from([&[0x10][..], &n.to_be_bytes()].concat());
+        std::thread::scope(|scope| {
+            for writer in 0..2 {
+                let storage = &storage;
+                scope.spawn(move || {
+                    for n in (writer..ITEMS).step_by(2) {
+                        put_item(storage, &[1, 2], n, vec![Change::Put(record(n), Bytes::new())]);
+                        if n % 3 == 0 {
+                            let changes = [entry(1, n), entry(2, n), record(n)].map(Change::Delete).to_vec();
+                            storage.commit(Batch { changes }).expect("memory takes it");
+                        }
+                    }
+                });
+            }
+            for reader in 0..2_u8 {
+                let storage = &storage;
+                scope.spawn(move || {
+                    for _ in 0..100 {
+                        let view = storage.view();
+                        let (first, second) = if reader == 0 { (1, 2) } else { (2, 1) };
+                        let counts = [group(view.as_ref(), first), group(view.as_ref(), second)];
+                        let records =
+                            view.scan(Bound::Included(&[0x10]), Bound::Excluded(LOW), Order::Forward).count();
+                        assert_eq!(counts, [records, records]);
+                    }
+                });
+            }
+        });
+        assert_eq!(all(storage.view().as_ref()).len(), 2 * (ITEMS as usize - ITEMS.div_ceil(3) as usize));
     }
 
     #[test]
