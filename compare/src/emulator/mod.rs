@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use serde_json::json;
 
-use crate::load::{Call, Calls, Client, Protocol};
+use crate::load::{Call, Calls, Client, Measured, Protocol};
 use crate::process::{Server, build_cdb, install_vercel};
 use crate::report::{Better, Cell, Report, Table};
 
@@ -31,21 +31,18 @@ struct Contender {
 
 /// Runs the whole comparison. The client has one thread, so that it takes at most one of the machine's cores.
 pub fn run(seconds: f64, only: &str) -> anyhow::Result<Report> {
-    wait_for_turns();
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(compare(seconds, only))
 }
 
 /// An answer wakes the client. Where it shares cores with a server, it would push the server aside each time, and what
 /// is measured would be the system's changing between them: from now on this thread waits for its turn, as a batch job
-/// does. Processes that it starts are not concerned.
+/// does, and so would the processes that it starts.
 fn wait_for_turns() {
     #[cfg(target_os = "linux")]
     {
         let turns = libc::sched_param { sched_priority: 0 };
         // SAFETY: the structure lives longer than the call, which concerns this thread only.
-        let done = unsafe {
-            libc::sched_setscheduler(0, libc::SCHED_BATCH | libc::SCHED_RESET_ON_FORK, &raw const turns)
-        };
+        let done = unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const turns) };
         if done != 0 {
             eprintln!("the client could not be made a batch job: {}", std::io::Error::last_os_error());
         }
@@ -98,9 +95,9 @@ async fn compare(seconds: f64, only: &str) -> anyhow::Result<Report> {
         "processor time in 3 s of idling, ms",
         idle.map(|(c, before)| Ok(c.server.processor_ms()? - before)),
     )?;
-    for contender in &contenders {
-        eprintln!("measuring {}…", contender.name);
-        let (rate, time) = throughput(contender, span).await.with_context(|| contender.name.to_owned())?;
+    wait_for_turns();
+    let columns = throughput(&contenders, span).await?;
+    for (contender, (rate, time)) in contenders.iter().zip(columns) {
         rates.add_column(rate);
         latency.add_column(time);
         growth.add_column(query_growth(contender, span).await.with_context(|| contender.name.to_owned())?);
@@ -159,34 +156,96 @@ impl Table {
 /// Labelled figures of one contender, top to bottom.
 type Column = Vec<(String, f64)>;
 
-/// Rates and latencies of one contender.
-async fn throughput(contender: &Contender, span: Duration) -> anyhow::Result<(Column, Column)> {
-    let (mut column, mut latency) = (Column::new(), Column::new());
+/// Rates and latencies of each contender.
+async fn throughput(contenders: &[Contender], span: Duration) -> anyhow::Result<Vec<(Column, Column)>> {
+    let mut columns = vec![(Column::new(), Column::new()); contenders.len()];
     for in_flight in IN_FLIGHT {
-        let container = format!("rates{in_flight}");
-        let mut client = Client::open(&contender.server.endpoint, contender.protocol, in_flight).await?;
-        create_container(&mut client, &container, Indexing::EveryPath).await?;
-        let written = client.measure(span, &[201], creates(&container)).await?;
-        column.push((format!("point write, every path indexed, {in_flight} in flight"), written.rate));
-        latency.push((format!("point write p50, {in_flight} in flight"), millis(written.p50)));
-        latency.push((format!("point write p99, {in_flight} in flight"), millis(written.p99)));
-        let count = ((written.rate * span.as_secs_f64() * 0.9) as u64).clamp(1, DOCUMENTS_READ);
-        let reads = Calls::Cycle((0..count).map(|n| read(&container, n)).collect());
-        let read = client.measure(span, &[200], reads).await?;
-        column.push((format!("point read, {in_flight} in flight"), read.rate));
-        latency.push((format!("point read p50, {in_flight} in flight"), millis(read.p50)));
-        latency.push((format!("point read p99, {in_flight} in flight"), millis(read.p99)));
-        let queries = Calls::Cycle((0..count).map(|n| query(&container, n)).collect());
-        let queried = client.measure(span, &[200], queries).await?;
-        column.push((format!("query by id in a partition, {in_flight} in flight"), queried.rate));
-        let batched = client.measure(span, &[200], batches(&container)).await?;
-        column.push((format!("batch of 10 creates, {in_flight} in flight"), batched.rate));
-        let name = format!("plain{in_flight}");
-        create_container(&mut client, &name, Indexing::None).await?;
-        let written = client.measure(span, &[201], creates(&name)).await?;
-        column.push((format!("point write, no index, {in_flight} in flight"), written.rate));
+        let (indexed, plain) = (format!("rates{in_flight}"), format!("plain{in_flight}"));
+        let mut turns = Turns { contenders, clients: Vec::new(), span };
+        for contender in contenders {
+            let mut client = Client::open(&contender.server.endpoint, contender.protocol, in_flight).await?;
+            create_container(&mut client, &indexed, Indexing::EveryPath).await?;
+            create_container(&mut client, &plain, Indexing::None).await?;
+            turns.clients.push(client);
+        }
+        let label = |cell: &str| format!("{cell}, {in_flight} in flight");
+        let writes =
+            turns.measure("writing", &[201], |_, round| creates(&indexed, round * ROUND_IDS)).await?;
+        let bare = turns
+            .measure("writing without index", &[201], |_, round| creates(&plain, round * ROUND_IDS))
+            .await?;
+        let counts: Vec<_> =
+            writes.iter().map(|rounds| (rounds[0].count as u64).min(DOCUMENTS_READ)).collect();
+        let reads = turns
+            .measure("reading", &[200], |at, _| {
+                Calls::Cycle((0..counts[at]).map(|n| read(&indexed, n)).collect())
+            })
+            .await?;
+        let queries = turns
+            .measure("querying", &[200], |at, _| {
+                Calls::Cycle((0..counts[at]).map(|n| query(&indexed, n)).collect())
+            })
+            .await?;
+        let batched =
+            turns.measure("writing batches", &[200], |_, round| batches(&indexed, round * ROUND_IDS)).await?;
+        for (at, (rates, latency)) in columns.iter_mut().enumerate() {
+            for (cell, rounds) in [
+                ("point write, every path indexed", &writes[at]),
+                ("point write, no index", &bare[at]),
+                ("point read", &reads[at]),
+                ("query by id in a partition", &queries[at]),
+                ("batch of 10 creates", &batched[at]),
+            ] {
+                rates.push((label(cell), median(rounds, |measured| measured.rate)));
+            }
+            for (cell, rounds) in [("point write", &writes[at]), ("point read", &reads[at])] {
+                latency
+                    .push((label(&format!("{cell} p50")), median(rounds, |measured| millis(measured.p50))));
+                latency
+                    .push((label(&format!("{cell} p99")), median(rounds, |measured| millis(measured.p99))));
+            }
+        }
     }
-    Ok((column, latency))
+    Ok(columns)
+}
+
+/// Contenders that are measured in turns: the machine is not equally quick all the time, and whoever came later would be
+/// measured on another machine.
+struct Turns<'a> {
+    contenders: &'a [Contender],
+    clients: Vec<Client>,
+    span: Duration,
+}
+
+/// Turns of each contender in each cell.
+const ROUNDS: u64 = 5;
+/// Numbers of documents that a turn has for itself.
+const ROUND_IDS: u64 = 10_000_000;
+
+impl Turns<'_> {
+    /// The rounds of each contender.
+    async fn measure(
+        &mut self,
+        what: &str,
+        statuses: &'static [u16],
+        calls: impl Fn(usize, u64) -> Calls,
+    ) -> anyhow::Result<Vec<Vec<Measured>>> {
+        eprintln!("{what}…");
+        let mut rounds = vec![Vec::new(); self.clients.len()];
+        for round in 0..ROUNDS {
+            for (at, client) in self.clients.iter_mut().enumerate() {
+                let measured = client.measure(self.span / ROUNDS as u32, statuses, calls(at, round)).await;
+                rounds[at].push(measured.with_context(|| format!("{what}: {}", self.contenders[at].name))?);
+            }
+        }
+        Ok(rounds)
+    }
+}
+
+fn median(rounds: &[Measured], figure: impl Fn(&Measured) -> f64) -> f64 {
+    let mut figures: Vec<_> = rounds.iter().map(figure).collect();
+    figures.sort_unstable_by(f64::total_cmp);
+    figures[figures.len() / 2]
 }
 
 /// Times one query in one container that grows meanwhile.
@@ -288,8 +347,10 @@ fn create(container: &str, n: u64) -> Call {
     docs(container, n % KEYS, body)
 }
 
-fn creates(container: &str) -> Calls {
-    let change = |n: u64, call: &mut Call| {
+/// Creates of documents from a number on.
+fn creates(container: &str, first: u64) -> Calls {
+    let change = move |n: u64, call: &mut Call| {
+        let n = first + n;
         change_key(call, n % KEYS);
         push_document(&mut call.body, format_args!("d{n}"), n);
     };
@@ -315,11 +376,13 @@ fn query(container: &str, n: u64) -> Call {
     call
 }
 
-fn batches(container: &str) -> Calls {
+/// Batches of creates, from a number on.
+fn batches(container: &str, first: u64) -> Calls {
     let mut call = docs(container, 0, Vec::new());
     call.headers.push(("x-ms-cosmos-is-batch-request", "True".into()));
     call.headers.push(("x-ms-cosmos-batch-atomic", "True".into()));
-    let change = |n: u64, call: &mut Call| {
+    let change = move |n: u64, call: &mut Call| {
+        let n = first + n;
         let key = n % KEYS;
         change_key(call, key);
         for i in 0..10 {

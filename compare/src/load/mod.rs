@@ -135,6 +135,8 @@ impl Expected<'_> {
 /// What one cell measured.
 #[derive(Debug, Clone, Copy)]
 pub struct Measured {
+    /// Operations.
+    pub count: usize,
     /// Operations per second.
     pub rate: f64,
     /// Half of the operations were at least this quick.
@@ -150,6 +152,11 @@ impl Measured {
         }
         times.sort_unstable();
         let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
-        Ok(Self { rate: times.len() as f64 / elapsed.as_secs_f64(), p50: at(0.5), p99: at(0.99) })
+        Ok(Self {
+            count: times.len(),
+            rate: times.len() as f64 / elapsed.as_secs_f64(),
+            p50: at(0.5),
+            p99: at(0.99),
+        })
     }
 }
