@@ -37,6 +37,11 @@ impl Server {
         Ok(Self { child, endpoint: endpoint.trim_end_matches('/').to_owned(), startup })
     }
 
+    /// Ends it, and waits until it has ended.
+    pub async fn stop(mut self) -> anyhow::Result<()> {
+        Ok(self.child.kill().await?)
+    }
+
     /// Starts the npm peer; it has no ready line, so it is ready when its port accepts.
     pub async fn vercel(folder: &Path) -> anyhow::Result<Self> {
         let port = free_port()?;

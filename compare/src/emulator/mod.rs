@@ -64,11 +64,13 @@ async fn compare(seconds: f64, only: &str) -> anyhow::Result<Report> {
     ];
     let mut contenders = Vec::new();
     for (name, protocol, arguments) in start.into_iter().filter(|(name, ..)| name.contains(only)) {
-        let server = match arguments {
-            None => Server::vercel(&node).await?,
-            Some(arguments) => Server::ours(&cdb, &arguments).await?,
+        let start = async || match &arguments {
+            None => Server::vercel(&node).await,
+            Some(arguments) => Server::ours(&cdb, arguments).await,
         };
-        contenders.push(Contender { name, server, protocol });
+        // The first one reads its program from disk.
+        start().await?.stop().await?;
+        contenders.push(Contender { name, server: start().await?, protocol });
     }
     let table = |title: &str, first: &str, better: Better| {
         Table::new(title, first, contenders.iter().map(|contender| contender.name), better)
