@@ -8,7 +8,6 @@
 //! A [`Moment`](super::Moment) sees each group as it was, whenever it comes to look: a tree that goes on keeps the
 //! versions of the moments that are still in use.
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,77 +15,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
+use super::family::{Family, Item};
+use super::group::Group;
+use super::tree::{Arrival, Tree};
 use super::{Key, Map};
-use crate::storage::{NewEntries, group_bytes};
-
-/// The start of the keys of entries that are looked at together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Group {
-    len: u8,
-    bytes: [u8; GROUP_BYTES_MAX],
-}
-
-const GROUP_BYTES_MAX: usize = 17;
-
-impl Group {
-    pub(super) fn of(key: &[u8]) -> Self {
-        let prefix = &key[..group_bytes(key).min(key.len())];
-        let mut bytes = [0; GROUP_BYTES_MAX];
-        bytes[..prefix.len()].copy_from_slice(prefix);
-        Self { len: prefix.len() as u8, bytes }
-    }
-
-    fn as_slice(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.len)]
-    }
-
-    /// Of whose items its entries are.
-    fn family(&self) -> u32 {
-        let [_, number @ .., _, _, _, _, _, _, _, _, _, _, _, _] = self.bytes;
-        u32::from_be_bytes(number)
-    }
-
-    /// The only group that has keys between two bounds, where that is plain to see.
-    pub(super) fn between(lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Option<Self> {
-        let (Bound::Included(low) | Bound::Excluded(low)) = lower else { return None };
-        let group = Self::of(low);
-        let is_whole = group.as_slice().len() == group_bytes(low);
-        (is_whole && !group.may_be_below(upper)).then_some(group)
-    }
-
-    /// Whether keys of other groups behind this one can be below a bound.
-    fn may_be_below(&self, upper: Bound<&[u8]>) -> bool {
-        let own = self.as_slice();
-        match upper {
-            Bound::Unbounded => true,
-            Bound::Included(high) => !high.starts_with(own),
-            Bound::Excluded(high) => !high.starts_with(own) && Some(high) != after(own).as_deref(),
-        }
-    }
-
-    /// Whether keys of this group can lie between two bounds.
-    fn overlaps(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> bool {
-        let own = self.as_slice();
-        let begins = match lower {
-            Bound::Included(low) | Bound::Excluded(low) => own >= &low[..low.len().min(own.len())],
-            Bound::Unbounded => true,
-        };
-        let ends = match upper {
-            Bound::Included(high) => own <= high,
-            Bound::Excluded(high) => own < high,
-            Bound::Unbounded => true,
-        };
-        begins && ends
-    }
-}
-
-/// The least key beyond all that begin like this.
-fn after(prefix: &[u8]) -> Option<Vec<u8>> {
-    let kept = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
-    let mut next = prefix[..=kept].to_vec();
-    next[kept] += 1;
-    Some(next)
-}
+use crate::storage::NewEntries;
 
 /// The entries of a store.
 #[derive(Default)]
@@ -124,119 +57,12 @@ struct List {
     is_due: bool,
 }
 
-struct Arrival {
-    key: Key,
-    commit: u64,
-    value: Option<Bytes>,
-}
-
-/// New items of one container, with the entries that they leave in many groups.
-#[derive(Default)]
-struct Family {
-    /// Oldest first. Those that all groups have taken in have left.
-    items: VecDeque<Arc<[Item]>>,
-    /// The youngest, fewer than a chunk.
-    open: Vec<Item>,
-    left: usize,
-    /// How many entries the items have, and how many entries of the family were removed while they were there.
-    entries: usize,
-    removals: usize,
-    groups: HashSet<Group>,
-    asked_for: Vec<Group>,
-    /// How many groups have taken in how many.
-    taken: BTreeMap<usize, usize>,
-    /// Forms of items whose groups are known.
-    forms: HashSet<u64>,
-}
-
-/// Its commit, and what it leaves.
-type Item = (u64, Arc<dyn NewEntries>);
-
-/// The entries of a group in order, without those that wait.
-#[derive(Default)]
-struct Tree {
-    map: Map,
-    /// The last commit whose entries are in it.
-    upto: u64,
-    /// As it was at moments before.
-    past: BTreeMap<u64, Map>,
-    /// It was empty and left; there may be another one.
-    is_gone: bool,
-}
-
 /// From this many on, a writer takes them in after its commit, unless somebody does already.
 pub(super) const WAITING_MANY: usize = 1024;
 /// So often it is seen whether they are many.
 const WAITING_STEP: usize = 256;
 /// From this many on, commits wait for whoever takes them in.
 const WAITING_MAX: usize = 128 * WAITING_MANY;
-
-/// Items that are handed on together.
-const CHUNK_ITEMS: usize = 256;
-/// So many forms are remembered; who is forgotten tells its groups again.
-const FORMS_MAX: usize = 4096;
-
-impl Family {
-    /// How many new items there ever were.
-    fn count(&self) -> usize {
-        self.left + self.here()
-    }
-
-    fn here(&self) -> usize {
-        self.items.len() * CHUNK_ITEMS + self.open.len()
-    }
-
-    fn push(&mut self, item: Item) {
-        self.entries += item.1.count();
-        self.open.push(item);
-        if self.open.len() == CHUNK_ITEMS {
-            self.items.push_back(self.open.drain(..).collect());
-        }
-    }
-
-    /// Those that a group has not taken in, in chunks, and how many of the first chunk it has.
-    fn since(&self, taken: usize) -> (Vec<Arc<[Item]>>, usize) {
-        let known = taken - self.left;
-        let mut chunks: Vec<_> =
-            self.items.range((known / CHUNK_ITEMS).min(self.items.len())..).cloned().collect();
-        chunks.push(self.open.as_slice().into());
-        (chunks, known % CHUNK_ITEMS)
-    }
-
-    /// Moves a group on, and lets go of what all have taken in.
-    fn move_on(&mut self, before: usize) {
-        let count = self.count();
-        self.unlist(before);
-        *self.taken.entry(count).or_default() += 1;
-        let Some((least, _)) = self.taken.first_key_value() else { return };
-        if *least == count {
-            self.items.clear();
-            self.open.clear();
-            (self.left, self.entries, self.removals) = (count, 0, 0);
-            return;
-        }
-        for _ in 0..(*least - self.left) / CHUNK_ITEMS {
-            let Some(chunk) = self.items.pop_front() else { return };
-            self.left += CHUNK_ITEMS;
-            self.entries -= chunk.iter().map(|(_, item)| item.count()).sum::<usize>();
-            self.removals = 0;
-        }
-    }
-
-    fn unlist(&mut self, taken: usize) {
-        if let Entry::Occupied(mut groups) = self.taken.entry(taken) {
-            *groups.get_mut() -= 1;
-            if *groups.get() == 0 {
-                groups.remove();
-            }
-        }
-    }
-
-    /// Whether much of what it keeps is gone again.
-    fn is_stale(&self) -> bool {
-        self.here() >= WAITING_MANY && 3 * self.removals >= self.entries
-    }
-}
 
 impl List {
     /// How many wait, in the list and in its family.
@@ -277,18 +103,11 @@ impl Arrivals {
     /// Adds the entries of a new item, before the other changes of the commit that began last.
     pub(super) fn push_new(&mut self, entries: Arc<dyn NewEntries>) {
         let family = self.families.entry(entries.family()).or_default();
-        let taken = family.count();
-        if family.forms.insert(entries.form()) {
+        if family.learn(entries.form()) {
             for group in entries.groups() {
                 let group = Group::of(&group);
                 let list = self.lists.entry(group).or_default();
-                if family.groups.insert(group) {
-                    list.taken = Some(taken);
-                    *family.taken.entry(taken).or_default() += 1;
-                }
-            }
-            if family.forms.len() > FORMS_MAX {
-                family.forms.clear();
+                list.taken = family.enlist(group).or(list.taken);
             }
         }
         family.push((self.commit, entries));
@@ -358,11 +177,7 @@ impl Arrivals {
         }
         let taken = self.lists.remove(&group).and_then(|list| list.taken);
         if let (Some(taken), Some(family)) = (taken, self.families.get_mut(&group.family())) {
-            family.unlist(taken);
-            family.groups.remove(&group);
-            family.asked_for.retain(|own| *own != group);
-            // The next item of any form brings its groups again.
-            family.forms.clear();
+            family.forget(group, taken);
             if family.groups.is_empty() {
                 self.families.remove(&group.family());
             }
@@ -509,53 +324,6 @@ impl Entries {
         } else if tree.map.is_empty() {
             tree.is_gone = self.arrivals().forget(group);
         }
-    }
-}
-
-impl Tree {
-    /// As it was at a moment, if it has gone on since.
-    fn at(&self, moment: Option<u64>) -> Option<Map> {
-        let moment = moment.filter(|moment| *moment < self.upto)?;
-        // It is there: who goes on keeps it for the moments that are in use.
-        self.past.get(&moment).cloned()
-    }
-
-    /// Lets go of what nobody looks back at.
-    fn keep_past_of(&mut self, moments: &[u64]) {
-        self.past.retain(|moment, _| moments.binary_search(moment).is_ok());
-    }
-
-    fn take_in(&mut self, mut waiting: Vec<Arrival>, moments: &[u64], upto: u64) {
-        let mut rest = waiting.as_mut_slice();
-        for moment in moments.iter().copied().filter(|moment| (self.upto..upto).contains(moment)) {
-            let seen = rest.partition_point(|arrival| arrival.commit <= moment);
-            let (now, later) = rest.split_at_mut(seen);
-            enter_all(&mut self.map, now);
-            self.past.insert(moment, self.map.clone());
-            rest = later;
-        }
-        enter_all(&mut self.map, rest);
-        self.upto = upto;
-    }
-}
-
-/// Enters them in the order of the map, where neighbours find the same nodes still in the cache.
-fn enter_all(map: &mut Map, arrivals: &mut [Arrival]) {
-    // Most comparisons end in bytes that lie beside each other.
-    let mut order: Vec<(u128, u32)> =
-        (0_u32..).zip(arrivals.iter()).map(|(at, arrival)| (arrival.key.sorting(), at)).collect();
-    order.sort_unstable_by(|(one, one_at), (other, other_at)| {
-        let key = |at: &u32| arrivals[*at as usize].key.as_slice();
-        one.cmp(other).then_with(|| key(one_at).cmp(key(other_at))).then(one_at.cmp(other_at))
-    });
-    let mut order = order.into_iter().map(|(_, at)| at as usize).peekable();
-    while let Some(at) = order.next() {
-        // The last change of a key is the one that counts.
-        if order.peek().is_some_and(|next| arrivals[*next].key == arrivals[at].key) {
-            continue;
-        }
-        let Arrival { key, value, .. } = &mut arrivals[at];
-        super::enter(map, std::mem::take(key), value.take());
     }
 }
 
@@ -848,26 +616,5 @@ mod tests {
             }
         });
         assert_eq!(all(storage.view().as_ref()).len(), 2 * (ITEMS as usize - ITEMS.div_ceil(3) as usize));
-    }
-
-    #[test]
-    fn bounds_within_a_group_are_told_from_wider_ones() {
-        let (one, two) = (entry(1, 0), entry(2, 0));
-        let (start, next) = (&one[..17], &two[..17]);
-        let own = Some(Group::of(&one));
-        for (lower, upper, expected) in [
-            (Bound::Included(start), Bound::Excluded(next), own),
-            (Bound::Excluded(&one[..]), Bound::Excluded(next), own),
-            (Bound::Included(&one[..]), Bound::Included(&one[..]), own),
-            (Bound::Included(start), Bound::Included(next), None),
-            (Bound::Included(start), Bound::Excluded(&two[..]), None),
-            (Bound::Included(&one[..16]), Bound::Excluded(next), None),
-            (Bound::Included(start), Bound::Unbounded, None),
-            (Bound::Unbounded, Bound::Excluded(next), None),
-        ] {
-            assert_eq!(Group::between(lower, upper), expected, "{lower:?} {upper:?}");
-        }
-        assert_eq!(after(&[1, 255, 255]), Some(vec![2]));
-        assert_eq!(after(&[255]), None);
     }
 }

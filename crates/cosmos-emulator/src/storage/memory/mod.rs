@@ -1,6 +1,9 @@
 //! The store without a disk: a persistent ordered map, whose copies are cheap enough to hand one to each scan.
 
 mod entries;
+mod family;
+mod group;
+mod tree;
 
 use std::borrow::Borrow;
 use std::cmp::Ordering as Comparison;
@@ -11,7 +14,8 @@ use std::vec;
 use bytes::Bytes;
 use imbl::OrdMap;
 
-use self::entries::{Entries, Group};
+use self::entries::Entries;
+use self::group::Group;
 use super::{
     Batch, Change, INDEX_TAGS, NewEntries, Order, Scan, Storage, StorageError, Ticket, View, group_bytes,
     is_index_entry,
