@@ -105,14 +105,26 @@ pub(crate) fn write_string(text: &str, out: &mut Vec<u8>) {
 
 /// How many bytes stand for themselves in a string, up to the first that does not.
 fn plain_bytes(bytes: &[u8]) -> usize {
+    // Eight at a time, and no more than that: some texts are nothing but escapes.
+    let (words, rest) = bytes.as_chunks::<8>();
+    for (at, word) in words.iter().enumerate() {
+        let special = special_bytes(u64::from_le_bytes(*word));
+        if special != 0 {
+            return 8 * at + special.trailing_zeros() as usize / 8;
+        }
+    }
     let is_special = |byte: &u8| *byte < 0x20 || *byte == b'"' || *byte == b'\\';
-    // Without a way out, so that many bytes are looked at at once.
-    let is_plain = |chunk: &&[u8]| !chunk.iter().fold(false, |found, byte| found | is_special(byte));
-    let known = bytes.chunks_exact(CHUNK_BYTES).take_while(is_plain).count() * CHUNK_BYTES;
-    known + bytes[known..].iter().position(is_special).unwrap_or(bytes.len() - known)
+    8 * words.len() + rest.iter().position(is_special).unwrap_or(rest.len())
 }
 
-const CHUNK_BYTES: usize = 32;
+/// Which of eight bytes are quotes, backslashes or control characters, by their highest bits. Borrows may mark bytes
+/// above the lowest that is one.
+fn special_bytes(word: u64) -> u64 {
+    const EACH: u64 = u64::from_le_bytes([1; 8]);
+    let is_below = |word: u64, limit: u8| word.wrapping_sub(EACH * u64::from(limit)) & !word;
+    let is_equal = |byte: u8| is_below(word ^ (EACH * u64::from(byte)), 1);
+    (is_below(word, 0x20) | is_equal(b'"') | is_equal(b'\\')) & (EACH << 7)
+}
 
 fn write_number(value: &Number, out: &mut Vec<u8>) {
     if value.is_f64() {
@@ -301,11 +313,7 @@ impl Parser<'_> {
         loop {
             let start = self.at;
             self.at += plain_bytes(&self.text[start..]);
-            let plain = self.utf8(start)?;
-            match self.peek() {
-                Some(b'"') if text.is_empty() => text = plain.to_owned(),
-                Some(_) | None => text.push_str(plain),
-            }
+            text.push_str(self.utf8(start)?);
             match self.peek() {
                 Some(b'"') => {
                     self.at += 1;
@@ -396,6 +404,20 @@ mod tests {
     }
 
     /// Cuts and flips of a document: no input makes the parser panic, and what it takes serde_json takes too.
+    #[test]
+    fn bytes_that_stand_for_themselves_are_told_from_others_wherever_they_are() {
+        for (at, byte) in (0..20).flat_map(|at| (0..=u8::MAX).map(move |byte| (at, byte))) {
+            let mut bytes = [b' '; 21];
+            bytes[at] = byte;
+            let is_special = byte < 0x20 || matches!(byte, b'"' | b'\\');
+            let expected = if is_special { at } else { bytes.len() };
+            assert_eq!(plain_bytes(&bytes), expected, "{byte:#x} at {at}");
+            // Whatever stands behind it.
+            bytes[at + 1..].fill(b'\\');
+            assert_eq!(plain_bytes(&bytes), if is_special { at } else { at + 1 }, "{byte:#x} at {at}");
+        }
+    }
+
     #[test]
     fn any_bytes_are_parsed_or_refused() {
         let text =
