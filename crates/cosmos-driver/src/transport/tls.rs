@@ -1,11 +1,13 @@
 //! TLS configuration: verified, unless the peer is loopback or the caller opted out by name.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::{
+    ClientConfig, ConfigBuilder, DigitallySignedStruct, RootCertStore, SignatureScheme, WantsVerifier,
+};
 
 use crate::config::{Certificates, Negotiation};
 use crate::error::Error;
@@ -13,9 +15,12 @@ use crate::error::Error;
 /// The two configurations a driver needs; the unverified one is used for loopback or by opt-in only.
 #[derive(Clone, Debug)]
 pub(super) struct Tls {
-    verified: Arc<ClientConfig>,
+    builder: ConfigBuilder<ClientConfig, WantsVerifier>,
+    alpn: Vec<Vec<u8>>,
+    /// The system's roots are read with the first connection that is verified: a client of loopback needs none, and
+    /// there are many.
+    verified: OnceLock<Arc<ClientConfig>>,
     unverified: Arc<ClientConfig>,
-    accept_any: bool,
 }
 
 impl Tls {
@@ -26,50 +31,54 @@ impl Tls {
             Negotiation::Http2Only => vec![b"h2".to_vec()],
             Negotiation::Http1Only => vec![b"http/1.1".to_vec()],
         };
-        let versions = |builder: rustls::ConfigBuilder<ClientConfig, rustls::WantsVersions>| {
-            builder
-                .with_safe_default_protocol_versions()
-                .map_err(|e| Error::configuration(format!("TLS could not be set up: {e}")))
-        };
-        let mut verified = versions(ClientConfig::builder_with_provider(provider.clone()))?
-            .with_root_certificates(roots(certificates)?)
-            .with_no_client_auth();
-        verified.alpn_protocols = alpn.clone();
-        let mut unverified = versions(ClientConfig::builder_with_provider(provider.clone()))?
+        let builder = ClientConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .map_err(|e| Error::configuration(format!("TLS could not be set up: {e}")))?;
+        let mut unverified = builder
+            .clone()
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(AcceptAny(provider)))
             .with_no_client_auth();
-        unverified.alpn_protocols = alpn;
-        Ok(Self {
-            verified: Arc::new(verified),
-            unverified: Arc::new(unverified),
-            accept_any: matches!(certificates, Certificates::DangerouslyAcceptAny),
-        })
+        unverified.alpn_protocols.clone_from(&alpn);
+        let tls = Self { builder, alpn, verified: OnceLock::new(), unverified: Arc::new(unverified) };
+        if let Certificates::Trust(ders) = certificates {
+            let roots = trusted(ders)?;
+            tls.verified.get_or_init(|| tls.verified_by(roots));
+        }
+        Ok(tls)
     }
 
     /// Loopback is exempt only while nobody asked for particular roots.
     pub(super) fn config(&self, is_loopback: bool, certificates: &Certificates) -> Arc<ClientConfig> {
-        let exempt = is_loopback && matches!(certificates, Certificates::System);
-        if self.accept_any || exempt { self.unverified.clone() } else { self.verified.clone() }
+        match certificates {
+            Certificates::DangerouslyAcceptAny => self.unverified.clone(),
+            Certificates::System if is_loopback => self.unverified.clone(),
+            Certificates::System | Certificates::Trust(_) => {
+                self.verified.get_or_init(|| self.verified_by(of_the_system())).clone()
+            }
+        }
+    }
+
+    fn verified_by(&self, roots: RootCertStore) -> Arc<ClientConfig> {
+        let mut config = self.builder.clone().with_root_certificates(roots).with_no_client_auth();
+        config.alpn_protocols.clone_from(&self.alpn);
+        Arc::new(config)
     }
 }
 
-fn roots(certificates: &Certificates) -> Result<RootCertStore, Error> {
+/// A machine without a root store can still talk to loopback; elsewhere the handshake says what is missing.
+fn of_the_system() -> RootCertStore {
     let mut roots = RootCertStore::empty();
-    match certificates {
-        Certificates::System => {
-            // A machine without a root store can still talk to loopback; elsewhere the handshake says what is missing.
-            let loaded = rustls_native_certs::load_native_certs();
-            roots.add_parsable_certificates(loaded.certs);
-        }
-        Certificates::Trust(ders) => {
-            for der in ders {
-                roots.add(CertificateDer::from(der.clone())).map_err(|e| {
-                    Error::configuration(format!("a trusted certificate does not parse as DER: {e}"))
-                })?;
-            }
-        }
-        Certificates::DangerouslyAcceptAny => {}
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    roots
+}
+
+fn trusted(ders: &[Vec<u8>]) -> Result<RootCertStore, Error> {
+    let mut roots = RootCertStore::empty();
+    for der in ders {
+        roots
+            .add(CertificateDer::from(der.clone()))
+            .map_err(|e| Error::configuration(format!("a trusted certificate does not parse as DER: {e}")))?;
     }
     Ok(roots)
 }
