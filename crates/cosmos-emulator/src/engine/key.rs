@@ -266,14 +266,18 @@ pub(crate) fn item_at(container: u32, place: &[u8]) -> Vec<u8> {
 
 /// Epk and id of a place.
 pub(crate) fn split_place(place: &[u8]) -> Option<(EpkKey, &str)> {
+    let (epk, id) = place.split_at(epk_bytes(place)?);
+    Some((EpkKey(epk.to_vec()), std::str::from_utf8(id).ok()?))
+}
+
+/// How much of a place is the key of its logical partition.
+pub(crate) fn epk_bytes(place: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {
         let zero = at + place.get(at..)?.iter().position(|b| *b == 0)?;
-        if *place.get(zero + 1)? == 0xff {
-            at = zero + 2;
-        } else {
-            let (epk, id) = place.split_at(zero + 2);
-            return Some((EpkKey(epk.to_vec()), std::str::from_utf8(id).ok()?));
+        at = zero + 2;
+        if *place.get(zero + 1)? != 0xff {
+            return Some(at);
         }
     }
 }

@@ -96,8 +96,8 @@ pub trait NewEntries: Send + Sync {
     /// Key and value of each.
     fn each(&self, put: &mut dyn FnMut(Bytes, Bytes));
 
-    /// Key and value of those whose keys begin like this.
-    fn of_group(&self, group: &[u8], put: &mut dyn FnMut(Bytes, Bytes));
+    /// Those whose keys begin like this, always in the same order: the rest of the key, in pieces, and the value.
+    fn of_group(&self, group: &[u8], put: &mut dyn FnMut([&[u8]; 3], &Bytes));
 }
 
 /// Whether a key is one of the many that a document leaves in the index. A store may keep those back until somebody

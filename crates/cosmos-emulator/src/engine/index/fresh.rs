@@ -79,19 +79,24 @@ impl NewEntries for Fresh {
         put(self.change(), self.place.clone());
     }
 
-    fn of_group(&self, group: &[u8], put: &mut dyn FnMut(Bytes, Bytes)) {
+    fn of_group(&self, group: &[u8], put: &mut dyn FnMut([&[u8]; 3], &Bytes)) {
         let Some(wanted) = key::Group::of(group) else { return };
-        let values = |path: u64| self.values().filter(move |(own, _)| own.get() == path);
+        let values = |path: u64| {
+            let created = (path == PathId::CREATION.get()).then_some(&[][..]);
+            created.into_iter().chain(self.terms.of_path(path))
+        };
+        let rid = self.rid.to_be_bytes();
         match wanted {
             key::Group::ByValue(segment, path) if segment == self.segment => {
-                values(path).for_each(|(path, value)| put(self.by_value(path, value), self.place.clone()));
+                values(path).for_each(|value| put([value, &rid, &[]], &self.place));
             }
             key::Group::ByPartition(container, path) if container == self.segment.container => {
-                let Some(epk) = self.epk() else { return };
-                values(path)
-                    .for_each(|(path, value)| put(self.by_partition(&epk, path, value), self.place.clone()));
+                let Some(epk) = key::epk_bytes(&self.place) else { return };
+                values(path).for_each(|value| put([&self.place[..epk], value, &rid], &self.place));
             }
-            key::Group::Changes(segment) if segment == self.segment => put(self.change(), self.place.clone()),
+            key::Group::Changes(segment) if segment == self.segment => {
+                put([&self.lsn.to_be_bytes(), &rid, &[]], &self.place);
+            }
             key::Group::ByValue(..) | key::Group::ByPartition(..) | key::Group::Changes(_) => {}
         }
     }
@@ -129,16 +134,17 @@ mod tests {
         let mut found = Vec::new();
         for group in groups {
             let before = found.len();
-            fresh.of_group(&group, &mut |key, value| found.push((key, value)));
+            fresh.of_group(&group, &mut |[first, second, third], value| {
+                found.push((Bytes::from([&group, first, second, third].concat()), value.clone()));
+            });
             assert!(found.len() > before);
-            assert!(found[before..].iter().all(|(key, _)| key.starts_with(&group)));
         }
         all.sort_unstable();
         found.sort_unstable();
         assert_eq!(found, all);
         let elsewhere = Segment { container: 3, range: 5 };
         for group in [key::by_value(elsewhere, 0), key::changes(elsewhere), key::by_partition(4, 0)] {
-            fresh.of_group(&group, &mut |key, _| panic!("{key:?}"));
+            fresh.of_group(&group, &mut |rest, _| panic!("{rest:?}"));
         }
     }
 

@@ -30,6 +30,13 @@ impl Terms {
         self.list.iter().map(|term| (term.path, self.value(*term)))
     }
 
+    /// The encoded values of one path.
+    pub(crate) fn of_path(&self, path: u64) -> impl Iterator<Item = &[u8]> {
+        let start = self.list.partition_point(|term| term.path.get() < path);
+        let terms = self.list[start..].iter().take_while(move |term| term.path.get() == path);
+        terms.map(|term| self.value(*term))
+    }
+
     fn value(&self, term: Term) -> &[u8] {
         &self.bytes[term.start as usize..term.end as usize]
     }

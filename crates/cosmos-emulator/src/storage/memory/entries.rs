@@ -15,10 +15,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-use super::family::{Family, Item};
+use super::Key;
+use super::base::Base;
+use super::family::{CHUNK_ITEMS, Family, Item};
 use super::group::Group;
+use super::map::Map;
 use super::tree::{Arrival, Tree};
-use super::{Key, Map};
 use crate::storage::NewEntries;
 
 /// The entries of a store.
@@ -63,6 +65,8 @@ pub(super) const WAITING_MANY: usize = 1024;
 const WAITING_STEP: usize = 256;
 /// From this many on, commits wait for whoever takes them in.
 const WAITING_MAX: usize = 128 * WAITING_MANY;
+/// For fewer new items a tree is as good as a base.
+const BASE_ITEMS_MIN: usize = 256;
 
 impl List {
     /// How many wait, in the list and in its family.
@@ -206,12 +210,30 @@ struct Taken {
 }
 
 impl Taken {
+    /// Makes a base of the first new items, up to the first moment in use after a commit. Nothing is lost if changes
+    /// of that time are entered later: no entry of a new item was there before.
+    fn take_base(&mut self, group: Group, since: u64) -> Option<Base> {
+        let until = self.moments.iter().copied().find(|moment| *moment >= since).unwrap_or(self.upto);
+        let full = self.chunks.len().saturating_sub(1) * CHUNK_ITEMS;
+        let mut end = full + self.chunks.last().map_or(0, |chunk| chunk.len());
+        while end > self.known && self.chunks[(end - 1) / CHUNK_ITEMS][(end - 1) % CHUNK_ITEMS].0 > until {
+            end -= 1;
+        }
+        if end - self.known < BASE_ITEMS_MIN {
+            return None;
+        }
+        let chunks = self.chunks[..end.div_ceil(CHUNK_ITEMS)].to_vec();
+        let known = std::mem::replace(&mut self.known, end);
+        Some(Base::new(group, chunks, known..end))
+    }
+
     /// In the order of their commits; within one, entries of new items come first.
     fn arrivals(&mut self, group: Group) -> Vec<Arrival> {
         let mut arrivals = Vec::new();
-        for (commit, entries) in self.chunks.drain(..).flat_map(|chunk| chunk.to_vec()).skip(self.known) {
-            entries.of_group(group.as_slice(), &mut |key, value| {
-                arrivals.push(Arrival { key: Key::new(key), commit, value: Some(value) });
+        for (commit, entries) in self.chunks.iter().flat_map(|chunk| chunk.iter()).skip(self.known) {
+            entries.of_group(group.as_slice(), &mut |rest, value| {
+                let key = Key::join(group.as_slice(), rest);
+                arrivals.push(Arrival { key, commit: *commit, value: Some(value.clone()) });
             });
         }
         arrivals.append(&mut self.waiting);
@@ -286,7 +308,7 @@ impl Entries {
     /// A group as it was at a moment, or as it is now.
     pub(super) fn version(&self, group: Group, moment: Option<u64>) -> Map {
         loop {
-            let Some(tree) = self.tree(group) else { return Map::new() };
+            let Some(tree) = self.tree(group) else { return Map::default() };
             let mut tree = tree.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(past) = tree.at(moment) {
                 return past;
@@ -315,6 +337,13 @@ impl Entries {
     fn go_on(&self, group: Group, tree: &mut Tree, why: Why) {
         let mut taken = self.arrivals().take(group, why);
         tree.keep_past_of(&taken.moments);
+        // Where much goes away again, the items should as well.
+        if why == Why::Look
+            && let Some(since) = tree.is_empty_since()
+            && let Some(base) = taken.take_base(group, since)
+        {
+            tree.map = base.into();
+        }
         let arrivals = taken.arrivals(group);
         if !arrivals.is_empty() {
             tree.take_in(arrivals, &taken.moments, taken.upto);
@@ -468,10 +497,10 @@ mod tests {
             self.paths.iter().for_each(|path| put(entry(*path, self.value), Bytes::new()));
         }
 
-        fn of_group(&self, group: &[u8], put: &mut dyn FnMut(Bytes, Bytes)) {
+        fn of_group(&self, group: &[u8], put: &mut dyn FnMut([&[u8]; 3], &Bytes)) {
             self.each(&mut |key, value| {
-                if key.starts_with(group) {
-                    put(key, value);
+                if let Some(rest) = key.strip_prefix(group) {
+                    put([rest, &[], &[]], &value);
                 }
             });
         }

@@ -9,7 +9,7 @@ use super::group::Group;
 use crate::storage::NewEntries;
 
 /// Items that are handed on together.
-const CHUNK_ITEMS: usize = 256;
+pub(super) const CHUNK_ITEMS: usize = 256;
 /// So many forms are remembered; who is forgotten tells its groups again.
 const FORMS_MAX: usize = 4096;
 

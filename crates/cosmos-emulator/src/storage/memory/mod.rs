@@ -1,8 +1,10 @@
-//! The store without a disk: a persistent ordered map, whose copies are cheap enough to hand one to each scan.
+//! The store without a disk: persistent ordered maps, whose copies are cheap enough to hand one to each scan.
 
+mod base;
 mod entries;
 mod family;
 mod group;
+mod map;
 mod tree;
 
 use std::borrow::Borrow;
@@ -12,16 +14,14 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::vec;
 
 use bytes::Bytes;
-use imbl::OrdMap;
 
 use self::entries::Entries;
 use self::group::Group;
+use self::map::Map;
 use super::{
     Batch, Change, INDEX_TAGS, NewEntries, Order, Scan, Storage, StorageError, Ticket, View, group_bytes,
     is_index_entry,
 };
-
-type Map = OrdMap<Key, Bytes>;
 
 /// A key inside the map. Nearly all are short, and those lie in the map's nodes: an insertion compares some twenty
 /// keys, and following a pointer for each would cost more than everything else it does.
@@ -44,6 +44,23 @@ impl Key {
             }
             Ok(_) | Err(_) => Self::Long(bytes),
         }
+    }
+
+    /// The key of an entry of a group.
+    fn join(group: &[u8], rest: [&[u8]; 3]) -> Self {
+        let [first, second, third] = rest;
+        let parts = [group, first, second, third];
+        let len = parts.iter().map(|part| part.len()).sum::<usize>();
+        if len > SHORT_BYTES {
+            return Self::Long(parts.concat().into());
+        }
+        let mut short = [0; SHORT_BYTES];
+        let mut end = 0;
+        for part in parts {
+            short[end..end + part.len()].copy_from_slice(part);
+            end += part.len();
+        }
+        Self::Short(len as u8, short)
     }
 
     fn as_slice(&self) -> &[u8] {
@@ -111,13 +128,6 @@ pub struct MemoryStorage {
     records: RwLock<Map>,
 }
 
-fn enter(map: &mut Map, key: Key, value: Option<Bytes>) {
-    match value {
-        Some(value) => map.insert(key, value),
-        None => map.remove(&key),
-    };
-}
-
 impl MemoryStorage {
     /// An empty store.
     pub fn new() -> Self {
@@ -145,9 +155,9 @@ impl std::fmt::Debug for MemoryStorage {
 impl Storage for MemoryStorage {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
         Ok(if is_index_entry(key) {
-            self.entries.version(Group::of(key), None).get(key).cloned()
+            self.entries.version(Group::of(key), None).get(key)
         } else {
-            self.records().get(key).cloned()
+            self.records().get(key)
         })
     }
 
@@ -183,7 +193,7 @@ impl Storage for MemoryStorage {
             if is_index_entry(key.as_slice()) {
                 arrivals.push(key, value);
             } else {
-                enter(&mut records, key, value);
+                records.enter(key, value);
             }
         }
         drop(records);
@@ -236,11 +246,7 @@ impl<'a> Moment<'a> {
 
 impl View for Arc<Moment<'_>> {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
-        Ok(if is_index_entry(key) {
-            self.group(Group::of(key)).get(key).cloned()
-        } else {
-            self.records.get(key).cloned()
-        })
+        Ok(if is_index_entry(key) { self.group(Group::of(key)).get(key) } else { self.records.get(key) })
     }
 
     fn scan(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>, order: Order) -> Scan<'_> {
@@ -333,15 +339,7 @@ impl Snapshot {
     }
 
     fn chunk_after_last(&self) -> Vec<(Bytes, Bytes)> {
-        let bounds = (borrowed(&self.lower), borrowed(&self.upper));
-        if is_empty(bounds) {
-            return Vec::new();
-        }
-        let rows = self.map.range::<_, [u8]>(bounds).map(|(key, value)| (key.to_bytes(), value.clone()));
-        match self.order {
-            Order::Forward => rows.take(self.chunk_rows).collect(),
-            Order::Reverse => rows.rev().take(self.chunk_rows).collect(),
-        }
+        self.map.rows(borrowed(&self.lower), borrowed(&self.upper), self.order, self.chunk_rows)
     }
 }
 

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use super::{Key, Map};
+use super::Key;
+use super::map::Map;
 
 /// A change of an entry.
 pub(super) struct Arrival {
@@ -38,6 +39,11 @@ impl Tree {
         self.past.retain(|moment, _| moments.binary_search(moment).is_ok());
     }
 
+    /// The last commit whose entries are in it, if it has no entries and nobody looks back.
+    pub(super) fn is_empty_since(&self) -> Option<u64> {
+        (self.map.is_empty() && self.past.is_empty()).then_some(self.upto)
+    }
+
     pub(super) fn take_in(&mut self, mut waiting: Vec<Arrival>, moments: &[u64], upto: u64) {
         let mut rest = waiting.as_mut_slice();
         for moment in moments.iter().copied().filter(|moment| (self.upto..upto).contains(moment)) {
@@ -68,6 +74,6 @@ fn enter_all(map: &mut Map, arrivals: &mut [Arrival]) {
             continue;
         }
         let Arrival { key, value, .. } = &mut arrivals[at];
-        super::enter(map, std::mem::take(key), value.take());
+        map.enter(std::mem::take(key), value.take());
     }
 }

@@ -1,0 +1,111 @@
+//! The entries that many new items leave in one group: their order is kept, and each is made from its item when
+//! somebody looks at it.
+
+use std::ops::{Bound, Range};
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::Key;
+use super::family::{CHUNK_ITEMS, Item};
+use super::group::Group;
+
+/// Entries of new items in order.
+pub(super) struct Base {
+    group: Group,
+    /// All but the last are full.
+    chunks: Vec<Arc<[Item]>>,
+    slots: Box<[Slot]>,
+}
+
+/// An entry: the number of its item, and which of the item's entries in the group it is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Slot {
+    item: u32,
+    nth: u32,
+}
+
+impl Base {
+    /// Those of some items of these chunks.
+    pub(super) fn new(group: Group, chunks: Vec<Arc<[Item]>>, items: Range<usize>) -> Self {
+        let mut base = Self { group, chunks, slots: Box::default() };
+        let mut order = Vec::with_capacity(items.len());
+        for number in items {
+            let mut slot = Slot { item: u32::try_from(number).expect("memory holds fewer items"), nth: 0 };
+            base.item(number).1.of_group(group.as_slice(), &mut |rest, _| {
+                order.push((sorting(rest), slot));
+                slot.nth += 1;
+            });
+        }
+        // Most differ in their first bytes, and of those that do not, the older item mostly comes first.
+        order.sort_unstable();
+        for run in order.chunk_by_mut(|(one, _), (other, _)| one == other).filter(|run| run.len() > 1) {
+            if !run.is_sorted_by_key(|(_, slot)| base.row(*slot).0) {
+                run.sort_by_cached_key(|(_, slot)| base.row(*slot).0);
+            }
+        }
+        base.slots = order.into_iter().map(|(_, slot)| slot).collect();
+        base
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(super) fn get(&self, key: &[u8]) -> Option<Bytes> {
+        let at = self.slots.partition_point(|slot| self.row(*slot).0.as_slice() < key);
+        let (found, value) = self.row(*self.slots.get(at)?);
+        (found.as_slice() == key).then_some(value)
+    }
+
+    /// Those between two bounds, by their places in the order.
+    pub(super) fn between(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Range<usize> {
+        let before = |is_before: &dyn Fn(&[u8]) -> bool| {
+            self.slots.partition_point(|slot| is_before(self.row(*slot).0.as_slice()))
+        };
+        let start = match lower {
+            Bound::Included(low) => before(&|key| key < low),
+            Bound::Excluded(low) => before(&|key| key <= low),
+            Bound::Unbounded => 0,
+        };
+        let end = match upper {
+            Bound::Included(high) => before(&|key| key <= high),
+            Bound::Excluded(high) => before(&|key| key < high),
+            Bound::Unbounded => self.len(),
+        };
+        start..end
+    }
+
+    /// Key and value of the one at this place in the order.
+    pub(super) fn at(&self, place: usize) -> (Key, Bytes) {
+        self.row(self.slots[place])
+    }
+
+    fn row(&self, slot: Slot) -> (Key, Bytes) {
+        let (mut row, mut left) = (None, slot.nth);
+        self.item(slot.item as usize).1.of_group(self.group.as_slice(), &mut |rest, value| {
+            if left == 0 && row.is_none() {
+                row = Some((Key::join(self.group.as_slice(), rest), value.clone()));
+            }
+            left = left.saturating_sub(1);
+        });
+        row.expect("items do not change")
+    }
+
+    fn item(&self, number: usize) -> &Item {
+        &self.chunks[number / CHUNK_ITEMS][number % CHUNK_ITEMS]
+    }
+}
+
+/// What tells most entries of a group apart: the first bytes behind what they share.
+fn sorting(rest: [&[u8]; 3]) -> [u64; 2] {
+    let mut bytes = [0; 16];
+    let mut end = 0;
+    for part in rest {
+        let part = &part[..part.len().min(bytes.len() - end)];
+        bytes[end..end + part.len()].copy_from_slice(part);
+        end += part.len();
+    }
+    let number = u128::from_be_bytes(bytes);
+    [(number >> 64) as u64, number as u64]
+}
