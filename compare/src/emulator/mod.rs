@@ -207,6 +207,12 @@ async fn throughput(contenders: &[Contender], span: Duration) -> anyhow::Result<
                     .push((label(&format!("{cell} p99")), median(rounds, |measured| millis(measured.p99))));
             }
         }
+        // What comes next begins on a server without documents, as this did.
+        for client in &mut turns.clients {
+            for container in [&indexed, &plain] {
+                delete_container(client, container).await?;
+            }
+        }
     }
     Ok(columns)
 }
@@ -297,6 +303,14 @@ async fn create_container(client: &mut Client, container: &str, indexing: Indexi
         ..Call::default()
     };
     client.expect(&call, &[201]).await?;
+    Ok(())
+}
+
+async fn delete_container(client: &mut Client, container: &str) -> anyhow::Result<()> {
+    let link = format!("dbs/bench/colls/{container}");
+    let call =
+        Call { method: "DELETE", path: format!("/{link}"), kind: "colls", link, ..Call::default() };
+    client.expect(&call, &[204]).await?;
     Ok(())
 }
 

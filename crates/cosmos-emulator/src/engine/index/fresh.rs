@@ -82,7 +82,8 @@ impl NewEntries for Fresh {
     fn of_group(&self, group: &[u8], put: &mut dyn FnMut([&[u8]; 3], &Bytes)) {
         let Some(wanted) = key::Group::of(group) else { return };
         let values = |path: u64| {
-            let created = (path == PathId::CREATION.get()).then_some(&[][..]);
+            let path = PathId::from_number(path);
+            let created = (path == PathId::CREATION).then_some(&[][..]);
             created.into_iter().chain(self.terms.of_path(path))
         };
         let rid = self.rid.to_be_bytes();

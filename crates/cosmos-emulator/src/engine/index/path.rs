@@ -19,6 +19,11 @@ impl PathId {
     /// Not a path: the order of creation.
     pub(crate) const CREATION: Self = Self(0);
 
+    /// The path of this number.
+    pub(crate) fn from_number(number: u64) -> Self {
+        Self(number)
+    }
+
     /// One step further.
     pub(crate) fn property(self, name: &str) -> Self {
         Self(mix(name.bytes().fold(eat(self.0, 1), eat)))

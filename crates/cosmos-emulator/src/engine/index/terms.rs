@@ -7,14 +7,44 @@ use super::path::{PathId, value_at};
 use super::policy::{Cursor, Mode, Policy};
 use crate::sql::source::{Direction, Path, Step};
 
-/// The terms of one document, in one buffer.
+/// The terms of one document, in one buffer: they may stay in memory as long as their document.
 #[derive(Debug, Default)]
 pub(crate) struct Terms {
-    bytes: Vec<u8>,
-    /// Path and end of its value in `bytes`; the value begins at the end of the one before.
-    list: Vec<Term>,
+    /// Of each term its path and the end of its value, then the values, one after the other.
+    packed: Box<[u8]>,
+    count: u32,
     /// Values of the user's document that are in the index, without the id: what a write is charged for.
     pub(crate) indexed_properties: usize,
+}
+
+/// A path and an end.
+const ENTRY_BYTES: usize = 12;
+
+impl Terms {
+    /// Path and encoded value of each term, sorted and without duplicates.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (PathId, &[u8])> + Clone {
+        let (entries, values) = self.packed.split_at(self.count as usize * ENTRY_BYTES);
+        let mut start = 0;
+        let (entries, _) = entries.as_chunks::<ENTRY_BYTES>();
+        entries.iter().map(move |entry| {
+            let [path @ .., a, b, c, d] = *entry;
+            let end = u32::from_le_bytes([a, b, c, d]) as usize;
+            (PathId::from_number(u64::from_le_bytes(path)), &values[std::mem::replace(&mut start, end)..end])
+        })
+    }
+
+    /// The encoded values of one path.
+    pub(crate) fn of_path(&self, path: PathId) -> impl Iterator<Item = &[u8]> {
+        let from = self.iter().skip_while(move |(own, _)| *own < path);
+        from.take_while(move |(own, _)| *own == path).map(|(_, value)| value)
+    }
+}
+
+/// Terms that are being found.
+#[derive(Default)]
+struct Found {
+    bytes: Vec<u8>,
+    list: Vec<Term>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -24,23 +54,7 @@ struct Term {
     end: u32,
 }
 
-impl Terms {
-    /// Path and encoded value of each term, sorted and without duplicates.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (PathId, &[u8])> + Clone {
-        self.list.iter().map(|term| (term.path, self.value(*term)))
-    }
-
-    /// The encoded values of one path.
-    pub(crate) fn of_path(&self, path: u64) -> impl Iterator<Item = &[u8]> {
-        let start = self.list.partition_point(|term| term.path.get() < path);
-        let terms = self.list[start..].iter().take_while(move |term| term.path.get() == path);
-        terms.map(|term| self.value(*term))
-    }
-
-    fn value(&self, term: Term) -> &[u8] {
-        &self.bytes[term.start as usize..term.end as usize]
-    }
-
+impl Found {
     fn push(&mut self, path: PathId, value: Option<&Value>) {
         let start = self.mark();
         encode::push(&mut self.bytes, value);
@@ -56,12 +70,20 @@ impl Terms {
         self.list.push(Term { path, start, end });
     }
 
-    fn sort(&mut self) {
-        let bytes = std::mem::take(&mut self.bytes);
-        let value = |term: &Term| &bytes[term.start as usize..term.end as usize];
+    fn pack(mut self, indexed_properties: usize) -> Terms {
+        let value = |term: &Term| &self.bytes[term.start as usize..term.end as usize];
         self.list.sort_unstable_by(|a, b| (a.path, value(a)).cmp(&(b.path, value(b))));
         self.list.dedup_by(|a, b| a.path == b.path && value(a) == value(b));
-        self.bytes = bytes;
+        let mut packed = Vec::with_capacity(self.list.len() * ENTRY_BYTES + self.bytes.len());
+        let mut end = 0;
+        for term in &self.list {
+            end += term.end - term.start;
+            packed.extend_from_slice(&term.path.get().to_le_bytes());
+            packed.extend_from_slice(&end.to_le_bytes());
+        }
+        self.list.iter().for_each(|term| packed.extend_from_slice(value(term)));
+        let count = u32::try_from(self.list.len()).expect("documents are smaller than 4 GB");
+        Terms { packed: packed.into(), count, indexed_properties }
     }
 }
 
@@ -71,11 +93,7 @@ pub(crate) fn terms(document: &Value, timestamp: u64, rid: u64, policy: &Policy,
     if policy.mode == Mode::None {
         return Terms::default();
     }
-    let mut terms = Terms {
-        bytes: Vec::with_capacity(BYTES_USUAL),
-        list: Vec::with_capacity(COUNT_USUAL),
-        indexed_properties: 0,
-    };
+    let mut terms = Found { bytes: Vec::with_capacity(BYTES_USUAL), list: Vec::with_capacity(COUNT_USUAL) };
     for (name, value) in map {
         if name == "id" {
             terms.push(PathId::ROOT.property(name), Some(value));
@@ -83,7 +101,7 @@ pub(crate) fn terms(document: &Value, timestamp: u64, rid: u64, policy: &Policy,
             walk(value, PathId::ROOT.property(name), policy.cursor().property(name), &mut terms);
         }
     }
-    terms.indexed_properties = terms.list.len().saturating_sub(1);
+    let indexed_properties = terms.list.len().saturating_sub(1);
     terms.push(PathId::ROOT.property("_ts"), Some(&Value::from(timestamp)));
     for path in tracked {
         if value_at(document, path).is_none() {
@@ -110,11 +128,7 @@ pub(crate) fn terms(document: &Value, timestamp: u64, rid: u64, policy: &Policy,
         }
         terms.close(composite.id, start);
     }
-    terms.sort();
-    // They may stay in memory as long as their document.
-    terms.bytes.shrink_to_fit();
-    terms.list.shrink_to_fit();
-    terms
+    terms.pack(indexed_properties)
 }
 
 /// Room for the terms of a usual document.
@@ -144,7 +158,7 @@ pub(crate) fn encoded_values(document: &Value, path: &[Step]) -> Vec<Vec<u8>> {
     nodes.into_iter().map(|node| encode::encoded(Some(node))).collect()
 }
 
-fn walk(value: &Value, path: PathId, cursor: Cursor<'_>, terms: &mut Terms) {
+fn walk(value: &Value, path: PathId, cursor: Cursor<'_>, terms: &mut Found) {
     if cursor.is_dead() {
         return;
     }

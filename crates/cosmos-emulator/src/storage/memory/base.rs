@@ -40,8 +40,8 @@ impl Base {
         // Most differ in their first bytes, and of those that do not, the older item mostly comes first.
         order.sort_unstable();
         for run in order.chunk_by_mut(|(one, _), (other, _)| one == other).filter(|run| run.len() > 1) {
-            if !run.is_sorted_by_key(|(_, slot)| base.row(*slot).0) {
-                run.sort_by_cached_key(|(_, slot)| base.row(*slot).0);
+            if !run.is_sorted_by_key(|(_, slot)| base.key(*slot)) {
+                run.sort_by_cached_key(|(_, slot)| base.key(*slot));
             }
         }
         base.slots = order.into_iter().map(|(_, slot)| slot).collect();
@@ -53,15 +53,15 @@ impl Base {
     }
 
     pub(super) fn get(&self, key: &[u8]) -> Option<Bytes> {
-        let at = self.slots.partition_point(|slot| self.row(*slot).0.as_slice() < key);
-        let (found, value) = self.row(*self.slots.get(at)?);
+        let place = self.slots.partition_point(|slot| self.key(*slot).as_slice() < key);
+        let (found, value) = (place < self.len()).then(|| self.at(place))?;
         (found.as_slice() == key).then_some(value)
     }
 
     /// Those between two bounds, by their places in the order.
     pub(super) fn between(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Range<usize> {
         let before = |is_before: &dyn Fn(&[u8]) -> bool| {
-            self.slots.partition_point(|slot| is_before(self.row(*slot).0.as_slice()))
+            self.slots.partition_point(|slot| is_before(self.key(*slot).as_slice()))
         };
         let start = match lower {
             Bound::Included(low) => before(&|key| key < low),
@@ -78,18 +78,22 @@ impl Base {
 
     /// Key and value of the one at this place in the order.
     pub(super) fn at(&self, place: usize) -> (Key, Bytes) {
-        self.row(self.slots[place])
+        self.find(self.slots[place], |key, value| (key, value.clone()))
     }
 
-    fn row(&self, slot: Slot) -> (Key, Bytes) {
-        let (mut row, mut left) = (None, slot.nth);
+    fn key(&self, slot: Slot) -> Key {
+        self.find(slot, |key, _| key)
+    }
+
+    fn find<T>(&self, slot: Slot, take: impl Fn(Key, &Bytes) -> T) -> T {
+        let (mut found, mut nth) = (None, 0);
         self.item(slot.item as usize).1.of_group(self.group.as_slice(), &mut |rest, value| {
-            if left == 0 && row.is_none() {
-                row = Some((Key::join(self.group.as_slice(), rest), value.clone()));
+            if nth == slot.nth {
+                found = Some(take(Key::join(self.group.as_slice(), rest), value));
             }
-            left = left.saturating_sub(1);
+            nth += 1;
         });
-        row.expect("items do not change")
+        found.expect("items do not change")
     }
 
     fn item(&self, number: usize) -> &Item {
@@ -98,14 +102,14 @@ impl Base {
 }
 
 /// What tells most entries of a group apart: the first bytes behind what they share.
-fn sorting(rest: [&[u8]; 3]) -> [u64; 2] {
-    let mut bytes = [0; 16];
+fn sorting(rest: [&[u8]; 3]) -> [u64; 3] {
+    let mut bytes = [0; 24];
     let mut end = 0;
     for part in rest {
         let part = &part[..part.len().min(bytes.len() - end)];
         bytes[end..end + part.len()].copy_from_slice(part);
         end += part.len();
     }
-    let number = u128::from_be_bytes(bytes);
-    [(number >> 64) as u64, number as u64]
+    let (words, _) = bytes.as_chunks::<8>();
+    [0, 1, 2].map(|at| u64::from_be_bytes(words[at]))
 }

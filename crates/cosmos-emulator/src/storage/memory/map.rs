@@ -170,10 +170,10 @@ mod tests {
         }
     }
 
-    /// Many of these begin with the same sixteen bytes, and some are the start of another.
+    /// Many of these begin with the same bytes, and some are the start of another.
     fn rest(random: &mut Rng) -> Vec<u8> {
         let mut rest = vec![random.u8(0..3)];
-        rest.resize(random.usize(1..20), 0);
+        rest.resize(random.usize(1..30), 0);
         rest.extend((0..random.usize(0..60)).map(|_| random.u8(0..2)));
         rest
     }
