@@ -403,7 +403,6 @@ mod tests {
         }
     }
 
-    /// Cuts and flips of a document: no input makes the parser panic, and what it takes serde_json takes too.
     #[test]
     fn bytes_that_stand_for_themselves_are_told_from_others_wherever_they_are() {
         for (at, byte) in (0..20).flat_map(|at| (0..=u8::MAX).map(move |byte| (at, byte))) {
@@ -418,6 +417,7 @@ mod tests {
         }
     }
 
+    /// Cuts and flips of a document: no input makes the parser panic, and what it takes serde_json takes too.
     #[test]
     fn any_bytes_are_parsed_or_refused() {
         let text =

@@ -53,7 +53,7 @@ impl NewEntries for Fresh {
     }
 
     fn count(&self) -> usize {
-        2 * self.values().count() + 1
+        2 * (self.terms.len() + 1) + 1
     }
 
     // As with paths, two forms in billions are taken for one; here entries of the second would stay unseen.

@@ -23,21 +23,39 @@ const ENTRY_BYTES: usize = 12;
 impl Terms {
     /// Path and encoded value of each term, sorted and without duplicates.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (PathId, &[u8])> + Clone {
-        let (entries, values) = self.packed.split_at(self.count as usize * ENTRY_BYTES);
-        let mut start = 0;
-        let (entries, _) = entries.as_chunks::<ENTRY_BYTES>();
-        entries.iter().map(move |entry| {
-            let [path @ .., a, b, c, d] = *entry;
-            let end = u32::from_le_bytes([a, b, c, d]) as usize;
-            (PathId::from_number(u64::from_le_bytes(path)), &values[std::mem::replace(&mut start, end)..end])
-        })
+        self.from(0)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.count as usize
     }
 
     /// The encoded values of one path.
     pub(crate) fn of_path(&self, path: PathId) -> impl Iterator<Item = &[u8]> {
-        let from = self.iter().skip_while(move |(own, _)| *own < path);
-        from.take_while(move |(own, _)| *own == path).map(|(_, value)| value)
+        let (entries, _) = self.split();
+        let first = entries.partition_point(|entry| parts(*entry).0 < path);
+        self.from(first).take_while(move |(own, _)| *own == path).map(|(_, value)| value)
     }
+
+    /// Those from one on.
+    fn from(&self, first: usize) -> impl Iterator<Item = (PathId, &[u8])> + Clone {
+        let (entries, values) = self.split();
+        let mut start = first.checked_sub(1).map_or(0, |before| parts(entries[before]).1);
+        entries[first..].iter().map(move |entry| {
+            let (path, end) = parts(*entry);
+            (path, &values[std::mem::replace(&mut start, end)..end])
+        })
+    }
+
+    fn split(&self) -> (&[[u8; ENTRY_BYTES]], &[u8]) {
+        let (entries, values) = self.packed.split_at(self.len() * ENTRY_BYTES);
+        (entries.as_chunks().0, values)
+    }
+}
+
+fn parts(entry: [u8; ENTRY_BYTES]) -> (PathId, usize) {
+    let [path @ .., a, b, c, d] = entry;
+    (PathId::from_number(u64::from_le_bytes(path)), u32::from_le_bytes([a, b, c, d]) as usize)
 }
 
 /// Terms that are being found.

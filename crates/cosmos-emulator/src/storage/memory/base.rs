@@ -3,19 +3,27 @@
 
 use std::ops::{Bound, Range};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 
 use super::Key;
-use super::family::{CHUNK_ITEMS, Item};
 use super::group::Group;
+use crate::storage::NewEntries;
+
+/// For fewer entries a tree is as good.
+const ENTRIES_MIN: usize = 256;
+/// To make an entry is to pass those that its item has before it.
+const ENTRIES_OF_ITEM_MAX: u32 = 8;
 
 /// Entries of new items in order.
 pub(super) struct Base {
     group: Group,
-    /// All but the last are full.
-    chunks: Vec<Arc<[Item]>>,
+    /// Those that have entries in the group.
+    items: Vec<Arc<dyn NewEntries>>,
     slots: Box<[Slot]>,
+    /// How many entries were passed that are gone.
+    passed: AtomicUsize,
 }
 
 /// An entry: the number of its item, and which of the item's entries in the group it is.
@@ -26,17 +34,32 @@ struct Slot {
 }
 
 impl Base {
-    /// Those of some items of these chunks.
-    pub(super) fn new(group: Group, chunks: Vec<Arc<[Item]>>, items: Range<usize>) -> Self {
-        let mut base = Self { group, chunks, slots: Box::default() };
-        let mut order = Vec::with_capacity(items.len());
-        for number in items {
-            let mut slot = Slot { item: u32::try_from(number).expect("memory holds fewer items"), nth: 0 };
-            base.item(number).1.of_group(group.as_slice(), &mut |rest, _| {
+    /// The entries of new items in a group, where it is worth it.
+    pub(super) fn new<'a>(
+        group: Group,
+        new: impl ExactSizeIterator<Item = &'a Arc<dyn NewEntries>>,
+    ) -> Option<Self> {
+        if new.len() < ENTRIES_MIN {
+            return None;
+        }
+        let (mut items, mut order) = (Vec::new(), Vec::new());
+        for item in new {
+            let mut slot = Slot { item: u32::try_from(items.len()).ok()?, nth: 0 };
+            item.of_group(group.as_slice(), &mut |rest, _| {
                 order.push((sorting(rest), slot));
                 slot.nth += 1;
             });
+            if slot.nth > ENTRIES_OF_ITEM_MAX {
+                return None;
+            }
+            if slot.nth > 0 {
+                items.push(Arc::clone(item));
+            }
         }
+        if order.len() < ENTRIES_MIN {
+            return None;
+        }
+        let mut base = Self { group, items, slots: Box::default(), passed: AtomicUsize::new(0) };
         // Most differ in their first bytes, and of those that do not, the older item mostly comes first.
         order.sort_unstable();
         for run in order.chunk_by_mut(|(one, _), (other, _)| one == other).filter(|run| run.len() > 1) {
@@ -45,7 +68,7 @@ impl Base {
             }
         }
         base.slots = order.into_iter().map(|(_, slot)| slot).collect();
-        base
+        Some(base)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -81,23 +104,29 @@ impl Base {
         self.find(self.slots[place], |key, value| (key, value.clone()))
     }
 
+    /// Somebody came past so many that are gone.
+    pub(super) fn pass(&self, gone: usize) {
+        self.passed.fetch_add(gone, Ordering::Relaxed);
+    }
+
+    /// Whether it is in the way, with so many gone: passing them has become as much work as a tree is.
+    pub(super) fn is_outlived(&self, gone: usize) -> bool {
+        2 * gone >= self.len() || self.passed.load(Ordering::Relaxed) > self.len()
+    }
+
     fn key(&self, slot: Slot) -> Key {
         self.find(slot, |key, _| key)
     }
 
     fn find<T>(&self, slot: Slot, take: impl Fn(Key, &Bytes) -> T) -> T {
         let (mut found, mut nth) = (None, 0);
-        self.item(slot.item as usize).1.of_group(self.group.as_slice(), &mut |rest, value| {
+        self.items[slot.item as usize].of_group(self.group.as_slice(), &mut |rest, value| {
             if nth == slot.nth {
                 found = Some(take(Key::join(self.group.as_slice(), rest), value));
             }
             nth += 1;
         });
         found.expect("items do not change")
-    }
-
-    fn item(&self, number: usize) -> &Item {
-        &self.chunks[number / CHUNK_ITEMS][number % CHUNK_ITEMS]
     }
 }
 

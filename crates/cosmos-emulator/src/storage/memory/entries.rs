@@ -65,8 +65,6 @@ pub(super) const WAITING_MANY: usize = 1024;
 const WAITING_STEP: usize = 256;
 /// From this many on, commits wait for whoever takes them in.
 const WAITING_MAX: usize = 128 * WAITING_MANY;
-/// For fewer new items a tree is as good as a base.
-const BASE_ITEMS_MIN: usize = 256;
 
 impl List {
     /// How many wait, in the list and in its family.
@@ -214,17 +212,21 @@ impl Taken {
     /// of that time are entered later: no entry of a new item was there before.
     fn take_base(&mut self, group: Group, since: u64) -> Option<Base> {
         let until = self.moments.iter().copied().find(|moment| *moment >= since).unwrap_or(self.upto);
+        let item = |number: usize| &self.chunks[number / CHUNK_ITEMS][number % CHUNK_ITEMS];
+        // All but the last are full.
         let full = self.chunks.len().saturating_sub(1) * CHUNK_ITEMS;
         let mut end = full + self.chunks.last().map_or(0, |chunk| chunk.len());
-        while end > self.known && self.chunks[(end - 1) / CHUNK_ITEMS][(end - 1) % CHUNK_ITEMS].0 > until {
+        while end > self.known && item(end - 1).0 > until {
             end -= 1;
         }
-        if end - self.known < BASE_ITEMS_MIN {
+        let removals = self.waiting.iter().filter(|arrival| arrival.value.is_none()).count();
+        if 3 * removals >= end - self.known {
+            // Where much goes away again, the items should as well.
             return None;
         }
-        let chunks = self.chunks[..end.div_ceil(CHUNK_ITEMS)].to_vec();
-        let known = std::mem::replace(&mut self.known, end);
-        Some(Base::new(group, chunks, known..end))
+        let base = Base::new(group, (self.known..end).map(|number| &item(number).1))?;
+        self.known = end;
+        Some(base)
     }
 
     /// In the order of their commits; within one, entries of new items come first.
@@ -255,8 +257,11 @@ impl Entries {
         self.is_due.store(true, Ordering::Relaxed);
         let overdue = arrivals.overdue();
         drop(arrivals);
-        if let Some(group) = overdue {
-            self.version(group, None);
+        if let Some((group, tree)) = overdue.and_then(|group| Some((group, self.tree(group)?))) {
+            let mut tree = tree.lock().unwrap_or_else(PoisonError::into_inner);
+            if !tree.is_gone {
+                self.go_on(group, &mut tree, Why::Tidy);
+            }
         }
     }
 
@@ -276,9 +281,12 @@ impl Entries {
         };
         for tree in looked_back.into_iter().filter_map(|group| self.tree(group)) {
             // Whoever holds it sees to that.
-            if let Ok(mut tree) = tree.try_lock() {
-                tree.keep_past_of(&self.arrivals().moments.keys().copied().collect::<Vec<_>>());
-            }
+            let past = tree.try_lock().ok().map(|mut tree| {
+                let moments: Vec<_> = self.arrivals().moments.keys().copied().collect();
+                tree.keep_past_of(&moments)
+            });
+            // With it many items may go, and nobody should wait for that.
+            drop(past);
         }
     }
 
@@ -336,8 +344,7 @@ impl Entries {
     /// Takes in what waits. Those who commit wait only until it is handed over.
     fn go_on(&self, group: Group, tree: &mut Tree, why: Why) {
         let mut taken = self.arrivals().take(group, why);
-        tree.keep_past_of(&taken.moments);
-        // Where much goes away again, the items should as well.
+        drop(tree.keep_past_of(&taken.moments));
         if why == Why::Look
             && let Some(since) = tree.is_empty_since()
             && let Some(base) = taken.take_base(group, since)
@@ -610,6 +617,51 @@ mod tests {
         assert_eq!(group(before.as_ref(), 1), 10);
         drop(before);
         assert_eq!(past(), 0);
+    }
+
+    #[test]
+    fn new_items_are_seen_as_if_their_entries_had_been_put_one_by_one() {
+        for seed in 0..20 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let (items, puts) = (MemoryStorage::new(), MemoryStorage::new());
+            let mut there: Vec<(Vec<u8>, u32)> = Vec::new();
+            let mut views = VecDeque::new();
+            for n in 0..2_000 {
+                // The paths come one after the other, each in the middle of a chunk.
+                let paths: Vec<u8> =
+                    (1..=4).filter(|path| n > 100 * u32::from(*path) && random.f64() < 0.8).collect();
+                let value = n.reverse_bits();
+                let mut changes = Vec::new();
+                while !there.is_empty() && random.f64() < [0.1, 0.4, 0.9][n as usize / 300 % 3] {
+                    let (paths, value) = there.swap_remove(random.usize(..there.len()));
+                    changes.extend(paths.iter().map(|path| Change::Delete(entry(*path, value))));
+                }
+                let item = Arc::new(Thing { paths: paths.clone(), value });
+                let mut all_changes = Vec::new();
+                item.each(&mut |key, value| all_changes.push(Change::Put(key, value)));
+                all_changes.extend(changes.iter().cloned());
+                items.commit_with(vec![item], Batch { changes }).expect("memory takes it");
+                puts.commit(Batch { changes: all_changes }).expect("memory takes it");
+                items.let_in_waiting();
+                there.push((paths, value));
+                if random.f64() < 0.01 {
+                    views.push_back((items.view(), puts.view()));
+                }
+                if views.len() > 3 || (random.f64() < 0.01 && !views.is_empty()) {
+                    let (own, expected) = views.pop_front().expect("there is one");
+                    assert_eq!(all(own.as_ref()), all(expected.as_ref()), "seed {seed}, item {n}");
+                }
+                if random.f64() < 0.01 {
+                    let path = random.u8(1..=4);
+                    assert_eq!(
+                        group(&items.moment(), path),
+                        group(&puts.moment(), path),
+                        "seed {seed}, item {n}"
+                    );
+                }
+            }
+            assert_eq!(all(items.view().as_ref()), all(puts.view().as_ref()), "seed {seed}");
+        }
     }
 
     #[test]

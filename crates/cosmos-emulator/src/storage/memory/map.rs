@@ -51,12 +51,12 @@ impl Map {
         };
         let was_gone = matches!(before, Some(None));
         self.gone = self.gone + usize::from(hides) - usize::from(was_gone);
-        if self.base.as_ref().is_some_and(|base| 2 * self.gone > base.len()) {
+        if self.base.as_ref().is_some_and(|base| base.is_outlived(self.gone)) {
             self.dissolve_base();
         }
     }
 
-    /// Lets go of a base of which most is gone, and of the items that it is made of.
+    /// Lets go of a base, and of the items that it is made of.
     fn dissolve_base(&mut self) {
         let Some(base) = self.base.take() else { return };
         let changes = std::mem::take(&mut self.changes);
@@ -87,10 +87,10 @@ impl Map {
         };
         let places = base.between(lower, upper);
         match order {
-            Order::Forward => merged(places.map(|place| base.at(place)), changes, Key::cmp, count),
+            Order::Forward => merged(base, places, changes, Key::cmp, count),
             Order::Reverse => {
                 let reverse = |one: &Key, other: &Key| other.cmp(one);
-                merged(places.rev().map(|place| base.at(place)), changes.rev(), reverse, count)
+                merged(base, places.rev(), changes.rev(), reverse, count)
             }
         }
     }
@@ -98,28 +98,31 @@ impl Map {
 
 /// So many of the first rows of both sides; a change counts more than what it changes.
 fn merged<'a>(
-    base: impl Iterator<Item = (Key, Bytes)>,
+    base: &Base,
+    places: impl Iterator<Item = usize>,
     changes: impl Iterator<Item = (&'a Key, &'a Option<Bytes>)>,
     compare: impl Fn(&Key, &Key) -> Ordering,
     count: usize,
 ) -> Vec<(Bytes, Bytes)> {
-    let (mut base, mut changes) = (base.peekable(), changes.peekable());
-    let mut rows = Vec::new();
+    let (mut unchanged, mut changes) = (places.map(|place| base.at(place)).peekable(), changes.peekable());
+    let (mut rows, mut gone) = (Vec::new(), 0);
     while rows.len() < count {
-        let first = match (base.peek(), changes.peek()) {
+        let first = match (unchanged.peek(), changes.peek()) {
             (Some((key, _)), Some((changed, _))) => compare(key, changed),
             (Some(_), None) => Ordering::Less,
             (None, Some(_)) => Ordering::Greater,
             (None, None) => break,
         };
-        let unchanged = if first == Ordering::Greater { None } else { base.next() };
+        let unchanged = if first == Ordering::Greater { None } else { unchanged.next() };
         let change = if first == Ordering::Less { None } else { changes.next() };
         let row = match change {
             Some((key, value)) => value.clone().map(|value| (key.to_bytes(), value)),
             None => unchanged.map(|(key, value)| (key.to_bytes(), value)),
         };
+        gone += usize::from(row.is_none());
         rows.extend(row);
     }
+    base.pass(gone);
     rows
 }
 
@@ -129,7 +132,6 @@ mod tests {
 
     use fastrand::Rng;
 
-    use super::super::family::CHUNK_ITEMS;
     use super::super::group::Group;
     use super::*;
     use crate::storage::NewEntries;
@@ -180,10 +182,11 @@ mod tests {
 
     #[test]
     fn rows_of_a_base_and_of_its_changes_are_one_map() {
+        let mut bases = 0;
         for seed in 0..40 {
             let mut random = Rng::with_seed(seed);
             let mut model = BTreeMap::new();
-            let mut items: Vec<(u64, Arc<dyn NewEntries>)> = Vec::new();
+            let mut items: Vec<Arc<dyn NewEntries>> = Vec::new();
             for _ in 0..random.usize(1..600) {
                 let mut thing = Thing(Vec::new());
                 for _ in 0..random.usize(0..3) {
@@ -193,14 +196,19 @@ mod tests {
                         thing.0.push(rest);
                     }
                 }
-                items.push((0, Arc::new(thing)));
+                items.push(Arc::new(thing));
             }
-            let chunks = items.chunks(CHUNK_ITEMS).map(Arc::from).collect();
-            let first = random.usize(0..items.len());
-            for (_, known) in &items[..first] {
-                known.each(&mut |key, _| drop(model.remove(&key[..])));
-            }
-            let mut map = Map::from(Base::new(Group::of(&GROUP), chunks, first..items.len()));
+            let mut map = Base::new(Group::of(&GROUP), items.iter()).map_or_else(
+                || {
+                    let mut map = Map::default();
+                    model.iter().for_each(|(key, value)| {
+                        map.enter(Key::new(key.clone().into()), Some(value.clone()));
+                    });
+                    map
+                },
+                Map::from,
+            );
+            bases += usize::from(map.base.is_some());
             check(&map, &model, &mut random);
             while !model.is_empty() {
                 let copy = (map.clone(), model.clone());
@@ -221,6 +229,23 @@ mod tests {
             }
             assert!(map.is_empty() && map.base.is_none(), "nothing is kept for nobody");
         }
+        assert!(bases > 10, "{bases} had one");
+    }
+
+    #[test]
+    fn nobody_passes_what_is_gone_for_long() {
+        let things: Vec<Arc<dyn NewEntries>> =
+            (0..1_000_u16).map(|n| Arc::new(Thing(vec![n.to_be_bytes().to_vec()])) as Arc<_>).collect();
+        let mut map = Map::from(Base::new(Group::of(&GROUP), things.iter()).expect("they are many"));
+        let mut taken = 0;
+        while map.base.is_some() {
+            let first = map.rows(Bound::Unbounded, Bound::Unbounded, Order::Forward, 1).remove(0).0;
+            map.enter(Key::new(first), None);
+            taken += 1;
+        }
+        assert!(taken < 50, "{taken} were taken from the front");
+        drop(things);
+        assert_eq!(map.rows(Bound::Unbounded, Bound::Unbounded, Order::Forward, 9_999).len(), 1_000 - taken);
     }
 
     fn check(map: &Map, model: &BTreeMap<Vec<u8>, Bytes>, random: &mut Rng) {

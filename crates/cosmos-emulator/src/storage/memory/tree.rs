@@ -34,9 +34,13 @@ impl Tree {
         self.past.get(&moment).cloned()
     }
 
-    /// Lets go of what nobody looks back at.
-    pub(super) fn keep_past_of(&mut self, moments: &[u64]) {
-        self.past.retain(|moment, _| moments.binary_search(moment).is_ok());
+    /// Lets go of what nobody looks back at, and returns it.
+    pub(super) fn keep_past_of(&mut self, moments: &[u64]) -> BTreeMap<u64, Map> {
+        let is_in_use = |moment: &u64| moments.binary_search(moment).is_ok();
+        let (kept, left) =
+            std::mem::take(&mut self.past).into_iter().partition(|(moment, _)| is_in_use(moment));
+        self.past = kept;
+        left
     }
 
     /// The last commit whose entries are in it, if it has no entries and nobody looks back.
