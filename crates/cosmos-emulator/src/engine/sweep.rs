@@ -112,7 +112,8 @@ impl Engine {
         for purge in waiting {
             let Some(number) = key::purged_container(&purge) else { continue };
             for prefix in key::container_data(number) {
-                removed += self.delete_prefix(&prefix, entries_max - removed)?;
+                removed += self.storage().forget_entries(&prefix);
+                removed += self.delete_prefix(&prefix, entries_max.saturating_sub(removed))?;
                 if removed >= entries_max {
                     return Ok(removed);
                 }

@@ -320,13 +320,28 @@ impl Account {
         }
     }
 
-    /// Removes what has expired and what deleted containers left behind.
+    /// Removes what has expired and what deleted containers left behind. Where that is much, it goes on soon.
     fn sweep(&self) {
+        let began = Instant::now();
+        while self.sweep_some() {
+            if began.elapsed() >= SWEEP_TIME {
+                self.broom.go_on_after(self.clock.now_millis(), SWEEP_PAUSE_MILLIS, SWEEP_EVERY_MILLIS);
+                return;
+            }
+        }
+    }
+
+    /// Says whether more may be left.
+    fn sweep_some(&self) -> bool {
         match catch_unwind(AssertUnwindSafe(|| self.engine.sweep(SWEEP_MAX))) {
-            Ok(Ok(removed)) => tracing::debug!(removed, "swept"),
+            Ok(Ok(removed)) => {
+                tracing::debug!(removed, "swept");
+                return removed >= SWEEP_MAX;
+            }
             Ok(Err(failure)) => tracing::warn!(message = failure.message, "cannot remove what has expired"),
             Err(_) => tracing::error!("removing what has expired made the server panic; this is a bug"),
         }
+        false
     }
 
     /// Waits until what a reply acknowledges is on disk.
@@ -455,6 +470,9 @@ fn broken() -> Failure {
 
 /// Work of one sweep.
 const SWEEP_MAX: usize = 10_000;
+/// How long sweeps follow each other, and the pause for others where there is more to do.
+const SWEEP_TIME: Duration = Duration::from_millis(200);
+const SWEEP_PAUSE_MILLIS: u64 = 800;
 /// Time between sweeps. They ride on requests, so an idle server sleeps.
 const SWEEP_EVERY_MILLIS: u64 = 30_000;
 /// Time between rounds of replication; they ride on requests, too.
@@ -476,6 +494,12 @@ impl Rhythm {
                 .compare_exchange(last, now_millis, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
     }
+
+    /// Makes it due after a pause that is shorter than usual.
+    fn go_on_after(&self, now_millis: u64, pause_millis: u64, every_millis: u64) {
+        let last = now_millis.saturating_sub(every_millis.saturating_sub(pause_millis));
+        self.last_millis.store(last, Ordering::Relaxed);
+    }
 }
 
 /// Ids for operations whose client sent none: a random start and a counter.
@@ -493,5 +517,20 @@ impl ActivityIds {
     fn next(&self) -> String {
         let count = u128::from(self.count.fetch_add(1, Ordering::Relaxed));
         uuid::Uuid::from_u128(self.start ^ (count << 80)).to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_finished_is_due_again_sooner() {
+        let rhythm = Rhythm::default();
+        assert!(rhythm.is_due(1_000_000, 30_000));
+        assert!(!rhythm.is_due(1_010_000, 30_000));
+        rhythm.go_on_after(1_010_000, 800, 30_000);
+        assert!(!rhythm.is_due(1_010_799, 30_000));
+        assert!(rhythm.is_due(1_010_800, 30_000) && !rhythm.is_due(1_010_801, 30_000));
     }
 }

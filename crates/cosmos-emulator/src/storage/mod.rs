@@ -180,6 +180,12 @@ pub trait Storage: Send + Sync + 'static {
         self.commit(Batch { changes })
     }
 
+    /// Lets go of all index entries whose keys begin like this, where that takes no time, and returns how many groups of
+    /// them there were. Nobody may look at them any more, not even in views that are in use.
+    fn forget_entries(&self, _prefix: &[u8]) -> usize {
+        0
+    }
+
     /// Does what commits put off, where enough of it has come together. Whoever holds locks lets go of them first.
     fn let_in_waiting(&self) {}
 

@@ -177,14 +177,17 @@ impl Arrivals {
         if !self.lists.get(&group).is_some_and(is_over) {
             return false;
         }
-        let taken = self.lists.remove(&group).and_then(|list| list.taken);
-        if let (Some(taken), Some(family)) = (taken, self.families.get_mut(&group.family())) {
-            family.forget(group, taken);
-            if family.groups.is_empty() {
-                self.families.remove(&group.family());
-            }
-        }
+        let Some(list) = self.lists.remove(&group) else { return false };
+        // A family without groups has no items either.
+        drop(self.leave_family(group, &list));
         true
+    }
+
+    /// Counts a group that was forgotten out of its family, and returns the family if that was its last.
+    fn leave_family(&mut self, group: Group, list: &List) -> Option<Family> {
+        let family = self.families.get_mut(&group.family())?;
+        family.forget(group, list.taken?);
+        if family.groups.is_empty() { self.families.remove(&group.family()) } else { None }
     }
 }
 
@@ -288,6 +291,23 @@ impl Entries {
             // With it many items may go, and nobody should wait for that.
             drop(past);
         }
+    }
+
+    /// Forgets all groups whose keys begin like this; returns how many there were.
+    pub(super) fn forget_all(&self, prefix: &[u8]) -> usize {
+        let (lists, families) = {
+            let mut arrivals = self.arrivals();
+            let is_over = |group: &Group| group.as_slice().starts_with(prefix);
+            let lists: Vec<_> = arrivals.lists.extract_if(|group, _| is_over(group)).collect();
+            arrivals.due.retain(|group| !is_over(group));
+            arrivals.looked_back.retain(|group| !is_over(group));
+            let leave = |(group, list): &(Group, List)| arrivals.leave_family(*group, list);
+            let families: Vec<_> = lists.iter().filter_map(leave).collect();
+            (lists, families)
+        };
+        // Nobody waits while they go.
+        drop(families);
+        lists.len()
     }
 
     /// Takes in those that wait for a group where they are many: one group at a time, so that no writer is held up by
@@ -601,6 +621,24 @@ mod tests {
             }
             storage.commit(Batch { changes }).expect("memory takes it");
         }
+        let arrivals = storage.entries.arrivals();
+        assert!(arrivals.lists.is_empty() && arrivals.families.is_empty() && arrivals.due.is_empty());
+    }
+
+    #[test]
+    fn groups_that_nobody_may_look_at_any_more_go_at_once() {
+        let storage = MemoryStorage::new();
+        for n in 0..1_000 {
+            put_item(&storage, &[1, 2], n, Vec::new());
+        }
+        assert_eq!(group(storage.view().as_ref(), 1), 1_000);
+        put(&storage, [(entry(3, 1), Some(1))]);
+        assert_eq!(storage.forget_entries(&entry(2, 0)[..17]), 1);
+        assert_eq!(all(storage.view().as_ref()).len(), 1_001);
+        put_item(&storage, &[1, 2], 1_000, Vec::new());
+        assert_eq!([1, 2].map(|path| group(storage.view().as_ref(), path)), [1_001, 1]);
+        assert_eq!(storage.forget_entries(&LOW[..1]), 3);
+        assert!(all(storage.view().as_ref()).is_empty());
         let arrivals = storage.entries.arrivals();
         assert!(arrivals.lists.is_empty() && arrivals.families.is_empty() && arrivals.due.is_empty());
     }

@@ -201,6 +201,10 @@ impl Storage for MemoryStorage {
         Ok(Ticket(number))
     }
 
+    fn forget_entries(&self, prefix: &[u8]) -> usize {
+        self.entries.forget_all(prefix)
+    }
+
     fn let_in_waiting(&self) {
         self.entries.take_in_due();
     }
