@@ -1,5 +1,6 @@
 //! Servers under test run as processes of their own; they end with their guard.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -19,7 +20,7 @@ pub struct Server {
 
 impl Server {
     /// Starts our emulator.
-    pub async fn ours(binary: &Path, arguments: &[&str]) -> anyhow::Result<Self> {
+    pub async fn ours(binary: &Path, arguments: &[impl AsRef<OsStr>]) -> anyhow::Result<Self> {
         let started = Instant::now();
         let mut child = Command::new(binary)
             .args(["emulator", "--port", "0"])
@@ -35,11 +36,6 @@ impl Server {
         let ready: serde_json::Value = serde_json::from_str(&line)?;
         let endpoint = ready["accountEndpoint"].as_str().context("no accountEndpoint")?;
         Ok(Self { child, endpoint: endpoint.trim_end_matches('/').to_owned(), startup })
-    }
-
-    /// Ends it, and waits until it has ended.
-    pub async fn stop(mut self) -> anyhow::Result<()> {
-        Ok(self.child.kill().await?)
     }
 
     /// Starts the npm peer; it has no ready line, so it is ready when its port accepts.

@@ -1,6 +1,8 @@
 //! The emulator against `@vercel/cosmosdb-server`: same client, same documents, one run.
 
+use std::ffi::OsString;
 use std::io::Write as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,29 +51,40 @@ fn wait_for_turns() {
     }
 }
 
+/// Starts one server of each kind, with folders of its own.
+async fn start(cdb: &Path, node: &Path, folder: &Path, only: &str) -> anyhow::Result<Vec<Contender>> {
+    let disk = |name: &str| Some(vec![OsString::from("--data"), folder.join(name).into()]);
+    let memory = || Some(vec![OsString::from("--memory")]);
+    let kinds = [
+        ("vercel (memory, h1)", Protocol::Http1, None),
+        ("ours memory h1", Protocol::Http1, memory()),
+        ("ours memory h2", Protocol::Http2, memory()),
+        ("ours disk h1", Protocol::Http1, disk("h1")),
+        ("ours disk h2", Protocol::Http2, disk("h2")),
+    ];
+    let mut contenders = Vec::new();
+    for (name, protocol, arguments) in kinds.into_iter().filter(|(name, ..)| name.contains(only)) {
+        let server = match &arguments {
+            None => Server::vercel(node).await?,
+            Some(arguments) => Server::ours(cdb, arguments).await?,
+        };
+        contenders.push(Contender { name, server, protocol });
+    }
+    Ok(contenders)
+}
+
 async fn compare(seconds: f64, only: &str) -> anyhow::Result<Report> {
     let cdb = build_cdb().await?;
     let node = install_vercel().await?;
     let folder = tempfile::tempdir()?;
-    let disk = folder.path().join("h1").to_str().context("a plain temporary path")?.to_owned();
-    let disk2 = folder.path().join("h2").to_str().context("a plain temporary path")?.to_owned();
-    let start = [
-        ("vercel (memory, h1)", Protocol::Http1, None),
-        ("ours memory h1", Protocol::Http1, Some(vec!["--memory"])),
-        ("ours memory h2", Protocol::Http2, Some(vec!["--memory"])),
-        ("ours disk h1", Protocol::Http1, Some(vec!["--data", &disk])),
-        ("ours disk h2", Protocol::Http2, Some(vec!["--data", &disk2])),
-    ];
-    let mut contenders = Vec::new();
-    for (name, protocol, arguments) in start.into_iter().filter(|(name, ..)| name.contains(only)) {
-        let start = async || match &arguments {
-            None => Server::vercel(&node).await,
-            Some(arguments) => Server::ours(&cdb, arguments).await,
-        };
-        // The first one reads its program from disk.
-        start().await?.stop().await?;
-        contenders.push(Contender { name, server: start().await?, protocol });
+    // Each number of requests in flight has servers of its own, so that none begins with the documents of another. The
+    // first ones read their programs from disk; those of the last are shown.
+    let mut parts = Vec::new();
+    for in_flight in IN_FLIGHT {
+        let folder = folder.path().join(in_flight.to_string());
+        parts.push((in_flight, start(&cdb, &node, &folder, only).await?));
     }
+    let (in_flight, contenders) = parts.pop().context("there is a last part")?;
     let table = |title: &str, first: &str, better: Better| {
         Table::new(title, first, contenders.iter().map(|contender| contender.name), better)
     };
@@ -98,7 +111,11 @@ async fn compare(seconds: f64, only: &str) -> anyhow::Result<Report> {
         idle.map(|(c, before)| Ok(c.server.processor_ms()? - before)),
     )?;
     wait_for_turns();
-    let columns = throughput(&contenders, span).await?;
+    let mut columns = vec![(Column::new(), Column::new()); contenders.len()];
+    for (in_flight, contenders) in parts {
+        throughput(&contenders, in_flight, span, &mut columns).await?;
+    }
+    throughput(&contenders, in_flight, span, &mut columns).await?;
     for (contender, (rate, time)) in contenders.iter().zip(columns) {
         rates.add_column(rate);
         latency.add_column(time);
@@ -159,62 +176,51 @@ impl Table {
 type Column = Vec<(String, f64)>;
 
 /// Rates and latencies of each contender.
-async fn throughput(contenders: &[Contender], span: Duration) -> anyhow::Result<Vec<(Column, Column)>> {
-    let mut columns = vec![(Column::new(), Column::new()); contenders.len()];
-    for in_flight in IN_FLIGHT {
-        let (indexed, plain) = (format!("rates{in_flight}"), format!("plain{in_flight}"));
-        let mut turns = Turns { contenders, clients: Vec::new(), span };
-        for contender in contenders {
-            let mut client = Client::open(&contender.server.endpoint, contender.protocol, in_flight).await?;
-            create_container(&mut client, &indexed, Indexing::EveryPath).await?;
-            create_container(&mut client, &plain, Indexing::None).await?;
-            turns.clients.push(client);
+async fn throughput(
+    contenders: &[Contender],
+    in_flight: usize,
+    span: Duration,
+    columns: &mut [(Column, Column)],
+) -> anyhow::Result<()> {
+    let (indexed, plain) = ("rates", "plain");
+    let mut turns = Turns { contenders, clients: Vec::new(), span };
+    for contender in contenders {
+        let mut client = Client::open(&contender.server.endpoint, contender.protocol, in_flight).await?;
+        create_container(&mut client, indexed, Indexing::EveryPath).await?;
+        create_container(&mut client, plain, Indexing::None).await?;
+        turns.clients.push(client);
+    }
+    let label = |cell: &str| format!("{cell}, {in_flight} in flight");
+    let writes = turns.measure("writing", &[201], |_, round| creates(indexed, round * ROUND_IDS)).await?;
+    let bare =
+        turns.measure("writing without index", &[201], |_, round| creates(plain, round * ROUND_IDS)).await?;
+    let counts: Vec<_> = writes.iter().map(|rounds| (rounds[0].count as u64).min(DOCUMENTS_READ)).collect();
+    let reads = turns
+        .measure("reading", &[200], |at, _| Calls::Cycle((0..counts[at]).map(|n| read(indexed, n)).collect()))
+        .await?;
+    let queries = turns
+        .measure("querying", &[200], |at, _| {
+            Calls::Cycle((0..counts[at]).map(|n| query(indexed, n)).collect())
+        })
+        .await?;
+    let batched =
+        turns.measure("writing batches", &[200], |_, round| batches(indexed, round * ROUND_IDS)).await?;
+    for (at, (rates, latency)) in columns.iter_mut().enumerate() {
+        for (cell, rounds) in [
+            ("point write, every path indexed", &writes[at]),
+            ("point write, no index", &bare[at]),
+            ("point read", &reads[at]),
+            ("query by id in a partition", &queries[at]),
+            ("batch of 10 creates", &batched[at]),
+        ] {
+            rates.push((label(cell), median(rounds, |measured| measured.rate)));
         }
-        let label = |cell: &str| format!("{cell}, {in_flight} in flight");
-        let writes =
-            turns.measure("writing", &[201], |_, round| creates(&indexed, round * ROUND_IDS)).await?;
-        let bare = turns
-            .measure("writing without index", &[201], |_, round| creates(&plain, round * ROUND_IDS))
-            .await?;
-        let counts: Vec<_> =
-            writes.iter().map(|rounds| (rounds[0].count as u64).min(DOCUMENTS_READ)).collect();
-        let reads = turns
-            .measure("reading", &[200], |at, _| {
-                Calls::Cycle((0..counts[at]).map(|n| read(&indexed, n)).collect())
-            })
-            .await?;
-        let queries = turns
-            .measure("querying", &[200], |at, _| {
-                Calls::Cycle((0..counts[at]).map(|n| query(&indexed, n)).collect())
-            })
-            .await?;
-        let batched =
-            turns.measure("writing batches", &[200], |_, round| batches(&indexed, round * ROUND_IDS)).await?;
-        for (at, (rates, latency)) in columns.iter_mut().enumerate() {
-            for (cell, rounds) in [
-                ("point write, every path indexed", &writes[at]),
-                ("point write, no index", &bare[at]),
-                ("point read", &reads[at]),
-                ("query by id in a partition", &queries[at]),
-                ("batch of 10 creates", &batched[at]),
-            ] {
-                rates.push((label(cell), median(rounds, |measured| measured.rate)));
-            }
-            for (cell, rounds) in [("point write", &writes[at]), ("point read", &reads[at])] {
-                latency
-                    .push((label(&format!("{cell} p50")), median(rounds, |measured| millis(measured.p50))));
-                latency
-                    .push((label(&format!("{cell} p99")), median(rounds, |measured| millis(measured.p99))));
-            }
-        }
-        // What comes next begins on a server without documents, as this did.
-        for client in &mut turns.clients {
-            for container in [&indexed, &plain] {
-                delete_container(client, container).await?;
-            }
+        for (cell, rounds) in [("point write", &writes[at]), ("point read", &reads[at])] {
+            latency.push((label(&format!("{cell} p50")), median(rounds, |measured| millis(measured.p50))));
+            latency.push((label(&format!("{cell} p99")), median(rounds, |measured| millis(measured.p99))));
         }
     }
-    Ok(columns)
+    Ok(())
 }
 
 /// Contenders that are measured in turns: the machine is not equally quick all the time, and whoever came later would be
@@ -303,14 +309,6 @@ async fn create_container(client: &mut Client, container: &str, indexing: Indexi
         ..Call::default()
     };
     client.expect(&call, &[201]).await?;
-    Ok(())
-}
-
-async fn delete_container(client: &mut Client, container: &str) -> anyhow::Result<()> {
-    let link = format!("dbs/bench/colls/{container}");
-    let call =
-        Call { method: "DELETE", path: format!("/{link}"), kind: "colls", link, ..Call::default() };
-    client.expect(&call, &[204]).await?;
     Ok(())
 }
 
