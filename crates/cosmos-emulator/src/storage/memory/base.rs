@@ -131,7 +131,7 @@ impl Base {
 }
 
 /// What tells most entries of a group apart: the first bytes behind what they share.
-fn sorting(rest: [&[u8]; 3]) -> [u64; 3] {
+pub(super) fn sorting(rest: [&[u8]; 3]) -> [u64; 3] {
     let mut bytes = [0; 24];
     let mut end = 0;
     for part in rest {

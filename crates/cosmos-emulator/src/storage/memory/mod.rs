@@ -70,14 +70,9 @@ impl Key {
         }
     }
 
-    /// What tells most entries of a group apart.
-    fn sorting(&self) -> u128 {
+    fn sorting(&self) -> [u64; 3] {
         let bytes = self.as_slice();
-        let bytes = bytes.get(group_bytes(bytes)..).unwrap_or_default();
-        let mut sorting = [0; 16];
-        let len = bytes.len().min(sorting.len());
-        sorting[..len].copy_from_slice(&bytes[..len]);
-        u128::from_be_bytes(sorting)
+        base::sorting([bytes.get(group_bytes(bytes)..).unwrap_or_default(), &[], &[]])
     }
 
     fn to_bytes(&self) -> Bytes {

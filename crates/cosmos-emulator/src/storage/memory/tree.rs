@@ -65,7 +65,7 @@ impl Tree {
 /// Enters them in the order of the map, where neighbours find the same nodes still in the cache.
 fn enter_all(map: &mut Map, arrivals: &mut [Arrival]) {
     // Most comparisons end in bytes that lie beside each other.
-    let mut order: Vec<(u128, u32)> =
+    let mut order: Vec<_> =
         (0_u32..).zip(arrivals.iter()).map(|(at, arrival)| (arrival.key.sorting(), at)).collect();
     order.sort_unstable_by(|(one, one_at), (other, other_at)| {
         let key = |at: &u32| arrivals[*at as usize].key.as_slice();
