@@ -142,9 +142,12 @@ fn main() {
     bench.measure("query c.n = value, one key", |c, i| {
         bench.query(c, key(i), format!("SELECT * FROM c WHERE c.n = {i}"));
     });
-    let watch = Watch::start();
-    bench.query(&container, Scope::All, "SELECT TOP 10 * FROM c ORDER BY c.n".into());
-    watch.print("query TOP 10 ORDER BY c.n for the first time", 1);
+    // All documents have the first; the patches gave the other to some.
+    for name in ["n", "count"] {
+        let watch = Watch::start();
+        bench.query(&container, Scope::All, format!("SELECT TOP 10 * FROM c ORDER BY c.{name}"));
+        watch.print(&format!("query TOP 10 ORDER BY c.{name} for the first time"), 1);
+    }
     bench.measure("query TOP 10 ORDER BY c.n, whole container", |c, _| {
         bench.query(c, Scope::All, "SELECT TOP 10 * FROM c ORDER BY c.n".into());
     });

@@ -19,6 +19,7 @@ const USER: u8 = 0x06;
 const TOPOLOGY: u8 = 0x07;
 const OPERATION: u8 = 0x08;
 const RETIRED: u8 = 0x09;
+const COMMON_PATHS: u8 = 0x0a;
 const ITEM: u8 = 0x10;
 const BY_VALUE: u8 = 0x11;
 const BY_PARTITION: u8 = 0x12;
@@ -131,6 +132,11 @@ pub(crate) fn partition(segment: Segment) -> Bytes {
     join(PARTITION, &[&segment.container.to_be_bytes(), &segment.range.to_be_bytes()])
 }
 
+/// Paths that all documents of a physical partition have.
+pub(crate) fn common_paths(segment: Segment) -> Bytes {
+    join(COMMON_PATHS, &[&segment.container.to_be_bytes(), &segment.range.to_be_bytes()])
+}
+
 /// Says that the data of a deleted container is still to be removed.
 pub(crate) fn purge(number: u32) -> Bytes {
     join(PURGE, &[&number.to_be_bytes()])
@@ -150,6 +156,7 @@ pub(crate) fn purged_container(key: &[u8]) -> Option<u32> {
 pub(crate) fn container_data(number: u32) -> impl Iterator<Item = Vec<u8>> {
     [
         PARTITION,
+        COMMON_PATHS,
         ITEM,
         BY_VALUE,
         BY_PARTITION,
@@ -202,7 +209,7 @@ pub(crate) fn segment_orders(segment: Segment) -> impl Iterator<Item = Vec<u8>> 
 
 /// Everything else that belongs to one physical partition.
 pub(crate) fn segment_state(segment: Segment) -> impl Iterator<Item = Vec<u8>> {
-    [PARTITION, LOG, REACH, TURNS]
+    [PARTITION, COMMON_PATHS, LOG, REACH, TURNS]
         .into_iter()
         .map(move |tag| [&[tag][..], &segment.container.to_be_bytes(), &segment.range.to_be_bytes()].concat())
 }

@@ -1,18 +1,21 @@
 //! A physical partition: a range of effective partition keys with one writer at a time and its own LSN.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use cosmos_wire::epk::EpkRange;
 use cosmos_wire::session_token::{Progress, SessionToken, Vector};
 
+use super::index::common::CommonPaths;
 use super::key::{self, Segment};
 use super::region::{Reach, RegionId, Topology};
 use super::request::Standing;
 use super::throughput::Meter;
 use crate::Failure;
 use crate::config::WriteMode;
+use crate::storage::Change;
 
 /// One physical partition of one container.
 #[derive(Debug)]
@@ -36,6 +39,10 @@ pub(crate) struct Partition {
     turns: Mutex<Vec<Turn>>,
     /// Where the last of them began.
     last_turn: AtomicU64,
+    /// Paths that all its documents have.
+    common: ArcSwap<CommonPaths>,
+    /// Whether the store has yet to be told of them.
+    is_common_untold: AtomicBool,
 }
 
 /// A version of the regions began while replicas were behind.
@@ -151,6 +158,8 @@ impl Partition {
             lsn: AtomicU64::new(counters.lsn),
             turns: Mutex::default(),
             last_turn: AtomicU64::new(0),
+            common: ArcSwap::default(),
+            is_common_untold: AtomicBool::new(false),
         }
     }
 
@@ -200,6 +209,34 @@ impl Partition {
     /// LSN of the last commit readers can rely on.
     pub(crate) fn lsn(&self) -> u64 {
         self.lsn.load(Ordering::SeqCst)
+    }
+
+    /// Paths that all its documents have.
+    pub(crate) fn common(&self) -> Arc<CommonPaths> {
+        self.common.load_full()
+    }
+
+    /// Says which paths all its documents have. Readers must know before they see a document that lacks one.
+    pub(crate) fn set_common(&self, common: CommonPaths) {
+        self.common.store(Arc::new(common));
+    }
+
+    /// Those that a commit leaves, and what the store has to be told with it. A commit may fail: then it is told with
+    /// the next one.
+    pub(crate) fn leave_common(&self, fewer: Option<CommonPaths>) -> Option<Change> {
+        if let Some(fewer) = fewer {
+            self.set_common(fewer);
+            self.is_common_untold.store(true, Ordering::SeqCst);
+        }
+        if !self.is_common_untold.load(Ordering::SeqCst) {
+            return None;
+        }
+        self.common.load().row(self.segment)
+    }
+
+    /// Notes that the commit was made.
+    pub(crate) fn note_common_told(&self) {
+        self.is_common_untold.store(false, Ordering::SeqCst);
     }
 
     /// The region that has it.

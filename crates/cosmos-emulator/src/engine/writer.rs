@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::container::{Container, Shape};
 use super::content::Content;
 use super::document::{self, Stamp, Stored};
+use super::index::common::CommonPaths;
 use super::index::fresh::Fresh;
 use super::index::path::PathId;
 use super::index::policy::Mode;
@@ -33,6 +34,8 @@ pub(crate) struct Writer<'a> {
     pub(super) changes: Vec<Change>,
     /// What new items leave in the index, besides.
     entries: Vec<Arc<dyn NewEntries>>,
+    /// Paths that all documents will have, if it leaves fewer.
+    common: Option<CommonPaths>,
     /// Where it is not alone: the regions that follow it.
     topology: Option<Arc<Topology>>,
     /// How far a replica will have followed others.
@@ -103,6 +106,7 @@ impl<'a> Writer<'a> {
             held,
             changes: Vec::new(),
             entries: Vec::new(),
+            common: None,
             topology: None,
             reach: None,
             pending: BTreeMap::new(),
@@ -126,7 +130,7 @@ impl<'a> Writer<'a> {
                 region::commit(self, &topology)?
             }
             None => {
-                let batch = Batch { changes: std::mem::take(&mut self.changes) };
+                let batch = Batch { changes: self.take_changes() };
                 let ticket = engine.commit_with(std::mem::take(&mut self.entries), batch)?;
                 self.publish();
                 ticket
@@ -136,9 +140,17 @@ impl<'a> Writer<'a> {
         Ok(Some(ticket))
     }
 
+    /// What is to be committed.
+    pub(super) fn take_changes(&mut self) -> Vec<Change> {
+        let mut changes = std::mem::take(&mut self.changes);
+        changes.extend(self.partition.leave_common(self.common.take()));
+        changes
+    }
+
     /// Tells readers and the next writer of what was committed.
     pub(super) fn publish(mut self) {
         *self.held = self.next;
+        self.partition.note_common_told();
         if let Some(reach) = self.reach.take() {
             *self.partition.reach() = reach;
         }
@@ -204,6 +216,7 @@ impl<'a> Writer<'a> {
         self.put_unique(epk, &content, old_document.as_ref())?;
         let place = key::place(epk, &content.id);
         let new_terms = content.take_terms(&self.shape, self.now, rid);
+        self.narrow_common(&new_terms);
         let indexed_properties = new_terms.indexed_properties;
         self.keep_version(&place, old, Some(&stored))?;
         let segment = self.partition.segment;
@@ -259,6 +272,7 @@ impl<'a> Writer<'a> {
             self.hold(unique, id)?;
         }
         let new_terms = self.terms(&document, stored);
+        self.narrow_common(&new_terms);
         let old_terms = match (old, &old_document) {
             (Some(old), Some(document)) => self.terms(document, old),
             _ => Terms::default(),
@@ -330,6 +344,17 @@ impl<'a> Writer<'a> {
 
     fn terms(&self, document: &Value, stored: &Stored) -> Terms {
         terms::terms(document, stored.timestamp, stored.rid, &self.shape.policy, &self.shape.tracked)
+    }
+
+    /// Takes notice of the paths that a new content lacks.
+    fn narrow_common(&mut self, terms: &Terms) {
+        let narrowed = match &self.common {
+            Some(common) => common.narrowed(terms),
+            None => self.partition.common().narrowed(terms),
+        };
+        if narrowed.is_some() {
+            self.common = narrowed;
+        }
     }
 
     fn put_difference(&mut self, epk: &EpkKey, place: &Bytes, rid: u64, old: &Terms, new: &Terms) {

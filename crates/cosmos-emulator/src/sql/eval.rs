@@ -30,6 +30,7 @@ pub(crate) struct Context {
     /// Bytes that may still be kept beyond the current document.
     kept: Cell<usize>,
     rows: Cell<u64>,
+    tuple: Cell<u64>,
     random: Cell<u64>,
     patterns: RefCell<Vec<(String, Option<Regex>)>>,
 }
@@ -54,6 +55,7 @@ impl Context {
             bytes: Cell::new(BYTES_PER_ROW),
             kept: Cell::new(KEPT_BYTES_MAX),
             rows: Cell::new(0),
+            tuple: Cell::new(0),
             random: Cell::new(0x9E37_79B9_7F4A_7C15 ^ (u64::from(nanos) << 20)),
             patterns: RefCell::default(),
         }
@@ -133,6 +135,16 @@ impl Context {
     /// The number of the current document.
     pub(crate) fn row(&self) -> u64 {
         self.rows.get()
+    }
+
+    /// Says which tuple of the current document is looked at; the first is 1.
+    pub(crate) fn number_tuple(&self, number: u64) {
+        self.tuple.set(number);
+    }
+
+    /// The number of the tuple of the current document.
+    pub(crate) fn tuple(&self) -> u64 {
+        self.tuple.get()
     }
 
     /// A number in [0, 1).

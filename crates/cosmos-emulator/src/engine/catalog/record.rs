@@ -10,6 +10,7 @@ use super::body;
 use super::offer::Offer;
 use super::{Database, Numbers};
 use crate::engine::container::{Container, Identity, IndexState, Shape};
+use crate::engine::index::common::CommonPaths;
 use crate::engine::index::path::Pattern;
 use crate::engine::index::policy;
 use crate::engine::key::{self, Segment};
@@ -186,6 +187,7 @@ fn load_partitions(
                 .ok_or_else(|| broken("a partition"))?;
             let range = EpkRange::new(bound("min")?, bound("max")?);
             let partition = Partition::new(segment, range, lineage, counters);
+            partition.set_common(CommonPaths::load(storage, segment)?);
             *partition.reach() = region::load_reach(storage, segment)?;
             partition.set_turns(region::load_turns(storage, segment)?);
             Ok(Arc::new(partition))

@@ -4,10 +4,11 @@ use std::collections::HashSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use super::common::CommonPaths;
 use super::encode;
 use super::path::PathId;
 use super::policy::Mode;
-use super::terms;
+use super::terms::{self, Terms};
 use crate::Failure;
 use crate::engine::catalog::record;
 use crate::engine::container::{Container, IndexState, Shape};
@@ -101,20 +102,24 @@ impl Engine {
         let lower = [items.as_slice(), &partition.lower()].concat();
         let upper = [items.as_slice(), &partition.upper()].concat();
         let mut changes = Vec::new();
+        let mut common = CommonPaths::default();
         for row in self.storage().scan(Bound::Included(&lower), Bound::Excluded(&upper), Order::Forward) {
             let (item, bytes) = row.map_err(|error| storage_failed(&error))?;
             let (Some((epk, _)), Some(stored)) = (key::split_item(&item), Stored::from_bytes(&bytes)) else {
                 continue;
             };
             let place = item.slice(items.len()..);
-            if shape.policy.mode == Mode::Consistent {
-                let document = stored.value()?;
-                let terms =
-                    terms::terms(&document, stored.timestamp, stored.rid, &shape.policy, &shape.tracked);
-                for (path, value) in terms.iter() {
-                    push_entry(&mut changes, partition.segment, &epk, &place, path, value, stored.rid);
+            let terms = match shape.policy.mode {
+                Mode::Consistent => {
+                    let document = stored.value()?;
+                    terms::terms(&document, stored.timestamp, stored.rid, &shape.policy, &shape.tracked)
                 }
+                Mode::None => Terms::default(),
+            };
+            for (path, value) in terms.iter() {
+                push_entry(&mut changes, partition.segment, &epk, &place, path, value, stored.rid);
             }
+            common = common.narrowed(&terms).unwrap_or(common);
             if let Some(deadline) = stored.deadline(shape.default_ttl) {
                 changes.push(Change::Put(key::expiry(partition.segment, deadline, stored.rid), place));
             }
@@ -122,7 +127,12 @@ impl Engine {
                 self.commit(Batch { changes: std::mem::take(&mut changes) })?;
             }
         }
+        changes.push(
+            common.row(partition.segment).unwrap_or(Change::Delete(key::common_paths(partition.segment))),
+        );
         self.commit(Batch { changes })?;
+        partition.set_common(common);
+        partition.note_common_told();
         Ok(())
     }
 

@@ -32,8 +32,10 @@ pub(crate) enum Choice {
     Equality(u8),
     /// Those in the range of one predicate.
     Range(u8),
-    /// In the order of the one sort path.
+    /// In the order of the one sort path, of which the index knows which documents lack it.
     Ordered,
+    /// In the order of the one sort path, which all documents had when the first page was read.
+    OrderedCommon,
     /// In the order of a composite index.
     Composite,
 }
@@ -55,6 +57,7 @@ impl Choice {
             Self::Equality(at) => [1, at],
             Self::Range(at) => [2, at],
             Self::Ordered => [3, 0],
+            Self::OrderedCommon => [3, 1],
             Self::Composite => [4, 0],
         }
     }
@@ -67,6 +70,7 @@ impl Choice {
             [1, at] => Self::Equality(at),
             [2, at] => Self::Range(at),
             [3, 0] => Self::Ordered,
+            [3, 1] => Self::OrderedCommon,
             [4, 0] => Self::Composite,
             _ => return None,
         })
@@ -144,7 +148,7 @@ pub(crate) fn plan(
                 keep: keep(scope),
             })
         }
-        Choice::Ordered => {
+        Choice::Ordered | Choice::OrderedCommon => {
             let (path, direction) = access.order.first()?;
             let base = base(segment, scope, PathId::of(path));
             let narrowing = access.predicates.iter().find(|predicate| predicate_path(predicate) == path);

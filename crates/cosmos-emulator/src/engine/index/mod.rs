@@ -6,6 +6,7 @@
 
 pub(crate) mod build;
 pub(crate) mod choice;
+pub(crate) mod common;
 pub(crate) mod cursor;
 pub(crate) mod encode;
 pub(crate) mod fresh;

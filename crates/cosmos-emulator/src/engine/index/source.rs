@@ -114,6 +114,9 @@ impl<'s, 'r> PartitionSource<'s, 'r> {
                 if is_complete(path, access, shape) {
                     return Ok(Some(Choice::Ordered));
                 }
+                if self.is_common(path, shape) {
+                    return Ok(Some(Choice::OrderedCommon));
+                }
                 // Then they all come in order of creation, and there is nothing to write down for it.
                 let storage = self.reader.storage;
                 if self.is_nowhere(path, shape, |lower, upper| storage.scan(lower, upper, Order::Forward))? {
@@ -137,7 +140,18 @@ impl<'s, 'r> PartitionSource<'s, 'r> {
         let before = self.reader.moment.get().map_or_else(|| self.container.shape(), |now| now.shape.clone());
         let choice = self.choose(access, &before)?;
         let shape = &self.reader.moment().shape;
-        if Arc::ptr_eq(&before, shape) { Ok(choice) } else { self.choose(access, shape) }
+        // A document without the path may have come in between.
+        let is_still_common = || access.order.first().is_some_and(|(path, _)| self.is_common(path, shape));
+        let is_still = Arc::ptr_eq(&before, shape) && (choice != Choice::OrderedCommon || is_still_common());
+        if is_still { Ok(choice) } else { self.choose(access, shape) }
+    }
+
+    /// Whether every document of the partition has a value at a path. Of a moment that is being read it is true if it
+    /// is so afterwards: what a commit leaves is known before the commit can be seen, and a new index is announced
+    /// before its paths are.
+    fn is_common(&self, path: &Path, shape: &Shape) -> bool {
+        let is_common = self.part.partition.common().contains(PathId::of(path));
+        is_common && std::ptr::eq(&*self.container.shape(), shape)
     }
 
     /// Opens a cursor, behind `resume` if given.
@@ -228,7 +242,8 @@ fn is_served(choice: Choice, access: &Access, shape: &Shape) -> bool {
             let path = access.order.first().map(|(path, _)| path);
             path.filter(|path| is_complete(path, access, shape))
         }
-        Choice::Composite => access.order.first().map(|(path, _)| path),
+        // A document that lost the path since then moved out of the way, as one does whose value changes.
+        Choice::OrderedCommon | Choice::Composite => access.order.first().map(|(path, _)| path),
     };
     let is_whole = shape.policy.mode != Mode::None && shape.index == IndexState::Ready;
     // The plan finds out whether there is a composite index.

@@ -74,7 +74,7 @@ impl Engine {
             copy.arbitrate(topology, places, self.clock().now_micros())?;
         }
         copy.note_progress();
-        let changes = std::mem::take(&mut copy.changes);
+        let changes = copy.take_changes();
         self.commit(Batch { changes })?;
         copy.publish();
         Ok(())

@@ -135,7 +135,7 @@ impl Engine {
             let applied = copy.follow(&topology(), haste)?;
             if applied > 0 {
                 copy.note_progress();
-                let changes = std::mem::take(&mut copy.changes);
+                let changes = copy.take_changes();
                 self.commit(Batch { changes })?;
                 copy.publish();
             }

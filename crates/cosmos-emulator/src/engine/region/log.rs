@@ -121,7 +121,7 @@ pub(crate) fn commit(mut writer: Writer<'_>, topology: &Topology) -> Result<Tick
     let own = writer.container.region;
     let others: Vec<_> = topology.live().map(|region| region.id).filter(|id| *id != own).collect();
     if others.is_empty() {
-        let batch = Batch { changes: std::mem::take(&mut writer.changes) };
+        let batch = Batch { changes: writer.take_changes() };
         let ticket = writer.engine.commit(batch)?;
         writer.publish();
         return Ok(ticket);
@@ -154,13 +154,13 @@ pub(crate) fn commit(mut writer: Writer<'_>, topology: &Topology) -> Result<Tick
         writer.changes.push(Change::Put(key::reach(writer.partition.segment), reach_bytes(&reach)));
         writer.reach = Some(reach);
     }
-    let mut changes = std::mem::take(&mut writer.changes);
+    let mut changes = writer.take_changes();
     if copies.len() < others.len() {
         let log = log_of(topology, writer.container.number, range, own);
         changes.push(Change::Put(key::log(log, lsn), entry.to_bytes()));
     }
     for copy in &mut copies {
-        changes.append(&mut copy.changes);
+        changes.append(&mut copy.take_changes());
     }
     let ticket = engine.commit(Batch { changes })?;
     writer.publish();

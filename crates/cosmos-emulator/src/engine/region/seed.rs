@@ -48,6 +48,8 @@ impl Engine {
             changes.push(Change::Put(key::reach(segment), reach_bytes(&reach)));
             let partition = Partition::new(segment, hub.range.clone(), hub.lineage.clone(), counters);
             *partition.reach() = reach;
+            partition.set_common((*hub.common()).clone());
+            changes.extend(partition.common().row(segment));
             partitions.push(Arc::new(partition));
         }
         self.commit(Batch { changes })?;
@@ -142,7 +144,7 @@ impl Engine {
         }
         copy.next = most;
         copy.note_progress();
-        let changes = std::mem::take(&mut copy.changes);
+        let changes = copy.take_changes();
         self.commit(Batch { changes })?;
         copy.publish();
         Ok(())

@@ -13,6 +13,7 @@ use crate::Failure;
 use crate::engine::Engine;
 use crate::engine::container::{Container, Shape};
 use crate::engine::history::place_of_version;
+use crate::engine::index::common::CommonPaths;
 use crate::engine::key::{self, Segment};
 use crate::engine::partition::{Counters, Lineage, Partition};
 use crate::engine::region::RegionId;
@@ -61,12 +62,16 @@ pub(super) fn swaps(
             };
             let etags = parents.iter().filter_map(|parent| counters.get(&parent.segment).map(|c| c.etag));
             let etag = etags.max().unwrap_or(0);
+            let common: Vec<_> = parents.iter().map(|parent| parent.common()).collect();
+            let common = CommonPaths::of_all(common.iter().map(|paths| &**paths));
             let children = ranges
                 .iter()
                 .map(|(id, range)| {
                     let segment = Segment { container: region.replica_of(container.number), range: *id };
                     let counters = Counters { lsn, etag, ..Counters::of_replica(segment) };
-                    Arc::new(Partition::new(segment, range.clone(), lineage.clone(), counters))
+                    let child = Partition::new(segment, range.clone(), lineage.clone(), counters);
+                    child.set_common(common.clone());
+                    Arc::new(child)
                 })
                 .collect();
             Ok(Swap { region, parents, children })

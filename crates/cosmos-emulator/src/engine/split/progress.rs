@@ -242,6 +242,7 @@ impl Engine {
         for swap in &swaps {
             for child in &swap.children {
                 changes.push(Change::Put(key::partition(child.segment), child.lock().to_bytes()));
+                changes.extend(child.common().row(child.segment));
                 if !child.reach().is_empty() {
                     changes.push(Change::Put(key::reach(child.segment), reach_bytes(&child.reach())));
                 }

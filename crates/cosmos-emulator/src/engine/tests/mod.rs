@@ -8,6 +8,7 @@ mod history;
 mod items;
 mod model;
 mod moment;
+mod order;
 mod pages;
 mod query;
 mod regions;

@@ -9,7 +9,7 @@ use std::thread;
 use super::*;
 use crate::storage::{Batch, Order, Scan, Storage, StorageError, Ticket, View};
 
-/// A store that lets somebody else write just before a certain document is read.
+/// A store that lets somebody else write just before its view is taken or a certain document is read.
 struct Interrupted {
     inner: MemoryStorage,
     pause: Arc<Pause>,
@@ -17,15 +17,21 @@ struct Interrupted {
 
 #[derive(Default)]
 struct Pause {
-    /// Documents to read before; none if nobody waits.
+    /// Steps up to there, of which the view is the first; none if nobody waits.
     left: AtomicUsize,
     /// Tells the other one to begin, and when he is done.
     ends: Mutex<Option<(Sender<()>, Receiver<()>)>>,
 }
 
 impl Pause {
-    fn pass(&self, key: &[u8]) {
-        if !key.starts_with(&super::key::items(0)[..1]) || self.left.load(Ordering::SeqCst) == 0 {
+    fn pass_document(&self, key: &[u8]) {
+        if key.starts_with(&super::key::items(0)[..1]) {
+            self.pass();
+        }
+    }
+
+    fn pass(&self) {
+        if self.left.load(Ordering::SeqCst) == 0 {
             return;
         }
         if self.left.fetch_sub(1, Ordering::SeqCst) == 1
@@ -39,7 +45,7 @@ impl Pause {
 
 impl Storage for Interrupted {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
-        self.pause.pass(key);
+        self.pause.pass_document(key);
         self.inner.get(key)
     }
 
@@ -48,6 +54,7 @@ impl Storage for Interrupted {
     }
 
     fn view(&self) -> Box<dyn View + '_> {
+        self.pause.pass();
         Box::new(InterruptedView { inner: self.inner.view(), pause: &self.pause })
     }
 
@@ -71,7 +78,7 @@ struct InterruptedView<'a> {
 
 impl View for InterruptedView<'_> {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
-        self.pause.pass(key);
+        self.pause.pass_document(key);
         self.inner.get(key)
     }
 
@@ -86,14 +93,23 @@ fn interrupted() -> (World, Arc<Pause>) {
     (World::on(Arc::new(storage), None, json!({}), EngineOptions::default()), pause)
 }
 
-/// One page in key `a`; `write` happens before the second of its documents is read.
-fn page_during(world: &World, pause: &Pause, query: &str, write: impl FnOnce() + Send) -> QueryPage {
+/// The view that a page reads, and the second of its documents.
+const VIEW: usize = 1;
+const SECOND: usize = 3;
+
+/// One page in key `a`; `write` happens before one of its steps.
+fn page_during(
+    world: &World,
+    (pause, step): (&Pause, usize),
+    query: &str,
+    write: impl FnOnce() + Send,
+) -> QueryPage {
     let ((begin, begun), (done, finished)) = (channel(), channel());
     *pause.ends.lock().expect("nobody panics") = Some((begin, finished));
-    pause.left.store(2, Ordering::SeqCst);
+    pause.left.store(step, Ordering::SeqCst);
     thread::scope(|scope| {
         scope.spawn(move || {
-            begun.recv().expect("the page reads two documents");
+            begun.recv().expect("the page comes that far");
             write();
             done.send(()).expect("the page waits");
         });
@@ -142,10 +158,23 @@ fn a_page_sees_a_batch_that_is_committed_meanwhile_not_by_half() {
     ] {
         let (world, pause) = interrupted();
         replace_all(&world, &[account("1", 110, "r"), account("2", 90, "q")]);
-        let page = page_during(&world, &pause, query, || {
+        let page = page_during(&world, (&pause, SECOND), query, || {
             replace_all(&world, &[account("1", 0, "q"), account("2", 200, "r")]);
         });
         assert_eq!(Value::from(page.rows), expected, "{query}");
         assert_eq!(page.standing.lsn, 2, "a session token speaks of no write that the page has not seen");
+    }
+}
+
+#[test]
+fn a_page_in_order_has_the_document_without_the_path_that_came_just_before() {
+    for (direction, expected) in [("", json!(["3", "2", "1"])), ("DESC", json!(["1", "2", "3"]))] {
+        let (world, pause) = interrupted();
+        replace_all(&world, &[account("1", 110, "r"), account("2", 90, "q")]);
+        let query = format!("SELECT VALUE c.id FROM c ORDER BY c.balance {direction}");
+        let page = page_during(&world, (&pause, VIEW), &query, || {
+            world.create(json!({"id": "3", "pk": "a"})).expect("created");
+        });
+        assert_eq!(Value::from(page.rows), expected, "{direction}");
     }
 }

@@ -7,7 +7,7 @@ use super::*;
 use crate::engine::key::operations;
 use crate::storage::{Batch, Order, Scan, Storage, StorageError, Ticket, View};
 
-const AT_ONCE: Progression = Progression::Automatic { lock_duration: Duration::ZERO };
+pub(super) const AT_ONCE: Progression = Progression::Automatic { lock_duration: Duration::ZERO };
 
 fn filled(count: u32) -> World {
     let world = World::new();
@@ -217,6 +217,8 @@ fn continuations_of_queries_survive_splits_and_merges() {
         "SELECT * FROM c WHERE c.n IN (1, 3, 5) ORDER BY c.id",
         "SELECT TOP 50 * FROM c ORDER BY c.n",
         "SELECT c.id FROM c JOIN t IN c.tags ORDER BY c.n",
+        "SELECT c.id FROM c JOIN t IN c.tags WHERE t > 1 ORDER BY c.n DESC",
+        "SELECT DISTINCT c.id, t FROM c JOIN t IN c.tags ORDER BY c.n",
     ] {
         for scope in [
             Scope::All,
@@ -227,7 +229,7 @@ fn continuations_of_queries_survive_splits_and_merges() {
             let count = if text.contains("DESC") { 400 } else { 70 };
             for i in 0..count {
                 let item =
-                    json!({"id": format!("{i:03}"), "pk": format!("p{i}"), "n": i % 6, "tags": [1, 2]});
+                    json!({"id": format!("{i:03}"), "pk": format!("p{i}"), "n": i % 6, "tags": [1, 2, 3]});
                 world.create(item).expect("created");
             }
             let mut expected = world.ids(&scope, text);

@@ -425,7 +425,16 @@ impl Run<'_> {
         } else {
             Sorter::new(query, self.wanted(place), Entry::last(query, place)).with_room(self.room(place))
         };
-        self.each_match(rows, &mut |env| sorter.add(env).map(ControlFlow::Continue))?;
+        // Of a document that came in order before its partition was split, a part may have been handed out.
+        let begun = match place {
+            Some(Place::Stream { tuples, of: Some(of), .. }) => (*of, *tuples),
+            _ => (0, 0),
+        };
+        self.each_match(rows, &mut |env| {
+            let is_done = env.context.row() == begun.0 && env.context.tuple() <= begun.1;
+            let taken = if is_done { sorter.entry(env).map(drop) } else { sorter.add(env) };
+            taken.map(ControlFlow::Continue)
+        })?;
         let mut entries = sorter.into_entries();
         if is_distinct {
             entries = Distinct::default().new_of(entries, &self.context, |entry| &entry.row)?;
@@ -565,7 +574,10 @@ fn visit_matches(
         context.number_row(number);
     }
     let root = Scope { parent: None, name: ROOT, value: document };
+    let mut tuple = 0;
     each_tuple(&query.from, Env::new(context).within(&root), &mut |env| {
+        tuple += 1;
+        context.number_tuple(tuple);
         if passes(query, env)? { visit(env) } else { Ok(ControlFlow::Continue(())) }
     })
 }
