@@ -197,8 +197,13 @@ impl Partition {
         if self.gate.load(Ordering::SeqCst) == Gate::Open as u8 {
             return Ok(());
         }
-        Err(Failure::new(410, "The partition key range is completing a split or a merge; retry later.")
-            .with_sub_status(1007))
+        Err(Self::replaced())
+    }
+
+    /// Others take its place, or have.
+    pub(crate) fn replaced() -> Failure {
+        Failure::new(410, "The partition key range is completing a split or a merge; retry later.")
+            .with_sub_status(1007)
     }
 
     /// Tells readers how far the partition is.
@@ -236,7 +241,9 @@ impl Partition {
 
     /// Notes that the commit was made.
     pub(crate) fn note_common_told(&self) {
-        self.is_common_untold.store(false, Ordering::SeqCst);
+        if self.is_common_untold.load(Ordering::SeqCst) {
+            self.is_common_untold.store(false, Ordering::SeqCst);
+        }
     }
 
     /// The region that has it.

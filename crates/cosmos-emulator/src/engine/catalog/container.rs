@@ -173,7 +173,9 @@ impl Engine {
         let link = old.body["_self"].as_str().unwrap_or_default().to_owned();
         let document = complete(body.fields, &found.rid(), &link, &etag, now);
         let same_policy = old.policy == body.policy;
-        let rebuild = !same_policy || old.default_ttl != body.default_ttl;
+        // One that was not finished is begun again.
+        let is_whole = old.index == IndexState::Ready;
+        let rebuild = !same_policy || !is_whole || old.default_ttl != body.default_ttl;
         let shape = Shape {
             body: document.clone(),
             etag: etag.clone(),

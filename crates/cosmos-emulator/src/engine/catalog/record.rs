@@ -17,10 +17,11 @@ use crate::engine::key::{self, Segment};
 use crate::engine::partition::{Counters, Lineage, Partition};
 use crate::engine::region::{self, RegionId, Topology};
 use crate::sql::source::{Path, Step};
-use crate::storage::{Storage, StorageError};
+use crate::storage::{Batch, Change, Storage, StorageError};
 
-/// The format of everything the engine writes; a newer one is refused.
-const FORMAT: u64 = 1;
+/// The format of everything the engine writes; a newer one is refused. Since 2, partitions keep the paths that all
+/// their documents have: a program that does not know of them must not write.
+const FORMAT: u64 = 2;
 
 impl Numbers {
     /// As kept in the store.
@@ -31,25 +32,30 @@ impl Numbers {
         .into_bytes()
     }
 
-    /// From the store; an empty store begins at zero.
+    /// From the store, which is of this format afterwards; an empty store begins at zero.
     pub(crate) fn load(storage: &dyn Storage) -> Result<Self, StorageError> {
         let Some(bytes) = storage.get(&key::meta())? else { return Ok(Self::default()) };
         let record: Value = serde_json::from_slice(&bytes).map_err(|_| broken("the account"))?;
-        if record["format"].as_u64() != Some(FORMAT) {
+        let format = record["format"].as_u64().filter(|format| (1..=FORMAT).contains(format));
+        let Some(format) = format else {
             return Err(StorageError(format!(
-                "the data is of format {}, this version reads format {FORMAT}: use the version that wrote it, or \
-                 another data folder",
+                "the data is of format {}, this version reads formats up to {FORMAT}: use the version that wrote it, \
+                 or another data folder",
                 record["format"]
             )));
-        }
+        };
         let number = |field: &str| record[field].as_u64().and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
-        Ok(Self {
+        let numbers = Self {
             database: number("database"),
             container: number("container"),
             offer: number("offer"),
             etag: number("etag"),
             user: number("user"),
-        })
+        };
+        if format < FORMAT {
+            storage.commit(Batch { changes: vec![Change::Put(key::meta(), numbers.to_record().into())] })?;
+        }
+        Ok(numbers)
     }
 }
 

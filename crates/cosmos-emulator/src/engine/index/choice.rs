@@ -36,6 +36,8 @@ pub(crate) enum Choice {
     Ordered,
     /// In the order of the one sort path, which all documents had when the first page was read.
     OrderedCommon,
+    /// Behind those: the documents that have lost it since then, in order of creation.
+    Lacking,
     /// In the order of a composite index.
     Composite,
 }
@@ -58,6 +60,7 @@ impl Choice {
             Self::Range(at) => [2, at],
             Self::Ordered => [3, 0],
             Self::OrderedCommon => [3, 1],
+            Self::Lacking => [3, 2],
             Self::Composite => [4, 0],
         }
     }
@@ -71,6 +74,7 @@ impl Choice {
             [2, at] => Self::Range(at),
             [3, 0] => Self::Ordered,
             [3, 1] => Self::OrderedCommon,
+            [3, 2] => Self::Lacking,
             [4, 0] => Self::Composite,
             _ => return None,
         })
@@ -92,6 +96,8 @@ pub(crate) struct Plan {
     pub(crate) spread: Option<Path>,
     /// The sort paths, where cut strings must be compared again.
     pub(crate) sorted_by: Vec<Sorted>,
+    /// Documents with a value at this path are left out.
+    pub(crate) lacking: Option<Path>,
     /// Entries of other logical partitions stand between: keep those from the first bound up to the second.
     pub(crate) keep: Option<(Vec<u8>, Vec<u8>)>,
 }
@@ -122,6 +128,11 @@ pub(crate) fn plan(
             let interval = (base.clone(), key::beyond(base.clone()));
             Some(scan_plan(base, interval, order, access.order.is_empty(), keep(scope)))
         }
+        Choice::Lacking => {
+            let lacking = Some(access.order.first()?.0.clone());
+            let scan = plan(Choice::Scan, access, policy, segment, scope)?;
+            Some(Plan { is_ordered: true, lacking, ..scan })
+        }
         Choice::ScanKeys => {
             let KeyScope::Range(low, high) = scope else { return None };
             let base = key::by_partition(segment.container, PathId::CREATION.get());
@@ -145,6 +156,7 @@ pub(crate) fn plan(
                 base,
                 spread,
                 sorted_by: Vec::new(),
+                lacking: None,
                 keep: keep(scope),
             })
         }
@@ -154,6 +166,10 @@ pub(crate) fn plan(
             let narrowing = access.predicates.iter().find(|predicate| predicate_path(predicate) == path);
             let mut intervals = match narrowing {
                 Some(predicate) => intervals(&base, predicate),
+                // What is left of an attempt to learn the path counts only once that is done.
+                None if choice == Choice::OrderedCommon => {
+                    vec![(with(&base, &[encode::UNDEFINED + 1]), with(&base, &[encode::BEYOND]))]
+                }
                 None => vec![(base.clone(), with(&base, &[encode::BEYOND]))],
             };
             if order == Order::Reverse {
@@ -167,6 +183,7 @@ pub(crate) fn plan(
                 base,
                 spread: None,
                 sorted_by,
+                lacking: None,
                 keep: keep(scope),
             })
         }
@@ -190,6 +207,7 @@ pub(crate) fn plan(
                 base,
                 spread: None,
                 sorted_by,
+                lacking: None,
                 keep: keep(scope),
             })
         }
@@ -203,7 +221,8 @@ fn scan_plan(
     is_ordered: bool,
     keep: Option<(Vec<u8>, Vec<u8>)>,
 ) -> Plan {
-    Plan { intervals: vec![interval], order, is_ordered, base, spread: None, sorted_by: Vec::new(), keep }
+    let intervals = vec![interval];
+    Plan { intervals, order, is_ordered, base, spread: None, sorted_by: Vec::new(), lacking: None, keep }
 }
 
 /// What all entries of a path begin with, as far as the scope can say it.

@@ -28,25 +28,14 @@ impl CommonPaths {
 
     /// What one more document leaves of them, if that is less.
     pub(crate) fn narrowed(&self, terms: &Terms) -> Option<Self> {
-        let mut found = terms.iter().map(|(path, _)| path);
         let Some(paths) = &self.0 else {
-            let mut all: Vec<_> = found.collect();
+            let mut all: Vec<_> = terms.iter().map(|(path, _)| path).collect();
             all.dedup();
             all.truncate(PATHS_MAX);
             return Some(Self(Some(all.into())));
         };
-        // Both are sorted.
-        let mut next = found.next();
-        let mut is_there = |path: &PathId| {
-            while next.is_some_and(|next| next < *path) {
-                next = found.next();
-            }
-            next == Some(*path)
-        };
-        let missing = paths.iter().position(|path| !is_there(path))?;
-        let (before, behind) = (&paths[..missing], &paths[missing + 1..]);
-        let behind = behind.iter().filter(|path| is_there(path));
-        Some(Self(Some(before.iter().chain(behind).copied().collect())))
+        let left = || paths.iter().copied().filter(|path| terms.has_path(*path));
+        (left().count() < paths.len()).then(|| Self(Some(left().collect())))
     }
 
     /// Those of several partitions that become one.

@@ -85,6 +85,8 @@ pub(crate) struct Cursor<'a, 'r> {
     sorted: VecDeque<Row>,
     /// Where the page before ended.
     resume: Option<Resume>,
+    /// What comes behind the last interval.
+    then: Option<(Choice, Plan)>,
 }
 
 /// The row behind which a page goes on.
@@ -117,6 +119,7 @@ impl<'a, 'r> Cursor<'a, 'r> {
             ahead: None,
             sorted: VecDeque::new(),
             resume: None,
+            then: None,
         };
         if let Some(entry) = resume {
             let resume = cursor.split_resume(entry);
@@ -132,6 +135,11 @@ impl<'a, 'r> Cursor<'a, 'r> {
             cursor.resume = is_here.then_some(resume);
         }
         cursor
+    }
+
+    /// Goes on with another plan behind the last row.
+    pub(crate) fn then(self, choice: Choice, plan: Option<Plan>) -> Self {
+        Self { then: plan.map(|plan| (choice, plan)), ..self }
     }
 
     /// Parts the sort key, which rows of a group carry behind their entry.
@@ -152,7 +160,11 @@ impl<'a, 'r> Cursor<'a, 'r> {
         }
         loop {
             if self.scan.is_none() {
-                let Some(interval) = self.plan.intervals.get(self.at) else { return Ok(None) };
+                let Some(interval) = self.plan.intervals.get(self.at) else {
+                    let Some(then) = self.then.take() else { return Ok(None) };
+                    ((self.choice, self.plan), self.at, self.resume) = (then, 0, None);
+                    continue;
+                };
                 let (lower, upper) = interval.clone();
                 self.scan = Some(self.open(&lower, &upper));
             }
@@ -330,7 +342,9 @@ impl Rows for Cursor<'_, '_> {
             }
             let Some(stored) = self.reader.load(&entry, &place)? else { continue };
             let row = self.row(&entry, &stored)?;
-            if self.leads(&entry, &row.document) {
+            let is_wanted =
+                self.plan.lacking.as_ref().is_none_or(|path| value_at(&row.document, path).is_none());
+            if is_wanted && self.leads(&entry, &row.document) {
                 return Ok(Some(row));
             }
         }

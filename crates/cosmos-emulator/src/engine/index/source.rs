@@ -11,6 +11,7 @@ use super::path::PathId;
 use super::policy::Mode;
 use crate::Failure;
 use crate::engine::container::{Container, IndexState, Shape};
+use crate::engine::partition::Partition;
 use crate::engine::request::storage_failed;
 use crate::engine::scope::{self, Part, Piece};
 use crate::engine::{Engine, key};
@@ -169,6 +170,10 @@ impl<'s, 'r> PartitionSource<'s, 'r> {
         let (opened, _) = self.reader.opened.get();
         self.reader.opened.set((opened + 1, Some(partition.id())));
         let shape = &self.reader.moment().shape;
+        if !shape.partitions_in(partition.region()).iter().any(|own| Arc::ptr_eq(own, partition)) {
+            // Others took its place before the moment that is read: they may have changed what it points to.
+            return Err(Partition::replaced());
+        }
         let whole;
         let scope = match (choice, &self.part.scope) {
             // What was a part of a partition may be one by itself now.
@@ -186,7 +191,14 @@ impl<'s, 'r> PartitionSource<'s, 'r> {
             plan.is_ordered =
                 self.is_nowhere(path, shape, |lower, upper| view.scan(lower, upper, Order::Forward))?;
         }
-        Ok(Cursor::new(self.reader, choice, plan, entry))
+        let cursor = Cursor::new(self.reader, choice, plan, entry);
+        match (choice, access.order.as_slice()) {
+            (Choice::OrderedCommon, [(path, Direction::Descending)]) if !self.is_common(path, shape) => {
+                let lacking = choice::plan(Choice::Lacking, access, &shape.policy, partition.segment, scope);
+                Ok(cursor.then(Choice::Lacking, lacking))
+            }
+            _ => Ok(cursor),
+        }
     }
 
     /// Whether no document that is asked for has a value at a path, as the index says by `scan`.
@@ -234,7 +246,7 @@ impl<'s, 'r> PartitionSource<'s, 'r> {
 /// Whether the index still has what a page before was read by. The policy may be another one by now.
 fn is_served(choice: Choice, access: &Access, shape: &Shape) -> bool {
     let path = match choice {
-        Choice::Scan | Choice::ScanKeys => return true,
+        Choice::Scan | Choice::ScanKeys | Choice::Lacking => return true,
         Choice::Equality(at) | Choice::Range(at) => {
             access.predicates.get(usize::from(at)).map(choice::predicate_path)
         }
@@ -242,7 +254,7 @@ fn is_served(choice: Choice, access: &Access, shape: &Shape) -> bool {
             let path = access.order.first().map(|(path, _)| path);
             path.filter(|path| is_complete(path, access, shape))
         }
-        // A document that lost the path since then moved out of the way, as one does whose value changes.
+        // Documents that have lost the path since then come last, or have moved to the front as others do.
         Choice::OrderedCommon | Choice::Composite => access.order.first().map(|(path, _)| path),
     };
     let is_whole = shape.policy.mode != Mode::None && shape.index == IndexState::Ready;

@@ -37,6 +37,11 @@ impl Terms {
         self.from(first).take_while(move |(own, _)| *own == path).map(|(_, value)| value)
     }
 
+    /// Whether there is a value of a path.
+    pub(crate) fn has_path(&self, path: PathId) -> bool {
+        self.split().0.binary_search_by_key(&path, |entry| parts(*entry).0).is_ok()
+    }
+
     /// Those from one on.
     fn from(&self, first: usize) -> impl Iterator<Item = (PathId, &[u8])> + Clone {
         let (entries, values) = self.split();

@@ -1,6 +1,7 @@
 //! Databases, containers, offers, ranges.
 
 use super::*;
+use crate::storage::Change;
 
 fn throughput(world: &World, name: &str, throughput: Throughput) -> Vec<Value> {
     let body = json!({"id": name, "partitionKey": {"paths": ["/pk"], "kind": "Hash", "version": 2}});
@@ -217,4 +218,30 @@ fn containers_of_a_database_with_throughput_share_it() {
     }
     assert_eq!(create(25, None), (403, 1019));
     assert_eq!(create(25, Some(Throughput::Manual(400))), (0, 0));
+}
+
+#[test]
+fn data_of_an_older_format_is_taken_over_and_of_a_newer_one_refused() {
+    let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    let world = World::on(Arc::clone(&storage), None, json!({}), EngineOptions::default());
+    let meta = super::super::key::meta();
+    let format = || {
+        let bytes = storage.get(&meta).expect("readable").expect("it is there");
+        serde_json::from_slice::<Value>(&bytes).expect("JSON")["format"].as_u64().expect("a number")
+    };
+    let stamp = |format: u64| {
+        let bytes = storage.get(&meta).expect("readable").expect("it is there");
+        let mut record: Value = serde_json::from_slice(&bytes).expect("JSON");
+        record["format"] = json!(format);
+        let change = Change::Put(meta.clone(), record.to_string().into());
+        storage.commit(Batch { changes: vec![change] }).expect("written");
+    };
+    let open = || Engine::open(Arc::clone(&storage), world.engine.clock().clone(), EngineOptions::default());
+    let current = format();
+    stamp(1);
+    open().expect("it is taken over").container("d", "c").expect("with its container");
+    assert_eq!(format(), current);
+    stamp(current + 1);
+    let refused = open().expect_err("it is newer").to_string();
+    assert!(refused.contains(&format!("format {}", current + 1)), "{refused}");
 }

@@ -1,10 +1,11 @@
 //! ORDER BY over a path that all documents have, until one comes that lacks it.
 
 use std::ops::Bound;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::split::AT_ONCE;
 use super::*;
+use crate::sql::source::Step;
 use crate::storage::{Batch, Order, Scan, Storage, StorageError, Ticket, View};
 
 /// Documents with ids in the order of `n`; more than are sorted without looking further.
@@ -83,43 +84,98 @@ fn is_found(world: &World, others: usize, name: &str) {
     }
 }
 
-#[test]
-fn pages_go_on_when_a_document_without_the_path_comes_between_them() {
-    for (direction, expected) in [("", 0..MANY), ("DESC", 0..MANY)] {
-        let world = World::in_memory(json!({}));
-        fill(&world, MANY);
-        let (mut found, mut continuation) = (Vec::new(), None);
-        for page in 0.. {
-            let request = QueryRequest {
-                text: format!("SELECT * FROM c ORDER BY c.n {direction}"),
-                parameters: Vec::new(),
-                scope: Scope::All,
-                page_size: PageSize::AtMost(50),
-                continuation,
-                session_token: None,
-            };
-            let answer = world.engine.query(&world.container(), request).expect("served");
-            found.extend(answer.rows.iter().map(|row| row["id"].as_str().expect("an id").to_owned()));
-            continuation = answer.continuation;
-            if page == 1 {
-                world.create(json!({"id": "x", "pk": "a"})).expect("created");
-                // Somebody else lets the index learn the path.
-                is_first_or_last(&world, direction);
-            }
-            if continuation.is_none() {
-                break;
-            }
+/// The ids that a query brings in pages of two; `meanwhile` happens between the first two of them.
+fn ids_around(world: &World, text: &str, meanwhile: impl FnOnce()) -> Vec<String> {
+    let (mut found, mut continuation, mut meanwhile) = (Vec::new(), None, Some(meanwhile));
+    loop {
+        let request = QueryRequest {
+            text: text.into(),
+            parameters: Vec::new(),
+            scope: Scope::All,
+            page_size: PageSize::AtMost(2),
+            continuation,
+            session_token: None,
+        };
+        let page = world.engine.query(&world.container(), request).expect("served");
+        found.extend(page.rows.iter().map(|row| row["id"].as_str().expect("an id").to_owned()));
+        if let Some(meanwhile) = meanwhile.take() {
+            meanwhile();
         }
-        found.retain(|id| id != "x");
-        found.sort();
-        assert_eq!(found, expected.map(|i| format!("{i:03}")).collect::<Vec<_>>(), "{direction}");
+        continuation = page.continuation;
+        if continuation.is_none() {
+            return found;
+        }
     }
 }
 
-fn is_first_or_last(world: &World, direction: &str) {
-    let all = world.ids(&Scope::All, &format!("SELECT * FROM c ORDER BY c.n {direction}"));
-    let at = if direction.is_empty() { all.first() } else { all.last() };
-    assert_eq!((at.map(String::as_str), learned(world)), (Some("x"), 1));
+#[test]
+fn pages_go_on_when_documents_lose_the_path_between_them() {
+    let cases = [
+        // Undefined comes first, where the query has been already.
+        ("", false, vec!["000", "001", "002", "003"]),
+        ("", true, vec!["000", "001", "002", "003"]),
+        // And last, where it has yet to come. The one that was handed out comes again.
+        ("DESC", false, vec!["005", "004", "003", "002", "000", "y", "x", "005", "001"]),
+        ("DESC", true, vec!["005", "004", "003", "002", "000", "y", "x", "005", "001"]),
+    ];
+    for (direction, is_learned, expected) in cases {
+        let world = World::in_memory(json!({}));
+        fill(&world, 6);
+        let text = format!("SELECT * FROM c ORDER BY c.n {direction}");
+        let found = ids_around(&world, &text, || {
+            let lose = |id: &str| {
+                world.patch("a", id, json!([{"op": "remove", "path": "/n"}])).expect("patched");
+            };
+            let lost = if direction == "DESC" { ["001", "005"] } else { ["004", "005"] };
+            lost.into_iter().for_each(lose);
+            for id in ["x", "y"] {
+                world.create(json!({"id": id, "pk": "a"})).expect("created");
+            }
+            if is_learned {
+                // By a query of somebody else.
+                world.engine.track(&world.container(), &vec![Step::Property("n".into())]).expect("learned");
+            }
+        });
+        assert_eq!(found, expected, "{direction}, learned: {is_learned}");
+    }
+}
+
+#[test]
+fn an_attempt_to_learn_the_path_that_failed_brings_no_document_twice() {
+    let storage = Refusing::new();
+    let world = World::on(storage.clone(), None, json!({}), EngineOptions::default());
+    fill(&world, 5);
+    let found = ids_around(&world, "SELECT * FROM c ORDER BY c.n DESC", || {
+        world.create(json!({"id": "x", "pk": "a"})).expect("created");
+        storage.refuse_after(1);
+        world.engine.track(&world.container(), &vec![Step::Property("n".into())]).expect_err("refused");
+        world.upsert(json!({"id": "x", "pk": "a", "n": 1.5})).expect("replaced");
+    });
+    assert_eq!(found, ["004", "003", "002", "x", "001", "000"]);
+}
+
+#[test]
+fn arrays_and_objects_come_in_order_of_creation_on_every_page_however_they_are_read() {
+    let documents = [json!([2]), json!({"b": 1}), json!([1]), json!({"a": 1}), json!("s"), json!([0])];
+    for text in ["SELECT DISTINCT c.id, c.v FROM c ORDER BY c.v", "SELECT * FROM c ORDER BY c.v"] {
+        for is_common in [true, false] {
+            let world = World::new();
+            for (i, value) in documents.iter().enumerate() {
+                world.create(json!({"id": i.to_string(), "pk": "a", "v": value})).expect("created");
+            }
+            let mut expected = vec!["4", "0", "2", "5", "1", "3"];
+            if !is_common {
+                world.create(json!({"id": "x", "pk": "a"})).expect("created");
+                expected.insert(0, "x");
+            }
+            assert_eq!(ids_around(&world, text, || ()), expected, "{text}, common: {is_common}");
+            let split = || {
+                let container = world.container();
+                world.engine.split(&container, 0, &SplitMode::Midpoint, AT_ONCE).expect("split");
+            };
+            assert_eq!(ids_around(&world, text, split), expected, "{text}, common: {is_common}, split");
+        }
+    }
 }
 
 #[test]
@@ -197,7 +253,18 @@ fn each_region_finds_the_document_that_lacks_the_path() {
 /// A store that refuses a commit when it is told to.
 struct Refusing {
     inner: MemoryStorage,
-    refuses: AtomicBool,
+    /// Commits up to the one that is refused, itself included; none is at zero.
+    left: AtomicUsize,
+}
+
+impl Refusing {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { inner: MemoryStorage::new(), left: AtomicUsize::new(0) })
+    }
+
+    fn refuse_after(&self, commits: usize) {
+        self.left.store(commits + 1, Ordering::SeqCst);
+    }
 }
 
 impl Storage for Refusing {
@@ -214,7 +281,9 @@ impl Storage for Refusing {
     }
 
     fn commit(&self, batch: Batch) -> Result<Ticket, StorageError> {
-        if self.refuses.swap(false, Ordering::SeqCst) {
+        let left = self.left.load(Ordering::SeqCst);
+        self.left.store(left.saturating_sub(1), Ordering::SeqCst);
+        if left == 1 {
             return Err(StorageError("not now".into()));
         }
         self.inner.commit(batch)
@@ -231,14 +300,31 @@ impl Storage for Refusing {
 
 #[test]
 fn what_a_failed_commit_would_have_told_the_store_is_told_with_the_next() {
-    let storage = Arc::new(Refusing { inner: MemoryStorage::new(), refuses: AtomicBool::new(false) });
+    let storage = Refusing::new();
     let world = World::on(storage.clone(), None, json!({}), EngineOptions::default());
     fill(&world, MANY);
-    storage.refuses.store(true, Ordering::SeqCst);
+    storage.refuse_after(0);
     let lacking = json!({"id": "x", "pk": "a"});
     assert_eq!(status(world.create(lacking.clone())), (500, 0));
     world.create(lacking).expect("created");
     let clock = world.engine.clock().clone();
     let engine = Engine::open(storage, clock, EngineOptions::default()).expect("opens again");
     is_found(&World { engine, ..world }, MANY, "told");
+}
+
+#[test]
+fn an_index_that_was_not_finished_is_built_by_the_same_policy_again() {
+    let storage = Refusing::new();
+    let world = World::on(storage.clone(), None, json!({}), EngineOptions::default());
+    fill(&world, MANY);
+    let policy =
+        json!({"indexingPolicy": {"includedPaths": [{"path": "/*"}], "excludedPaths": [{"path": "/o/*"}]}});
+    storage.refuse_after(3);
+    assert_eq!(status(world.replace_container(policy.clone())), (500, 0));
+    let text = "SELECT VALUE COUNT(1) FROM c WHERE c.n >= 0";
+    let count = || world.query(&Scope::All, text).expect("served");
+    assert_eq!(count(), [json!(MANY)], "without the index");
+    world.replace_container(policy).expect("replaced");
+    assert_eq!(count(), [json!(MANY)], "with the index");
+    assert_eq!(first(&world, &Scope::All, "n", "DESC"), owned(&["299", "298"], 2));
 }

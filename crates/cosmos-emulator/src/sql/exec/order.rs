@@ -173,9 +173,19 @@ fn keys_of(order: &[OrderKey], env: Env<'_>) -> Result<Vec<(Option<Value>, Direc
         .collect()
 }
 
+/// As in the index, arrays and objects only sort against other types.
+fn compare_key(left: Option<&Value>, right: Option<&Value>) -> Ordering {
+    match (left, right) {
+        (Some(Value::Array(_)), Some(Value::Array(_))) | (Some(Value::Object(_)), Some(Value::Object(_))) => {
+            Ordering::Equal
+        }
+        (left, right) => compare(left, right),
+    }
+}
+
 fn compare_keys(left: &[(Option<Value>, Direction)], right: &[(Option<Value>, Direction)]) -> Ordering {
     for ((a, direction), (b, _)) in left.iter().zip(right) {
-        let order = compare(a.as_ref(), b.as_ref());
+        let order = compare_key(a.as_ref(), b.as_ref());
         let order = if *direction == Direction::Descending { order.reverse() } else { order };
         if order != Ordering::Equal {
             return order;
