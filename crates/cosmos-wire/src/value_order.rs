@@ -20,6 +20,18 @@ pub fn compare(left: Option<&Value>, right: Option<&Value>) -> Ordering {
     }
 }
 
+/// Compares two values as ORDER BY does: arrays come at the same place as all other arrays, and objects as all other
+/// objects, because an index does not look into them.
+#[must_use]
+pub fn compare_sort_keys(left: Option<&Value>, right: Option<&Value>) -> Ordering {
+    match (left, right) {
+        (Some(Value::Array(_)), Some(Value::Array(_))) | (Some(Value::Object(_)), Some(Value::Object(_))) => {
+            Ordering::Equal
+        }
+        (left, right) => compare(left, right),
+    }
+}
+
 /// Position of a value's type in the order.
 #[must_use]
 pub fn rank(value: Option<&Value>) -> u8 {

@@ -97,7 +97,8 @@ impl Place {
         let mut order = Ordering::Equal;
         for (i, direction) in directions.iter().enumerate() {
             let key = row.order_by_items.get(i).and_then(Item::value);
-            order = order.then_with(|| directed(value_order::compare(key, self.key(i)), *direction));
+            order =
+                order.then_with(|| directed(value_order::compare_sort_keys(key, self.key(i)), *direction));
         }
         order
     }
@@ -181,7 +182,8 @@ pub(crate) fn compare(left: &SortedRow, right: &SortedRow, directions: &[Directi
     let mut order = Ordering::Equal;
     for (i, direction) in directions.iter().enumerate() {
         let (left, right) = (left.order_by_items.get(i), right.order_by_items.get(i));
-        let compared = || value_order::compare(left.and_then(Item::value), right.and_then(Item::value));
+        let compared =
+            || value_order::compare_sort_keys(left.and_then(Item::value), right.and_then(Item::value));
         order = order.then_with(|| directed(compared(), *direction));
     }
     order

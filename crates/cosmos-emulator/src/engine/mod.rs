@@ -122,6 +122,7 @@ impl Engine {
         let topology = region::load(&*storage, &options)?;
         let operations = split::Operations::load(&*storage)?;
         let catalog = Catalog::load(&*storage, &topology)?;
+        numbers.stamp(&*storage)?;
         let links = ArcSwap::from_pointee(Links::new(options.replication_delays.clone()));
         let engine = Self {
             storage,

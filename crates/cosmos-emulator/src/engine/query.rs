@@ -20,7 +20,8 @@ impl Engine {
     /// One page of a query. Whether the gateway may serve it at all is decided before.
     ///
     /// # Errors
-    /// 400 for SQL, parameters, orders or tokens the service refuses; 404/1002 and 410/1002 as for reads.
+    /// 400 for SQL, parameters, orders or tokens the service refuses; 404/1002 and 410/1002 as for reads; 410/1007
+    /// when a partition is replaced meanwhile.
     pub fn query(&self, container: &Container, request: QueryRequest) -> Result<QueryPage, Failure> {
         let QueryRequest { text, parameters, scope, page_size, continuation, session_token } = request;
         let shape = self.current_shape(container)?;

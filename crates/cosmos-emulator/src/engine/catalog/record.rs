@@ -32,30 +32,34 @@ impl Numbers {
         .into_bytes()
     }
 
-    /// From the store, which is of this format afterwards; an empty store begins at zero.
+    /// From the store; an empty store begins at zero.
     pub(crate) fn load(storage: &dyn Storage) -> Result<Self, StorageError> {
         let Some(bytes) = storage.get(&key::meta())? else { return Ok(Self::default()) };
         let record: Value = serde_json::from_slice(&bytes).map_err(|_| broken("the account"))?;
-        let format = record["format"].as_u64().filter(|format| (1..=FORMAT).contains(format));
-        let Some(format) = format else {
+        if !record["format"].as_u64().is_some_and(|format| (1..=FORMAT).contains(&format)) {
             return Err(StorageError(format!(
                 "the data is of format {}, this version reads formats up to {FORMAT}: use the version that wrote it, \
                  or another data folder",
                 record["format"]
             )));
-        };
+        }
         let number = |field: &str| record[field].as_u64().and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
-        let numbers = Self {
+        Ok(Self {
             database: number("database"),
             container: number("container"),
             offer: number("offer"),
             etag: number("etag"),
             user: number("user"),
-        };
-        if format < FORMAT {
-            storage.commit(Batch { changes: vec![Change::Put(key::meta(), numbers.to_record().into())] })?;
+        })
+    }
+
+    /// Makes a store that could be read one of this format.
+    pub(crate) fn stamp(&self, storage: &dyn Storage) -> Result<(), StorageError> {
+        let record = self.to_record();
+        if storage.get(&key::meta())?.is_some_and(|kept| kept != record) {
+            storage.commit(Batch { changes: vec![Change::Put(key::meta(), record.into())] })?;
         }
-        Ok(numbers)
+        Ok(())
     }
 }
 

@@ -1,4 +1,4 @@
-//! Paths at which every document of a partition has an entry, so that ORDER BY over them misses none.
+//! Paths at which every document of a partition has a value, so that ORDER BY over them misses none.
 //!
 //! Every document that a partition ever held counts: the paths only get fewer, until the index is built anew. So a
 //! write merely looks whether its document has them all, and they are written down only when one of them goes.
@@ -21,7 +21,7 @@ const PATHS_MAX: usize = 1_024;
 pub(crate) struct CommonPaths(Option<Arc<[PathId]>>);
 
 impl CommonPaths {
-    /// Whether every document has an entry at a path.
+    /// Whether every document has a value at a path.
     pub(crate) fn contains(&self, path: PathId) -> bool {
         self.0.as_ref().is_none_or(|paths| paths.binary_search(&path).is_ok())
     }
@@ -29,7 +29,7 @@ impl CommonPaths {
     /// What one more document leaves of them, if that is less.
     pub(crate) fn narrowed(&self, terms: &Terms) -> Option<Self> {
         let Some(paths) = &self.0 else {
-            let mut all: Vec<_> = terms.iter().map(|(path, _)| path).collect();
+            let mut all: Vec<_> = terms.paths().collect();
             all.dedup();
             all.truncate(PATHS_MAX);
             return Some(Self(Some(all.into())));

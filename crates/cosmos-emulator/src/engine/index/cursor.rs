@@ -160,11 +160,7 @@ impl<'a, 'r> Cursor<'a, 'r> {
         }
         loop {
             if self.scan.is_none() {
-                let Some(interval) = self.plan.intervals.get(self.at) else {
-                    let Some(then) = self.then.take() else { return Ok(None) };
-                    ((self.choice, self.plan), self.at, self.resume) = (then, 0, None);
-                    continue;
-                };
+                let Some(interval) = self.plan.intervals.get(self.at) else { return Ok(None) };
                 let (lower, upper) = interval.clone();
                 self.scan = Some(self.open(&lower, &upper));
             }
@@ -294,14 +290,10 @@ impl<'a, 'r> Cursor<'a, 'r> {
         Ok(())
     }
 
-    /// The order of two documents of a group. As in the keys, arrays and objects only sort against other types.
+    /// The order of two documents of a group.
     fn compare(&self, a: &Value, b: &Value) -> Ordering {
         let mut orders = self.plan.sorted_by.iter().map(|Sorted { path, direction, .. }| {
-            let order = match (value_at(a, path), value_at(b, path)) {
-                (Some(Value::Array(_)), Some(Value::Array(_)))
-                | (Some(Value::Object(_)), Some(Value::Object(_))) => Ordering::Equal,
-                (a, b) => value_order::compare(a, b),
-            };
+            let order = value_order::compare_sort_keys(value_at(a, path), value_at(b, path));
             if *direction == Direction::Descending { order.reverse() } else { order }
         });
         orders.find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
@@ -335,16 +327,24 @@ impl Rows for Cursor<'_, '_> {
             if let Some(row) = self.sorted.pop_front() {
                 return Ok(Some(row));
             }
-            let Some((entry, place)) = self.entry()? else { return Ok(None) };
+            let Some((entry, place)) = self.entry()? else {
+                let Some(then) = self.then.take() else { return Ok(None) };
+                ((self.choice, self.plan), self.at, self.resume) = (then, 0, None);
+                continue;
+            };
             if let Some(end) = self.cut_end(&entry) {
                 self.sort_group((entry, place), end)?;
                 continue;
             }
+            let visited = self.reader.visited.get();
             let Some(stored) = self.reader.load(&entry, &place)? else { continue };
             let row = self.row(&entry, &stored)?;
-            let is_wanted =
-                self.plan.lacking.as_ref().is_none_or(|path| value_at(&row.document, path).is_none());
-            if is_wanted && self.leads(&entry, &row.document) {
+            if self.plan.lacking.as_ref().is_some_and(|path| value_at(&row.document, path).is_some()) {
+                // The service would have found the others by its index.
+                self.reader.visited.set(visited);
+                continue;
+            }
+            if self.leads(&entry, &row.document) {
                 return Ok(Some(row));
             }
         }

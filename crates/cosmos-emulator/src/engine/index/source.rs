@@ -128,9 +128,7 @@ impl<'s, 'r> PartitionSource<'s, 'r> {
                 if is_too_late || self.count(self.scan(), access, shape)? <= FEW {
                     return Ok(None);
                 }
-                let tracked = self.engine.track(self.container, path)?;
-                // The index of a partition that was split meanwhile learns nothing more.
-                Ok((tracked && !self.part.partition.is_retired()).then_some(Choice::Ordered))
+                Ok(self.engine.track(self.container, path)?.then_some(Choice::Ordered))
             }
             order => Ok(shape.policy.composite_for(order).map(|_| Choice::Composite)),
         }

@@ -37,9 +37,14 @@ impl Terms {
         self.from(first).take_while(move |(own, _)| *own == path).map(|(_, value)| value)
     }
 
-    /// Whether there is a value of a path.
+    /// Paths at which the document has a value, sorted. The absence at a tracked path is a term too.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = PathId> {
+        self.iter().filter(|(_, value)| *value != [encode::UNDEFINED]).map(|(path, _)| path)
+    }
+
+    /// Whether it has one at this path.
     pub(crate) fn has_path(&self, path: PathId) -> bool {
-        self.split().0.binary_search_by_key(&path, |entry| parts(*entry).0).is_ok()
+        self.of_path(path).next().is_some_and(|value| value != [encode::UNDEFINED])
     }
 
     /// Those from one on.

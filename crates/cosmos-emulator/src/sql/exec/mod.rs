@@ -204,7 +204,8 @@ impl Run<'_> {
         };
         let mut rows = source.open(access, resume)?;
         // A sort that was begun goes on as one, even if the rows would come in order by now.
-        let is_sort = matches!(place, Some(Place::Sorted { .. })) && query.distinct.is_none();
+        let is_sort =
+            matches!(place, Some(Place::Sorted { .. } | Place::Replay { .. })) && query.distinct.is_none();
         if !query.order_by.is_empty() && (is_sort || access.order.is_empty() || !rows.is_ordered()) {
             return self.sort(&mut *rows, place.as_ref());
         }

@@ -4,12 +4,13 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
+use cosmos_wire::value_order::compare_sort_keys;
 use serde_json::Value;
 
 use super::super::ast::{OrderKey, Query};
 use super::super::eval::{Env, eval};
 use super::super::source::Direction;
-use super::super::value::{compare, json_bytes, kept_bytes};
+use super::super::value::{json_bytes, kept_bytes};
 use super::continuation::Place;
 use super::project::project;
 use crate::Failure;
@@ -173,19 +174,9 @@ fn keys_of(order: &[OrderKey], env: Env<'_>) -> Result<Vec<(Option<Value>, Direc
         .collect()
 }
 
-/// As in the index, arrays and objects only sort against other types.
-fn compare_key(left: Option<&Value>, right: Option<&Value>) -> Ordering {
-    match (left, right) {
-        (Some(Value::Array(_)), Some(Value::Array(_))) | (Some(Value::Object(_)), Some(Value::Object(_))) => {
-            Ordering::Equal
-        }
-        (left, right) => compare(left, right),
-    }
-}
-
 fn compare_keys(left: &[(Option<Value>, Direction)], right: &[(Option<Value>, Direction)]) -> Ordering {
     for ((a, direction), (b, _)) in left.iter().zip(right) {
-        let order = compare_key(a.as_ref(), b.as_ref());
+        let order = compare_sort_keys(a.as_ref(), b.as_ref());
         let order = if *direction == Direction::Descending { order.reverse() } else { order };
         if order != Ordering::Equal {
             return order;
