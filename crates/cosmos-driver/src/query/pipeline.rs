@@ -101,7 +101,11 @@ enum Row {
 
 enum Seen {
     All,
-    Last(Option<String>),
+    /// Equal rows follow each other, but for arrays and objects, which the order does not look into.
+    Ordered {
+        last: Option<String>,
+        nested: BTreeSet<u128>,
+    },
     /// Fingerprints, so that a continuation can carry them.
     Set(BTreeSet<u128>),
 }
@@ -135,7 +139,7 @@ impl Pipeline {
         };
         let seen = match plan.distinct {
             Distinct::None => Seen::All,
-            Distinct::Ordered => Seen::Last(start.last.clone()),
+            Distinct::Ordered => Seen::Ordered { last: start.last.clone(), nested: start.seen()? },
             Distinct::Unordered => Seen::Set(start.seen()?),
         };
         let mut pipeline = Self {
@@ -513,7 +517,12 @@ impl Pipeline {
         }
         match &self.seen {
             Seen::All => {}
-            Seen::Last(last) => continuation.last.clone_from(last),
+            Seen::Ordered { last, nested } => {
+                continuation.last.clone_from(last);
+                if !nested.is_empty() {
+                    continuation.keep_seen(nested);
+                }
+            }
             Seen::Set(seen) => continuation.keep_seen(seen),
         }
         continuation.write().map(Some)
@@ -555,7 +564,10 @@ impl Seen {
         };
         match self {
             Self::All => true,
-            Self::Last(last) => {
+            Self::Ordered { nested, .. } if row.get().starts_with(['[', '{']) => {
+                nested.insert(fingerprint(text().as_bytes()))
+            }
+            Self::Ordered { last, .. } => {
                 let text = text();
                 let is_new = last.as_ref() != Some(&text);
                 *last = Some(text);

@@ -184,6 +184,35 @@ async fn distinct_rows_are_distinct_over_all_ranges() {
 }
 
 #[tokio::test]
+async fn distinct_arrays_and_objects_come_once_in_order_whichever_page_is_the_last_of_a_process() {
+    let account = Account::with(Config::default().with_partitions(4), |builder| builder).await;
+    let items = &account.container;
+    let values = [json!([1]), json!({ "x": 1 }), json!([2]), json!("s"), json!({ "x": 2 })];
+    for n in 0..20 {
+        let item = json!({ "id": n.to_string(), "pk": n.to_string(), "m": values[n % values.len()] });
+        items.create_item(n.to_string(), &item, ItemOptions::default()).await.expect("created");
+    }
+    let text = "SELECT DISTINCT VALUE c.m FROM c ORDER BY c.m";
+    let (mut found, mut continuation) = (Vec::new(), None);
+    loop {
+        let mut options = QueryOptions::default().with_page_size(1);
+        options.continuation = continuation;
+        let mut pager = items.query(text, Scope::Container, options);
+        let Some(page) = pager.next().await.expect("a page") else { break };
+        found.extend(page.items::<Value>().expect("rows"));
+        continuation = page.continuation().map(str::to_owned);
+        if continuation.is_none() {
+            break;
+        }
+    }
+    let types: String = found.iter().map(|value| value.to_string().remove(0)).collect();
+    assert_eq!(types, "\"[[{{", "{found:?}");
+    found.sort_by_key(Value::to_string);
+    found.dedup();
+    assert_eq!(found.len(), values.len());
+}
+
+#[tokio::test]
 async fn any_page_can_be_the_last_one_of_a_process() {
     let account = filled(8).await;
     let items = &account.container;

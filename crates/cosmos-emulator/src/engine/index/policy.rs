@@ -237,7 +237,11 @@ fn compile_paths(included: &[Value], excluded: &[Value], mode: Mode) -> Result<(
                 PatternEnd::Scalar => node.scalar = Some(include),
                 PatternEnd::Wildcard => node.wildcard = Some(include),
             }
-            if include && pattern.end == PatternEnd::Scalar && !pattern.steps.contains(&Step::Each) {
+            // Of what the service adds itself nobody lacks anything.
+            let is_added =
+                matches!(pattern.steps.first(), Some(Step::Property(name)) if is_system_property(name));
+            let is_plain = !is_added && !pattern.steps.contains(&Step::Each);
+            if include && pattern.end == PatternEnd::Scalar && is_plain {
                 explicit.push(pattern.steps);
             }
         }

@@ -272,6 +272,20 @@ fn each_region_finds_the_document_that_lacks_the_path() {
     }
 }
 
+#[test]
+fn system_properties_that_the_policy_names_bring_each_document_once() {
+    let included = json!([{"path": "/*"}, {"path": "/_ts/?"}, {"path": "/_rid/?"}, {"path": "/id/?"}]);
+    let world = World::new();
+    world.replace_container(json!({"indexingPolicy": {"includedPaths": included}})).expect("replaced");
+    fill(&world, 5);
+    world.upsert(json!({"id": "000", "pk": "a"})).expect("replaced");
+    world.delete("a", "004").expect("deleted");
+    for name in ["_ts", "_rid", "id"] {
+        let found = world.ids(&Scope::All, &format!("SELECT * FROM c ORDER BY c.{name}"));
+        assert_eq!(found, ["000", "001", "002", "003"], "{name}");
+    }
+}
+
 /// A store that refuses a commit when it is told to.
 struct Refusing {
     inner: MemoryStorage,
