@@ -31,6 +31,9 @@ use crate::storage::{DiskStorage, Durability, MemoryStorage, Options};
 /// 2026-11-15, in seconds.
 const START: u64 = 1_794_700_800;
 
+/// Pages that no query of these tests has.
+const PAGES_MAX: usize = 200;
+
 /// An account with the database `d` and the container `c`, and a clock that stands still.
 struct World {
     engine: Engine,
@@ -166,6 +169,31 @@ impl World {
                 return Ok((rows, visited));
             }
         }
+    }
+
+    /// The ids that a query brings in pages of so many rows; `meanwhile` happens behind the first of them.
+    fn ids_around(&self, scope: &Scope, text: &str, rows: usize, meanwhile: impl FnOnce()) -> Vec<String> {
+        let (mut found, mut continuation, mut meanwhile) = (Vec::new(), None, Some(meanwhile));
+        for _ in 0..PAGES_MAX {
+            let request = QueryRequest {
+                text: text.into(),
+                parameters: Vec::new(),
+                scope: scope.clone(),
+                page_size: PageSize::AtMost(rows),
+                continuation,
+                session_token: None,
+            };
+            let page = self.engine.query(&self.container(), request).expect("served");
+            found.extend(page.rows.iter().map(|row| row["id"].as_str().expect("an id").to_owned()));
+            if let Some(meanwhile) = meanwhile.take() {
+                meanwhile();
+            }
+            continuation = page.continuation;
+            if continuation.is_none() {
+                return found;
+            }
+        }
+        panic!("the pages have no end: {found:?}");
     }
 
     fn ids(&self, scope: &Scope, text: &str) -> Vec<String> {

@@ -84,31 +84,6 @@ fn is_found(world: &World, others: usize, name: &str) {
     }
 }
 
-/// The ids that a query brings in pages of two; `meanwhile` happens between the first two of them.
-fn ids_around(world: &World, text: &str, meanwhile: impl FnOnce()) -> Vec<String> {
-    let (mut found, mut continuation, mut meanwhile) = (Vec::new(), None, Some(meanwhile));
-    for _ in 0..100 {
-        let request = QueryRequest {
-            text: text.into(),
-            parameters: Vec::new(),
-            scope: Scope::All,
-            page_size: PageSize::AtMost(2),
-            continuation,
-            session_token: None,
-        };
-        let page = world.engine.query(&world.container(), request).expect("served");
-        found.extend(page.rows.iter().map(|row| row["id"].as_str().expect("an id").to_owned()));
-        if let Some(meanwhile) = meanwhile.take() {
-            meanwhile();
-        }
-        continuation = page.continuation;
-        if continuation.is_none() {
-            return found;
-        }
-    }
-    panic!("the pages have no end: {found:?}");
-}
-
 #[test]
 fn pages_go_on_when_documents_lose_the_path_between_them() {
     // Undefined comes first, where the query has been already, or last, where it has yet to come. The one that was
@@ -133,16 +108,21 @@ fn pages_go_on_when_documents_lose_the_path_between_them() {
                         assert_eq!(world.engine.track(&world.container(), &path), Ok(true));
                     }
                 };
-                let found = ids_around(&world, &format!("SELECT * FROM c ORDER BY c.n {direction}"), || {
-                    learn("before");
-                    for id in lost {
-                        world.patch("a", id, json!([{"op": "remove", "path": "/n"}])).expect("patched");
-                    }
-                    for id in ["x", "y"] {
-                        world.create(json!({"id": id, "pk": "a"})).expect("created");
-                    }
-                    learn("after");
-                });
+                let found = world.ids_around(
+                    &Scope::All,
+                    &format!("SELECT * FROM c ORDER BY c.n {direction}"),
+                    2,
+                    || {
+                        learn("before");
+                        for id in lost {
+                            world.patch("a", id, json!([{"op": "remove", "path": "/n"}])).expect("patched");
+                        }
+                        for id in ["x", "y"] {
+                            world.create(json!({"id": id, "pk": "a"})).expect("created");
+                        }
+                        learn("after");
+                    },
+                );
                 assert_eq!(found, *expected, "{direction}, {}, learned {learned}", value(0));
             }
         }
@@ -156,7 +136,7 @@ fn a_sort_that_was_begun_goes_on_as_one_even_if_one_partition_could_bring_its_ro
         let long = format!("{}{i}", "x".repeat(3_000));
         world.create(json!({"id": i.to_string(), "pk": format!("p{i}"), "n": long})).expect("created");
     }
-    let found = ids_around(&world, "SELECT * FROM c ORDER BY c.n", || {
+    let found = world.ids_around(&Scope::All, "SELECT * FROM c ORDER BY c.n", 2, || {
         world.engine.merge(&world.container(), [0, 1], AT_ONCE).expect("merged");
     });
     assert_eq!(found, ["0", "1", "2", "3", "4", "5"]);
@@ -167,7 +147,7 @@ fn an_attempt_to_learn_the_path_that_failed_brings_no_document_twice() {
     let storage = Refusing::new();
     let world = World::on(storage.clone(), None, json!({}), EngineOptions::default());
     fill(&world, 5);
-    let found = ids_around(&world, "SELECT * FROM c ORDER BY c.n DESC", || {
+    let found = world.ids_around(&Scope::All, "SELECT * FROM c ORDER BY c.n DESC", 2, || {
         world.create(json!({"id": "x", "pk": "a"})).expect("created");
         storage.refuse_after(1);
         world.engine.track(&world.container(), &vec![Step::Property("n".into())]).expect_err("refused");
@@ -190,12 +170,20 @@ fn arrays_and_objects_come_in_order_of_creation_on_every_page_however_they_are_r
                 world.create(json!({"id": "x", "pk": "a"})).expect("created");
                 expected.insert(0, "x");
             }
-            assert_eq!(ids_around(&world, text, || ()), expected, "{text}, common: {is_common}");
+            assert_eq!(
+                world.ids_around(&Scope::All, text, 2, || ()),
+                expected,
+                "{text}, common: {is_common}"
+            );
             let split = || {
                 let container = world.container();
                 world.engine.split(&container, 0, &SplitMode::Midpoint, AT_ONCE).expect("split");
             };
-            assert_eq!(ids_around(&world, text, split), expected, "{text}, common: {is_common}, split");
+            assert_eq!(
+                world.ids_around(&Scope::All, text, 2, split),
+                expected,
+                "{text}, common: {is_common}, split"
+            );
         }
     }
 }

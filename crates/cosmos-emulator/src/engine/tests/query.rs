@@ -311,30 +311,6 @@ fn a_path_with_any_characters_is_tracked_and_survives_a_restart() {
     assert_eq!(visited(&world, &in_key("a"), text), (2, 2));
 }
 
-/// The first page of `text`, then what `meanwhile` does, then the other pages.
-fn ids_around(world: &World, text: &str, rows: usize, meanwhile: impl FnOnce()) -> Vec<String> {
-    let page = |continuation| {
-        let request = QueryRequest {
-            text: text.into(),
-            parameters: Vec::new(),
-            scope: in_key("a"),
-            page_size: PageSize::AtMost(rows),
-            continuation,
-            session_token: None,
-        };
-        world.engine.query(&world.container(), request).expect("served")
-    };
-    let first = page(None);
-    let (mut found, mut continuation) = (first.rows, first.continuation);
-    meanwhile();
-    while continuation.is_some() {
-        let next = page(continuation);
-        found.extend(next.rows);
-        continuation = next.continuation;
-    }
-    found.iter().map(|row| row["id"].as_str().expect("an id").to_owned()).collect()
-}
-
 #[test]
 fn pages_over_long_strings_go_on_behind_a_row_that_is_gone_or_was_moved() {
     let long = |tail: &str| format!("{}{tail}", "x".repeat(300));
@@ -358,7 +334,7 @@ fn pages_over_long_strings_go_on_behind_a_row_that_is_gone_or_was_moved() {
             }
             let last = expected[4].clone();
             let text = format!("SELECT * FROM c ORDER BY {order}");
-            let found = ids_around(&world, &text, 5, || {
+            let found = world.ids_around(&in_key("a"), &text, 5, || {
                 if moved {
                     // To the end of the order, so it comes again there, or to its beginning.
                     let document = json!({"id": last, "pk": "a", "s": long("999"), "n": 0});
@@ -385,8 +361,8 @@ fn pages_over_strings_too_long_for_a_continuation_lose_nothing() {
     }
     let expected: Vec<_> = (0..300).map(|i| format!("{i:03}")).collect();
     let text = "SELECT c.id FROM c ORDER BY c.s";
-    assert_eq!(ids_around(&world, text, 4, || ()), expected);
-    let mut found = ids_around(&world, text, 4, || {
+    assert_eq!(world.ids_around(&in_key("a"), text, 4, || ()), expected);
+    let mut found = world.ids_around(&in_key("a"), text, 4, || {
         world.delete("a", "003").expect("deleted");
     });
     found.sort();
@@ -427,11 +403,15 @@ fn pages_over_a_path_that_no_document_had_stay_whole_when_one_gets_it() {
     for direction in ["", "DESC"] {
         let world = World::in_memory(json!({}));
         many(&world, 600);
-        let mut found =
-            ids_around(&world, &format!("SELECT * FROM c ORDER BY c.late {direction}"), 50, || {
+        let mut found = world.ids_around(
+            &in_key("a"),
+            &format!("SELECT * FROM c ORDER BY c.late {direction}"),
+            50,
+            || {
                 world.upsert(json!({"id": "300", "pk": "a", "late": 1})).expect("replaced");
                 world.create(json!({"id": "late", "pk": "a", "late": 0})).expect("created");
-            });
+            },
+        );
         let mut expected: Vec<_> = (0..600).step_by(2).map(|i| i.to_string()).collect();
         if direction.is_empty() {
             assert_eq!(found[found.len() - 2..], ["late", "300"]);
