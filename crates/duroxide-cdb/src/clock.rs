@@ -74,10 +74,17 @@ impl Clock {
     }
 
     /// The next order key: wall time first, then a counter; greater than all this process made, and than `floor`.
+    ///
+    /// A floor that no clock can have made is an instance's own damage: its next key is beyond it, and the counter, which
+    /// all instances of this process share, stays where it is.
     pub(crate) fn next_sequence_after(&self, floor: u64) -> u64 {
         let by_time = self.now_ms().saturating_mul(SEQUENCES_PER_MS);
         let mut last = self.last_sequence.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        *last = by_time.max(*last + 1).max(floor + 1);
+        let next = by_time.max(last.saturating_add(1));
+        if floor > next.saturating_add(FAST_CLOCK_MS * SEQUENCES_PER_MS) {
+            return floor.saturating_add(1);
+        }
+        *last = next.max(floor + 1);
         *last
     }
 }
@@ -108,6 +115,11 @@ pub(crate) fn sequence_of(enqueued_at_ms: u64) -> u64 {
     enqueued_at_ms.saturating_mul(SEQUENCES_PER_MS)
 }
 
+/// How long it is until a stored time, and not so long that a clock could not count it.
+pub(crate) fn millis_until(at_ms: u64, now_ms: u64) -> Duration {
+    Duration::from_millis(at_ms.saturating_sub(now_ms).min(UNTIL_MAX_MS))
+}
+
 /// A duration in whole milliseconds.
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
@@ -119,6 +131,11 @@ const SEQUENCES_PER_MS: u64 = 1024;
 
 /// The largest integer that JSON numbers keep exactly.
 const TIME_MAX_MS: u64 = (1 << 53) - 1;
+
+/// Who waits for a stored time looks again after a year.
+const UNTIL_MAX_MS: u64 = 365 * 24 * 3600 * 1000;
+/// Clocks of other processes are not ahead by more: each is put right by the service's dates.
+const FAST_CLOCK_MS: u64 = 24 * 3600 * 1000;
 
 /// A date tells seconds, and may be one second old.
 const DATE_STEP_MS: u64 = 2000;
@@ -203,6 +220,24 @@ mod tests {
     fn a_slow_clock_does_not_order_its_items_before_what_it_has_seen() {
         let fast = Clock::shifted(60_000).next_sequence_after(0);
         assert!(Clock::default().next_sequence_after(fast) > fast);
+    }
+
+    #[test]
+    fn a_key_that_no_clock_made_moves_no_other() {
+        let clock = Clock::default();
+        let before = clock.next_sequence_after(0);
+        for absurd in [1 << 60, u64::MAX - 1, u64::MAX] {
+            assert!(clock.next_sequence_after(absurd) >= absurd, "{absurd}");
+        }
+        let after = clock.next_sequence_after(0);
+        assert!(before < after && after < 1 << 53, "{after}");
+    }
+
+    #[test]
+    fn a_stored_time_is_waited_for_as_long_as_a_clock_can_count() {
+        assert_eq!(millis_until(7, 5), Duration::from_millis(2));
+        assert_eq!(millis_until(5, 7), Duration::ZERO);
+        assert_eq!(millis_until(u64::MAX, 7), Duration::from_millis(UNTIL_MAX_MS));
     }
 
     #[test]

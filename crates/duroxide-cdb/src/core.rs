@@ -10,7 +10,7 @@ use futures::stream::StreamExt as _;
 use tokio::time::Instant;
 
 use crate::cache::Cache;
-use crate::clock::{Clock, millis};
+use crate::clock::{Clock, millis, millis_until};
 use crate::config::CosmosDBProviderConfig;
 use crate::documents::{Head, Tagged, Version, WorkDocument, ids};
 use crate::error::{Fault, Trouble};
@@ -109,8 +109,7 @@ impl Core {
 
     /// A call that must end when a lock does.
     pub(crate) fn call_until(&self, operation: &'static str, until_ms: u64) -> Call {
-        let left = Duration::from_millis(until_ms.saturating_sub(self.clock.now_ms()));
-        Call { operation, deadline: self.clock.instant() + left }
+        Call { operation, deadline: self.clock.instant() + millis_until(until_ms, self.clock.now_ms()) }
     }
 
     /// A call that may go on as long as a lease is held. One that is not held any more leaves no time.

@@ -105,7 +105,8 @@ impl Fault {
 
     /// The error the runtime sees.
     pub(crate) fn surface<'a>(self, operation: &str, about: impl Into<About<'a>>) -> ProviderError {
-        let message = format!("{}{}", self.message, about.into());
+        let advice = if self.is_damage { LOOK_AT_DAMAGE } else { "" };
+        let message = format!("{}{}{advice}", self.message, about.into());
         match self.trouble {
             Trouble::Transient | Trouble::Changed => ProviderError::retryable(operation, message),
             Trouble::Missing | Trouble::Exists | Trouble::Refused => {
@@ -193,6 +194,16 @@ pub fn is_access_refused(error: &ProviderError) -> bool {
     !error.is_retryable() && [CHECK_KEY, CHECK_RIGHTS].iter().any(|advice| error.message.contains(advice))
 }
 
+/// Whether something that is stored cannot be read: asking again brings the same, and other instances are not concerned.
+///
+/// The framework's errors have no kind for this: it is told by the advice that this provider gives then.
+#[must_use]
+pub fn is_damage(error: &ProviderError) -> bool {
+    !error.is_retryable() && error.message.contains(LOOK_AT_DAMAGE)
+}
+
+const LOOK_AT_DAMAGE: &str =
+    "; `cdb why` and `cdb fsck` tell more about it, and `cdb delete --force` removes it";
 const RAISE_THROUGHPUT: &str = "; raise the container's throughput if this goes on";
 const LOOK_AT_HEALTH: &str = "; try again, and look at the account's health if this goes on";
 const CHECK_KEY: &str = "; check the account key or the credential";

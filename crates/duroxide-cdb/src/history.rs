@@ -190,11 +190,11 @@ pub(crate) async fn append(
         if !head.started || execution > head.current_execution_id {
             head.started = true;
             head.current_execution_id = execution;
-            head.execution_count += 1;
+            head.execution_count = head.execution_count.saturating_add(1);
             (head.last_event_id, head.event_count, head.event_bytes, head.carry_forward) = (0, 0, 0, 0);
         }
-        head.turn += 1;
-        head.total_event_count += texts.len() as u64;
+        head.turn = head.turn.saturating_add(1);
+        head.total_event_count = head.total_event_count.saturating_add(texts.len() as u64);
         if execution == head.current_execution_id {
             count(&mut head, events, &texts);
         }
@@ -226,8 +226,8 @@ pub(crate) async fn append(
 fn count(head: &mut Head, events: &[Event], texts: &[(u64, String)]) {
     let start = LegacyStart {
         last_event_id: events.iter().map(|event| event.event_id).max().unwrap_or(0).max(head.last_event_id),
-        event_count: head.event_count + texts.len() as u64,
-        event_bytes: head.event_bytes + texts.iter().map(|(_, text)| text.len() as u64).sum::<u64>(),
+        event_count: head.event_count.saturating_add(texts.len() as u64),
+        event_bytes: head.event_bytes.saturating_add(texts.iter().map(|(_, text)| text.len() as u64).sum()),
         carry_forward: if head.event_count == 0 { load::carried(events) } else { head.carry_forward },
     };
     head.last_event_id = start.last_event_id;

@@ -361,7 +361,7 @@ impl ProviderAdmin for CosmosDBProvider {
     #[tracing::instrument(level = "debug", skip_all, fields(instance = instance_id))]
     async fn get_parent_id(&self, instance_id: &str) -> Result<Option<String>, ProviderError> {
         let call = self.core().call("get_parent_id");
-        Ok(admin::info::existing(self.core(), call, instance_id).await?.parent_instance_id)
+        admin::info::parent(self.core(), call, instance_id).await
     }
 
     #[tracing::instrument(level = "debug", skip_all)]

@@ -86,7 +86,7 @@ pub(crate) const EXECUTION_DOCUMENTS: &str = "SELECT c.id, c.type, c.eventCount,
 pub(crate) const CONTENTS: &str = "SELECT c.id, c.type, c.eventCount, c.chunks, c.commit, c.delivered, \
     c._etag, LEFT(c.workItem, 32) AS item FROM c \
     WHERE NOT (c.type IN ('instance', 'deleting', 'tombstone', 'outbox_intent', 'manifest')) \
-    OR (c.type = 'manifest' AND c.committed = false)";
+    OR NOT IS_STRING(c.type) OR (c.type = 'manifest' AND c.committed = false)";
 
 /// One partition: which messages wait.
 pub(crate) const QUEUED: &str = "SELECT TOP @rows c.id, c.seq, c.enqueuedAt, c.parentInstanceId, c.chunks, \
@@ -95,9 +95,9 @@ pub(crate) const QUEUED: &str = "SELECT TOP @rows c.id, c.seq, c.enqueuedAt, c.p
 /// One partition: undelivered messages to other partitions.
 pub(crate) const INTENTS: &str = "SELECT * FROM c WHERE c.type = 'outbox_intent'";
 
-/// One partition: as [`INTENTS`], and the commits that may still bring some.
+/// One partition: as [`INTENTS`], and the commits that may still bring some, as well as those of which that cannot be told.
 pub(crate) const UNSENT: &str = "SELECT * FROM c WHERE c.type = 'outbox_intent' \
-    OR (c.type = 'manifest' AND c.committed = true)";
+    OR (c.type = 'manifest' AND (c.committed = true OR NOT IS_BOOL(c.committed)))";
 
 /// One range: due messages, the oldest first. The composite index holds them in this order, so what waits for later
 /// is never looked at.
@@ -148,10 +148,11 @@ pub(crate) const INSTANCE_FACTS: &str = "SELECT c.instanceId, c.createdAt, c.sta
     AND (c.started = true OR (NOT IS_DEFINED(c.formatVersion) AND c.orchestrationName != ''))";
 
 /// The whole container: what is counted about the instances of each status, so that the answer is as short for a million
-/// of them as for one. The driver has it planned and adds up what the ranges say.
+/// of them as for one. The driver has it planned and adds up what the ranges say. Numbers that nobody counted to are left
+/// out.
 pub(crate) const INSTANCE_COUNTS: &str = "SELECT c.status, COUNT(1) AS instances, \
-    SUM(IS_NUMBER(c.executionCount) ? c.executionCount : 1) AS executions, \
-    SUM(IS_NUMBER(c.totalEventCount) ? c.totalEventCount : 0) AS events FROM c \
+    SUM(c.executionCount >= 0 AND c.executionCount < 9e15 ? c.executionCount : 1) AS executions, \
+    SUM(c.totalEventCount >= 0 AND c.totalEventCount < 9e15 ? c.totalEventCount : 0) AS events FROM c \
     WHERE c.type = 'instance' \
     AND (c.started = true OR (NOT IS_DEFINED(c.formatVersion) AND c.orchestrationName != '')) \
     GROUP BY c.status";
@@ -174,9 +175,9 @@ pub(crate) const WORK_OF_SESSION: &str =
 
 /// One range: counts.
 pub(crate) const COUNT_MESSAGES: &str = "SELECT VALUE COUNT(1) FROM c WHERE c.type = 'orch_queue'";
-/// One range: messages that locks hold.
-pub(crate) const HELD_MESSAGES: &str =
-    "SELECT VALUE SUM(c.heldCount) FROM c WHERE c.type = 'instance' AND c.heldCount > 0";
+/// One range: messages that locks hold. None holds a thousand.
+pub(crate) const HELD_MESSAGES: &str = "SELECT VALUE SUM(c.heldCount) FROM c \
+    WHERE c.type = 'instance' AND c.heldCount > 0 AND c.heldCount < 1000";
 /// One range: unlocked work items.
 pub(crate) const COUNT_WORK: &str =
     "SELECT VALUE COUNT(1) FROM c WHERE c.type = 'worker_queue' AND NOT IS_STRING(c.lockToken)";

@@ -12,7 +12,7 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 
 use crate::clock::millis;
-use crate::core::{Core, decode, in_parallel};
+use crate::core::{Core, in_parallel};
 use crate::documents::{Session, Tagged, ids};
 use crate::error::{About, Fault, Trouble};
 use crate::queries::{self, Query};
@@ -261,7 +261,7 @@ pub(crate) async fn clean_up(core: &Core) -> Result<usize, ProviderError> {
     let rows = core.store.query_all(call, &query).await.map_err(surface)?;
     let mut removed = 0;
     for row in rows {
-        let row: Row = decode(row.get().as_bytes()).map_err(surface)?;
+        let Some(row) = core.strays.read::<Row>(OPERATION, &row) else { continue };
         let waiting = Query::new(queries::WORK_OF_SESSION).with("@session", row.session.session_id.as_str());
         if !core.store.query_all(call, &waiting).await.map_err(surface)?.is_empty() {
             continue;

@@ -127,7 +127,7 @@ pub(crate) async fn stats(core: &Core, instance: &str) -> Result<Option<SystemSt
         history_size_bytes: head.event_bytes,
         queue_pending_count: head.carry_forward,
         kv_user_key_count: visible.len() as u64,
-        kv_total_value_bytes: visible.iter().map(|stored| stored.bytes).sum(),
+        kv_total_value_bytes: visible.iter().fold(0, |all: u64, stored| all.saturating_add(stored.bytes)),
     }))
 }
 

@@ -374,6 +374,7 @@ impl Store {
         let options = QueryOptions::default().with_page_size(PAGE_ROWS).with_call(call.options()?);
         let mut pager = self.container.query(query_of(query), scope, options);
         let mut rows = Vec::new();
+        let mut bytes = 0;
         loop {
             let begun = Instant::now();
             match pager.next().await {
@@ -382,6 +383,12 @@ impl Store {
                     self.learn(begun, page.date());
                     let read = rows.len();
                     rows.extend(page.items::<Box<RawValue>>()?);
+                    bytes += rows[read..].iter().map(|row| row.get().len()).sum::<usize>();
+                    if bytes > PARTITION_BYTES_MAX && partition.is_some() {
+                        let sentence =
+                            format!("more than {PARTITION_BYTES_MAX} bytes are to be read at once");
+                        return Err(Fault::damaged(sentence));
+                    }
                     // The last page says so: another request would only be told that there is nothing.
                     if page.continuation().is_none() {
                         return Ok(Some(rows));
@@ -458,6 +465,9 @@ fn etag_of(response: &Response) -> String {
 
 const APPLICATION: &str = concat!("duroxide-cdb/", env!("CARGO_PKG_VERSION"));
 const PAGE_ROWS: u32 = 1000;
+/// What one query brings from the partition of one instance at most: what a turn needs is in memory at once. A partition
+/// may be filled with twenty times as much.
+const PARTITION_BYTES_MAX: usize = 1 << 30;
 const SEARCH_ROWS: u32 = 100;
 const RANGES_AT_ONCE: usize = 16;
 const RANGES_FOR: Duration = Duration::from_secs(60);

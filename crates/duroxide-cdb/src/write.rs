@@ -62,6 +62,12 @@ impl Op {
         Self { kind: OpKind::Upsert, id: id.to_owned(), body: Some(text.to_owned()), if_match: None }
     }
 
+    /// Overwrites the document `id` with the JSON text given, if it has the ETag given.
+    pub(crate) fn replace_text(id: &str, text: &str, etag: &str) -> Self {
+        let if_match = Some(etag.to_owned());
+        Self { kind: OpKind::Replace, id: id.to_owned(), body: Some(text.to_owned()), if_match }
+    }
+
     /// Creates the document whose JSON text is given.
     pub(crate) fn create_text(id: &str, text: &str) -> Self {
         Self { kind: OpKind::Create, id: id.to_owned(), body: Some(text.to_owned()), if_match: None }

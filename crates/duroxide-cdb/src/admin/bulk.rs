@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use duroxide::providers::{InstanceFilter, ProviderError, PruneOptions};
 
-use crate::core::{Core, decode};
+use crate::core::Core;
 use crate::documents::{Head, Status, kind};
-use crate::error::{About, Fault};
+use crate::error::{About, Fault, is_damage};
 use crate::queries::{self, Query};
 use crate::store::{Call, Walk};
 
 use super::fence::Terms;
 use super::list::Facts;
-use super::{delete, list, prune};
+use super::{delete, list, prune, wreck};
 
 /// Whether a bulk operation happens or is only counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +39,16 @@ pub struct BulkProgress {
     pub events: u64,
     /// Waiting messages and work items removed. A rehearsal does not count them.
     pub messages: u64,
+    /// Instances passed over because something of them cannot be read: neither deleted nor pruned.
+    pub unreadable: u64,
+}
+
+impl BulkProgress {
+    /// Takes note of an instance that is passed over.
+    fn pass_over(&mut self, instance: &str, error: &ProviderError) {
+        self.unreadable += 1;
+        tracing::warn!(instance, %error, "an instance that cannot be read is passed over");
+    }
 }
 
 /// Told after each step of a bulk operation.
@@ -72,9 +82,19 @@ pub(crate) async fn delete(
                     {
                         Ok(done) => done,
                         Err(error) if error.retryable => return Err(error),
+                        Err(error) if is_damage(&error) => {
+                            progress.pass_over(root, &error);
+                            continue;
+                        }
                         Err(error) => {
                             // Somebody else may have deleted it, and its next life may not be what was selected.
-                            let head = core.head(core.call(OPERATION), root).await.map_err(surface)?;
+                            let head = match core.head(core.call(OPERATION), root).await {
+                                Err(fault) if fault.is_damage => {
+                                    progress.pass_over(root, &surface(fault));
+                                    continue;
+                                }
+                                head => head.map_err(surface)?,
+                            };
                             let stands = |head: &Head| head.kind == kind::DELETING || is_selected(head);
                             if head.is_some_and(|head| stands(&head.document)) {
                                 return Err(error);
@@ -83,17 +103,20 @@ pub(crate) async fn delete(
                         }
                     };
                     progress.instances += done.instances_deleted;
-                    progress.executions += done.executions_deleted;
-                    progress.events += done.events_deleted;
+                    progress.executions = progress.executions.saturating_add(done.executions_deleted);
+                    progress.events = progress.events.saturating_add(done.events_deleted);
                     progress.messages += done.queue_messages_deleted;
                 }
                 BulkMode::Rehearse => {
                     for instance in &tree {
-                        let head = core.head(core.call(OPERATION), instance).await.map_err(surface)?;
+                        let head =
+                            wreck::head(core, core.call(OPERATION), instance).await.map_err(surface)?;
                         let Some(head) = head.filter(|head| head.document.is_visible()) else { continue };
+                        let (executions, events) =
+                            (head.document.execution_count.max(1), head.document.total_event_count);
                         progress.instances += 1;
-                        progress.executions += head.document.execution_count.max(1);
-                        progress.events += head.document.total_event_count;
+                        progress.executions = progress.executions.saturating_add(executions);
+                        progress.events = progress.events.saturating_add(events);
                     }
                 }
             }
@@ -101,6 +124,7 @@ pub(crate) async fn delete(
         }
     }
     progress.examined = selection.examined;
+    progress.unreadable += selection.unreadable;
     Ok(progress)
 }
 
@@ -119,14 +143,20 @@ pub(crate) async fn prune(
     while let Some(page) = selection.next(core, core.call(OPERATION), |_| true).await.map_err(surface)? {
         progress.examined = selection.examined;
         for facts in page {
-            let pruned = prune::executions(core, &facts.instance_id, options, mode).await?;
-            progress.instances += pruned.instances_processed;
-            progress.executions += pruned.executions_deleted;
-            progress.events += pruned.events_deleted;
+            match prune::executions(core, &facts.instance_id, options, mode).await {
+                Ok(pruned) => {
+                    progress.instances += pruned.instances_processed;
+                    progress.executions += pruned.executions_deleted;
+                    progress.events = progress.events.saturating_add(pruned.events_deleted);
+                }
+                Err(error) if is_damage(&error) => progress.pass_over(&facts.instance_id, &error),
+                Err(error) => return Err(error),
+            }
             listener(progress);
         }
     }
     progress.examined = selection.examined;
+    progress.unreadable += selection.unreadable;
     Ok(progress)
 }
 
@@ -136,6 +166,8 @@ struct Selection<'a> {
     completed_before: Option<u64>,
     left: usize,
     examined: u64,
+    /// Instances whose facts cannot be read, so that nobody knows whether they are selected.
+    unreadable: u64,
 }
 
 enum Source<'a> {
@@ -156,7 +188,7 @@ impl<'a> Selection<'a> {
             }
         };
         let left = filter.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
-        Ok(Self { source, completed_before: filter.completed_before, left, examined: 0 })
+        Ok(Self { source, completed_before: filter.completed_before, left, examined: 0, unreadable: 0 })
     }
 
     /// The next instances that the filter and `fits` select; `None` at the end.
@@ -172,12 +204,22 @@ impl<'a> Selection<'a> {
         let mut page: Vec<Facts> = match &mut self.source {
             Source::Named(names) => {
                 let Some(name) = names.pop_front() else { return Ok(None) };
-                let head = core.head(call, &name).await?.filter(|head| head.document.is_visible());
+                let head = match core.head(call, &name).await {
+                    Err(fault) if fault.is_damage => {
+                        core.strays.pass_over(call.operation, &name, "head", &fault);
+                        self.unreadable += 1;
+                        None
+                    }
+                    head => head?.filter(|head| head.document.is_visible()),
+                };
                 head.map(|head| Facts::of(&head.document)).into_iter().collect()
             }
             Source::All(walk) => {
                 let Some(rows) = walk.next(call).await? else { return Ok(None) };
-                rows.iter().map(|row| decode(row.get().as_bytes())).collect::<Result<_, Fault>>()?
+                let page: Vec<Facts> =
+                    rows.iter().filter_map(|row| core.strays.read(call.operation, row)).collect();
+                self.unreadable += (rows.len() - page.len()) as u64;
+                page
             }
         };
         self.examined += page.len() as u64;

@@ -18,7 +18,9 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 
 use crate::core::{Core, decode, in_parallel};
-use crate::documents::{ChunkRef, Deletion, Head, Tagged, Tombstone, ids, is_sent_from_outside, kind};
+use crate::documents::{
+    ChunkRef, Deletion, Head, Tagged, Tombstone, ids, is_sent_from_outside, kind, lenient,
+};
 use crate::error::{Fault, Trouble};
 use crate::history::finish_commits;
 use crate::orchestration::load;
@@ -60,9 +62,10 @@ pub(crate) async fn instances(
         let counts = remove(core, &head.document.instance_id, &record).await.map_err(surface)?;
         if head.document.is_listed() {
             result.instances_deleted += 1;
-            result.executions_deleted += head.document.execution_count.max(1);
+            let executions = head.document.execution_count.max(1);
+            result.executions_deleted = result.executions_deleted.saturating_add(executions);
         }
-        result.events_deleted += counts.events;
+        result.events_deleted = result.events_deleted.saturating_add(counts.events);
         result.queue_messages_deleted += counts.queued;
     }
     core.delete(core.call(OPERATION), ids::DELETIONS, &record.id).await.map_err(surface)?;
@@ -110,7 +113,7 @@ async fn remove(core: &Core, instance: &str, deletion: &Deletion) -> Result<Coun
                 None => return Ok(counts),
             }
             for row in &going {
-                counts.events += row.events();
+                counts.events = counts.events.saturating_add(row.events());
                 counts.queued += u64::from([kind::MESSAGE, kind::WORK].contains(&row.kind.as_str()));
             }
             let ops = going.iter().map(|row| removal(core, instance, row));
@@ -197,40 +200,27 @@ async fn for_the_next_life(
     Ok(staying)
 }
 
-/// A document that is to go.
+/// A document that is to go, whatever is wrong with it.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Stored {
     pub(super) id: String,
-    #[serde(rename = "type")]
+    #[serde(rename = "type", default, deserialize_with = "lenient")]
     pub(super) kind: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     event_count: Option<u64>,
-    #[serde(default, deserialize_with = "pieces")]
+    /// Where its pieces are. The mark of a commit that is being prepared only counts its own.
+    #[serde(default, deserialize_with = "lenient")]
     pub(super) chunks: Option<ChunkRef>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     commit: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     delivered: bool,
     /// The beginning of a message's text.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     item: Option<String>,
     #[serde(default, rename = "_etag")]
     pub(super) etag: Option<String>,
-}
-
-/// Where the pieces of a document are. The mark of a commit that is being prepared only counts its own.
-fn pieces<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<ChunkRef>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Chunks {
-        Pieces(ChunkRef),
-        Count(serde::de::IgnoredAny),
-    }
-    Ok(match Option::deserialize(deserializer)? {
-        Some(Chunks::Pieces(pieces)) => Some(pieces),
-        Some(Chunks::Count(_)) | None => None,
-    })
 }
 
 impl Stored {
@@ -270,8 +260,12 @@ pub(super) async fn remove_all(core: &Core, call: Call, instance: &str, ops: &[O
 /// Finishes a recorded deletion.
 pub(crate) async fn resume(core: &Arc<Core>, deletion: &Deletion) -> Result<(), Fault> {
     for instance in &deletion.instances {
-        // An earlier version recorded deletions before it finished what was committed.
-        finish_commits(core, core.call(OPERATION), instance).await?;
+        // An earlier version recorded deletions before it finished what was committed. What of it cannot be read goes
+        // with the rest.
+        match finish_commits(core, core.call(OPERATION), instance).await {
+            Err(fault) if !fault.is_damage => return Err(fault),
+            _ => {}
+        }
         remove(core, instance, deletion).await?;
     }
     core.delete(core.call(OPERATION), ids::DELETIONS, &deletion.id).await

@@ -24,6 +24,7 @@ use super::delete::OPERATION;
 use super::info::not_found;
 use super::list;
 use super::waiting::{self, begins_stranger};
+use super::wreck;
 
 /// What stands behind the fences of one deletion.
 pub(super) struct Fences {
@@ -51,6 +52,9 @@ impl Terms<'_> {
     /// Why an instance may not be deleted, if so.
     fn refusal(self, id: &str, head: &Head) -> Option<String> {
         match self {
+            Self::Ended if head.wreck.is_some() => Some(format!(
+                "The head of instance {id} cannot be read, so it may still be running. Delete it with force."
+            )),
             Self::Ended if head.is_visible() && !Status::ends_instance(&head.status) => {
                 Some(format!("Instance {id} is still running. Cancel it first, or delete it with force."))
             }
@@ -112,7 +116,9 @@ impl Fences {
     /// Fences what was asked for and is there, parents before children.
     async fn fence_asked(&mut self, core: &Core, call: Call, terms: Terms<'_>) -> Result<(), ProviderError> {
         let reads = self.asked.iter().map(|id| -> BoxFuture<'_, Result<_, ProviderError>> {
-            Box::pin(async move { core.head(call, id).await.map_err(|fault| fault.surface(OPERATION, id)) })
+            Box::pin(async move {
+                wreck::head(core, call, id).await.map_err(|fault| fault.surface(OPERATION, id))
+            })
         });
         let reads = in_parallel(FENCES_AT_ONCE, reads).await;
         let mut heads: HashMap<String, Tagged<Head>> = HashMap::with_capacity(reads.len());
@@ -344,7 +350,7 @@ async fn fence(
             Err(fault) if matches!(fault.trouble, Trouble::Changed | Trouble::Missing | Trouble::Exists) => {}
             Err(fault) => return Err(surface(fault)),
         }
-        known = core.head(call, id).await.map_err(surface)?;
+        known = wreck::head(core, call, id).await.map_err(surface)?;
     }
 }
 
@@ -362,8 +368,11 @@ pub(super) async fn unfence(core: &Core, call: Call, fenced: Tagged<Head>) -> Re
     head.deletion = None;
     head.doomed = None;
     head.sweep_at = None;
-    let op = Op::replace(&head.id, &head, Some(&fenced.etag))
-        .map_err(|error| Fault::refused(error.to_string()))?;
+    let op = match head.wreck.take().filter(|text| !text.is_empty()) {
+        Some(text) => Op::replace_text(&head.id, &text, &fenced.etag),
+        None => Op::replace(&head.id, &head, Some(&fenced.etag))
+            .map_err(|error| Fault::refused(error.to_string()))?,
+    };
     match core.patiently(call, || core.store.write(call, &head.instance_id, &op)).await {
         Err(fault) if !matches!(fault.trouble, Trouble::Changed | Trouble::Missing) => Err(fault),
         _ => Ok(()),

@@ -5,13 +5,15 @@ use std::collections::BTreeSet;
 use duroxide::providers::{ExecutionInfo, InstanceInfo, ProviderError};
 use serde::Deserialize;
 
-use crate::core::{Core, decode};
-use crate::documents::{ExecutionRecord, Head, Status, ids, kind};
+use crate::core::Core;
+use crate::documents::{ExecutionRecord, Head, Status, ids, kind, lenient};
 use crate::error::Fault;
 use crate::history::visible_head;
 use crate::orchestration::load;
 use crate::queries::{self, Query};
 use crate::store::Call;
+
+use super::wreck;
 
 /// The error of an instance that is not there.
 pub(crate) fn not_found(operation: &str, instance: &str) -> ProviderError {
@@ -85,11 +87,11 @@ pub(crate) struct Outline {
     #[serde(rename = "type")]
     pub(crate) kind: String,
     pub(crate) execution_id: u64,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     pub(crate) status: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     pub(crate) completed_at: Option<u64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     event_count: Option<u64>,
 }
 
@@ -100,11 +102,26 @@ impl Outline {
     }
 }
 
-/// Outlines of all executions that have a record or history.
+/// Outlines of all executions that have a record or history. A document that does not say which is of none.
 pub(crate) async fn outlines(core: &Core, call: Call, instance: &str) -> Result<Vec<Outline>, Fault> {
     let query = Query::new(queries::EXECUTIONS);
     let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
-    rows.iter().map(|row| decode(row.get().as_bytes())).collect()
+    Ok(rows.iter().filter_map(|row| core.strays.read(call.operation, row)).collect())
+}
+
+/// The parent of an instance, also of one whose head cannot be read otherwise.
+pub(crate) async fn parent(core: &Core, call: Call, instance: &str) -> Result<Option<String>, ProviderError> {
+    let surface = |fault: Fault| fault.surface(call.operation, instance);
+    match visible_head(core, call, instance).await {
+        Err(fault) if fault.is_damage => {
+            let head = wreck::head(core, call, instance).await.map_err(surface)?;
+            Ok(head.and_then(|head| head.document.parent_instance_id))
+        }
+        head => match head.map_err(surface)? {
+            Some(head) => Ok(head.document.parent_instance_id.clone()),
+            None => Err(not_found(call.operation, instance)),
+        },
+    }
 }
 
 /// What is known of one execution.

@@ -3,13 +3,13 @@
 use duroxide::providers::ProviderError;
 use serde::Deserialize;
 
-use crate::core::{Core, decode};
-use crate::documents::Head;
+use crate::core::Core;
+use crate::documents::{Head, lenient};
 use crate::error::{About, Fault};
 use crate::queries::{self, Query};
 use crate::store::Call;
 
-/// What bulk operations and trees choose by.
+/// What bulk operations choose by.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Facts {
@@ -40,6 +40,15 @@ impl Facts {
     }
 }
 
+/// An instance in a list: it is one whatever else is in its head.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Named {
+    instance_id: String,
+    #[serde(default, deserialize_with = "lenient")]
+    created_at: u64,
+}
+
 /// All instances, or those of one status.
 pub(crate) async fn instances(core: &Core, status: Option<&str>) -> Result<Vec<String>, ProviderError> {
     let operation = if status.is_some() { "list_instances_by_status" } else { "list_instances" };
@@ -47,19 +56,17 @@ pub(crate) async fn instances(core: &Core, status: Option<&str>) -> Result<Vec<S
         Some(status) => Query::new(queries::INSTANCES_BY_STATUS).with("@status", status),
         None => Query::new(queries::INSTANCES),
     };
-    let rows = facts(core, core.call(operation), &query)
-        .await
-        .map_err(|fault| fault.surface(operation, About::All))?;
-    Ok(rows.into_iter().map(|row| row.instance_id).collect())
+    let names = names(core, core.call(operation), &query).await;
+    names.map_err(|fault| fault.surface(operation, About::All))
 }
 
-/// Facts about the instances a query names, the newest first.
-pub(crate) async fn facts(core: &Core, call: Call, query: &Query) -> Result<Vec<Facts>, Fault> {
+/// The instances a query finds, the newest first.
+async fn names(core: &Core, call: Call, query: &Query) -> Result<Vec<String>, Fault> {
     let rows = core.store.query_all(call, query).await?;
-    let mut facts: Vec<Facts> =
-        rows.iter().map(|row| decode(row.get().as_bytes())).collect::<Result<_, _>>()?;
-    facts.sort_by(|a, b| (b.created_at, &b.instance_id).cmp(&(a.created_at, &a.instance_id)));
-    Ok(facts)
+    let named = rows.iter().filter_map(|row| core.strays.read::<Named>(call.operation, row));
+    let mut named: Vec<Named> = named.collect();
+    named.sort_by(|a, b| (b.created_at, &b.instance_id).cmp(&(a.created_at, &a.instance_id)));
+    Ok(named.into_iter().map(|row| row.instance_id).collect())
 }
 
 /// The direct children of some instances.
@@ -67,7 +74,7 @@ pub(crate) async fn children(core: &Core, call: Call, parents: &[String]) -> Res
     let mut children = Vec::new();
     for parents in parents.chunks(PARENTS_PER_QUERY) {
         let query = Query::new(queries::CHILDREN).with("@parents", parents.to_vec());
-        children.extend(facts(core, call, &query).await?.into_iter().map(|row| row.instance_id));
+        children.extend(names(core, call, &query).await?);
     }
     Ok(children)
 }
@@ -88,7 +95,7 @@ pub(crate) async fn offspring(core: &Core, call: Call, parents: &[String]) -> Re
     for parents in parents.chunks(PARENTS_PER_QUERY) {
         let query = Query::new(queries::UNBORN).with("@parents", parents.to_vec());
         for row in core.store.query_all(call, &query).await? {
-            unborn.push(decode(row.get().as_bytes())?);
+            unborn.extend(core.strays.read::<String>(call.operation, &row));
         }
     }
     Ok(Offspring { unborn, begun: children(core, call, parents).await? })

@@ -4,7 +4,7 @@ use duroxide::providers::{ProviderError, QueueDepths, SystemMetrics};
 use serde::Deserialize;
 
 use crate::core::{Core, decode};
-use crate::documents::Status;
+use crate::documents::{Status, lenient};
 use crate::error::{About, Fault};
 use crate::queries::{self, Query};
 use crate::store::Call;
@@ -13,10 +13,13 @@ use crate::store::Call;
 pub(crate) async fn system(core: &Core) -> Result<SystemMetrics, ProviderError> {
     #[derive(Deserialize)]
     struct Row {
+        #[serde(default, deserialize_with = "lenient")]
         status: String,
         instances: u64,
-        executions: u64,
-        events: u64,
+        #[serde(default, deserialize_with = "lenient")]
+        executions: f64,
+        #[serde(default, deserialize_with = "lenient")]
+        events: f64,
     }
     const OPERATION: &str = "get_system_metrics";
     let call = core.call(OPERATION);
@@ -26,8 +29,8 @@ pub(crate) async fn system(core: &Core) -> Result<SystemMetrics, ProviderError> 
     for row in rows {
         let row: Row = decode(row.get().as_bytes()).map_err(surface)?;
         metrics.total_instances += row.instances;
-        metrics.total_executions += row.executions;
-        metrics.total_events += row.events;
+        metrics.total_executions = metrics.total_executions.saturating_add(whole(row.executions));
+        metrics.total_events = metrics.total_events.saturating_add(whole(row.events));
         match row.status.as_str() {
             Status::RUNNING => metrics.running_instances += row.instances,
             Status::COMPLETED => metrics.completed_instances += row.instances,
@@ -54,5 +57,14 @@ pub(crate) async fn queue_depths(core: &Core) -> Result<QueueDepths, ProviderErr
 
 async fn sum(core: &Core, call: Call, text: &'static str) -> Result<usize, Fault> {
     let rows = core.store.query_all(call, &Query::new(text)).await?;
-    rows.iter().map(|row| decode::<usize>(row.get().as_bytes())).sum()
+    let sums = rows.iter().map(|row| decode::<f64>(row.get().as_bytes()).map(whole));
+    let sum = sums.sum::<Result<u64, Fault>>()?;
+    Ok(usize::try_from(sum).unwrap_or(usize::MAX))
+}
+
+/// A sum as a whole number: what is summed up may be a fraction in a damaged document.
+fn whole(sum: f64) -> u64 {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a cast saturates")]
+    let whole = sum as u64;
+    whole
 }

@@ -8,5 +8,6 @@ pub(crate) mod list;
 pub(crate) mod metrics;
 pub(crate) mod prune;
 mod waiting;
+mod wreck;
 
 pub(crate) use fence::Terms;

@@ -54,7 +54,8 @@ pub(crate) async fn executions(
         }
     }
     for rows in listed {
-        result.events_deleted += rows.iter().map(Stored::events).sum::<u64>();
+        let events = rows.iter().map(Stored::events).fold(0, u64::saturating_add);
+        result.events_deleted = result.events_deleted.saturating_add(events);
         result.executions_deleted += 1;
         if mode == BulkMode::Perform {
             remove(core, call, instance, rows).await.map_err(surface)?;
@@ -139,7 +140,8 @@ async fn recount(core: &Core, call: Call, instance: &str) -> Result<(), Fault> {
 fn totals(outlines: &[Outline], current: u64) -> (u64, u64) {
     let mut executions: BTreeSet<u64> = outlines.iter().map(|outline| outline.execution_id).collect();
     executions.insert(current);
-    (executions.len() as u64, outlines.iter().map(Outline::events).sum())
+    let events = outlines.iter().map(Outline::events).fold(0, u64::saturating_add);
+    (executions.len() as u64, events)
 }
 
 #[cfg(test)]

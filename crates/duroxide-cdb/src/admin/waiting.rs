@@ -5,28 +5,28 @@ use std::collections::HashSet;
 use serde::Deserialize;
 
 use crate::core::{Core, decode};
-use crate::documents::{ChunkRef, begins_instance, order_of};
+use crate::documents::{ChunkRef, begins_instance, lenient, order_of};
 use crate::error::{Fault, Trouble};
 use crate::orchestration::load;
 use crate::queries::{self, Query};
 use crate::store::Call;
 
-/// A message that waits for an instance, as far as a deletion has to know it.
+/// A message that waits for an instance, as far as a deletion has to know it. One that is malformed goes as well.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Waiting {
     id: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     seq: u64,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     enqueued_at: u64,
     /// Whose child it starts.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     parent_instance_id: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     chunks: Option<ChunkRef>,
     /// The beginning of its text.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     item: String,
 }
 

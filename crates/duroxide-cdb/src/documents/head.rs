@@ -128,6 +128,10 @@ pub(crate) struct Head {
     pub(crate) doomed: Option<Vec<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) sweep_at: Option<u64>,
+    /// The text of the head that stood here and could not be read: if the deletion is taken back, it comes back. Empty
+    /// if it was too long to be kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) wreck: Option<String>,
 }
 
 /// A message that a lock holds.
@@ -223,6 +227,7 @@ impl Head {
             deletion: None,
             doomed: None,
             sweep_at: None,
+            wreck: None,
         }
     }
 

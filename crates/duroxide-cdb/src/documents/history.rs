@@ -6,7 +6,7 @@
 use duroxide::Event;
 use serde::{Deserialize, Serialize};
 
-use super::packed::{pack as pack_text, unpack};
+use super::packed::{pack as pack_text, unpack_within};
 use super::value::{ChunkRef, Chunks, INLINE_BYTES_MAX, escaped_len};
 use super::{ids, kind};
 
@@ -42,16 +42,14 @@ pub(crate) struct HistoryDocument {
 }
 
 impl HistoryDocument {
-    /// The texts of the events that are in the document itself. A compressed form that cannot be read is returned as
-    /// it is, so that decoding it says which event is broken.
-    pub(crate) fn into_texts(self) -> Vec<String> {
+    /// The texts of the events that are in the document itself, or why they are lost.
+    pub(crate) fn into_texts(self) -> Result<Vec<String>, String> {
         if let Some(text) = self.event_data {
-            return vec![text];
+            return Ok(vec![text]);
         }
-        let Some(packed) = self.packed else { return self.events };
-        let array = unpack(&packed, self.packed_bytes.unwrap_or(0));
-        let texts = array.and_then(|array| serde_json::from_str(&array).ok());
-        texts.unwrap_or_else(|| vec![packed; usize::try_from(self.event_count).unwrap_or(1)])
+        let Some(packed) = self.packed else { return Ok(self.events) };
+        let texts = unpack_events(&packed, self.packed_bytes.unwrap_or(0));
+        texts.ok_or_else(|| format!("the events from {} on cannot be decompressed", self.event_id))
     }
 
     /// Compresses the events if that makes the document enough smaller.
@@ -62,6 +60,12 @@ impl HistoryDocument {
             self.events.clear();
         }
     }
+}
+
+/// The texts of the events that the provider stored compressed in one document; `None` if they cannot be read.
+#[must_use]
+pub fn unpack_events(packed: &str, bytes: u64) -> Option<Vec<String>> {
+    serde_json::from_str(&unpack_within(ARRAY_BYTES_MAX, packed, bytes)?).ok()
 }
 
 /// Packs the events of one turn into as few documents as their size allows.
@@ -122,6 +126,9 @@ pub(crate) fn decode(texts: &[String]) -> Result<Vec<Event>, String> {
 
 /// A kilobyte of history is cheapest to write in documents of this size.
 const SEGMENT_BYTES_TARGET: usize = 32 << 10;
+/// The longest array of events in one document: a single event of `INLINE_BYTES_MAX`, or events of
+/// `SEGMENT_BYTES_TARGET` together, with quotes and commas. Twice the former is far more than either.
+const ARRAY_BYTES_MAX: u64 = 2 * INLINE_BYTES_MAX as u64;
 
 #[cfg(test)]
 mod tests {
@@ -146,9 +153,31 @@ mod tests {
         let stored = serde_json::to_string(&packed[0]).unwrap();
         assert!(stored.len() < 2000, "{} bytes", stored.len());
         let read: HistoryDocument = serde_json::from_str(&stored).unwrap();
-        assert!(read.clone().into_texts().iter().eq(events.iter().map(|(_, text)| text)));
-        let broken = HistoryDocument { packed: Some("?".into()), ..read };
-        assert_eq!(broken.into_texts().len(), 200, "the number of events stays right");
+        assert!(read.clone().into_texts().unwrap().iter().eq(events.iter().map(|(_, text)| text)));
+        let broken = HistoryDocument { packed: Some("?".into()), event_count: 1 << 60, ..read };
+        assert!(broken.into_texts().is_err_and(|why| why.contains("events from 1")));
+    }
+
+    #[test]
+    fn the_longest_events_of_one_document_are_read() {
+        let quotes = (INLINE_BYTES_MAX - 10) / 2;
+        for events in
+            [vec!["\"".repeat(quotes)], vec!["x".repeat(INLINE_BYTES_MAX)], vec!["{}".into(); 16_000]]
+        {
+            let events: Vec<(u64, String)> = (1..).zip(events).collect();
+            let packed = pack("a", 1, 1, &events, &mut Chunks::new("c"));
+            assert!(packed[0].packed_bytes.is_some_and(|bytes| bytes <= ARRAY_BYTES_MAX));
+            let texts: Vec<String> =
+                packed.into_iter().flat_map(|document| document.into_texts().unwrap()).collect();
+            assert!(texts.iter().eq(events.iter().map(|(_, text)| text)));
+        }
+    }
+
+    #[test]
+    fn what_no_writer_puts_into_one_document_is_not_unpacked() {
+        let array = serde_json::to_string(&["x".repeat(2 * INLINE_BYTES_MAX)]).unwrap();
+        let packed = pack_text(&array).unwrap();
+        assert_eq!(unpack_events(&packed, array.len() as u64), None);
     }
 
     #[test]
@@ -175,6 +204,6 @@ mod tests {
             "eventData":"{\"x\":1}"}"#;
         let document: HistoryDocument = serde_json::from_str(text).unwrap();
         assert_eq!(document.event_id, 3);
-        assert_eq!(document.into_texts(), [r#"{"x":1}"#]);
+        assert_eq!(document.into_texts().unwrap(), [r#"{"x":1}"#]);
     }
 }

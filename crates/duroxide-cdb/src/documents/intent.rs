@@ -72,6 +72,9 @@ impl Intent {
     /// The document to create, from either form.
     pub(crate) fn target_document(&self) -> Result<Value, String> {
         if let Some(document) = &self.document {
+            if !document.is_object() {
+                return Err("what the intent holds is not a document".to_owned());
+            }
             let mut document = document.clone();
             name_parent(&mut document, None);
             return Ok(document);
@@ -188,6 +191,16 @@ mod tests {
         assert_eq!(first, intent.target_document().unwrap());
         assert_eq!(first["id"], ids::delivery("a", "life", "intent:3:0"));
         assert_eq!(first["delivered"], true);
+    }
+
+    #[test]
+    fn what_is_not_a_document_is_not_delivered() {
+        for document in [Value::Null, 5.into(), "text".into(), serde_json::json!([{ "id": "u" }])] {
+            let intent = Intent::new("a", "life", "intent:3:0".to_owned(), "b", document, 5);
+            assert!(intent.target_document().is_err(), "{intent:?}");
+            let text = intent.document.as_ref().map(ToString::to_string);
+            assert!(Intent { document: None, payload: text, ..intent }.target_document().is_err());
+        }
     }
 
     #[test]

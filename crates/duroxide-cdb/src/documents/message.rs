@@ -78,7 +78,7 @@ impl Message {
 
     /// Whether it begins an execution, told by its order key: its text may be lost.
     pub(crate) fn begins_execution(&self) -> bool {
-        self.order() + LEAD / 2 < sequence_of(self.enqueued_at)
+        self.order().saturating_add(LEAD / 2) < sequence_of(self.enqueued_at)
     }
 }
 

@@ -11,6 +11,7 @@ pub(crate) mod ids;
 mod intent;
 mod kv;
 pub(crate) mod lane;
+mod lenient;
 mod manifest;
 mod message;
 mod packed;
@@ -21,6 +22,7 @@ mod work;
 pub(crate) use execution::ExecutionRecord;
 pub use head::FORMAT_VERSION;
 pub(crate) use head::{Forgive, Head, Held, LegacyStart, Status, Version};
+pub use history::unpack_events;
 pub(crate) use history::{HistoryDocument, decode, pack};
 pub use ids::is_reserved;
 pub(crate) use intent::{Cancellation, DeadLetter, Intent, name_parent};
@@ -28,13 +30,14 @@ pub(crate) use kv::{
     Cell, HEAD_VALUE_BYTES_MAX, HEAD_VALUES_BYTES_MAX, KvChange, MissingValue, Pairs, Stored, apply, merged,
     points_to, settle, snapshot,
 };
+pub(crate) use lenient::lenient;
 pub(crate) use manifest::{Deletion, Manifest, Staged, Tombstone};
 #[cfg(test)]
 pub(crate) use message::tests::successor;
 pub(crate) use message::{Message, begins_instance, is_sent_from_outside, order_of};
 pub use packed::unpack;
 pub(crate) use session::Session;
-pub(crate) use value::{Chunk, ChunkRef, Chunks, ValueDocument};
+pub(crate) use value::{COMMIT_PARTS_MAX, Chunk, ChunkRef, Chunks, ValueDocument};
 pub(crate) use work::WorkDocument;
 
 use duroxide::providers::WorkItem;

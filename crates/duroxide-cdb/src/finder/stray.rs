@@ -50,8 +50,16 @@ impl Strays {
         count(operation);
         tracing::warn!(
             operation, instance, id, %fault,
-            "a message cannot be read and is passed over; a newer runtime may know its kind"
+            "what is stored cannot be read and is passed over; a newer runtime may know its kind"
         );
+    }
+
+    /// A panic over what an instance has stored is mentioned once for each instance, and counted each time.
+    pub(crate) fn panicked(&self, operation: &'static str, instance: &str, fault: &Fault) {
+        metrics::counter!("duroxide_cdb_panics_total", "operation" => operation).increment(1);
+        if self.is_new(&format!("panic {instance}")) {
+            tracing::error!(operation, instance, %fault, "the others go on without this instance");
+        }
     }
 
     fn meet(&self, operation: &'static str, row: &RawValue, fault: &Fault) {
@@ -62,7 +70,7 @@ impl Strays {
         count(operation);
         tracing::warn!(
             operation, instance = %traces.instance_id, id = %traces.id, %fault,
-            "a document that looks like work cannot be read and is passed over"
+            "a document cannot be read and is passed over; `cdb why` tells more about its instance"
         );
     }
 

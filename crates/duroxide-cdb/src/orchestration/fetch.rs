@@ -9,7 +9,8 @@ use duroxide::{Event, EventKind};
 use serde::Deserialize;
 
 use crate::cache::Known;
-use crate::clock::sequence_of;
+use crate::clock::{millis_until, sequence_of};
+use crate::contain::contained;
 use crate::core::{Core, decode};
 use crate::documents::{self, Head, Held, Message, MissingValue, Pairs, Tagged, kind};
 use crate::error::{About, Fault};
@@ -86,7 +87,7 @@ pub(crate) async fn fetch(
         }
         let mut wake = deadline.min(core.turn_pace.due().unwrap_or(now));
         if let Some(at) = core.turns.next_at_except(&turned_away) {
-            wake = wake.min(now + Duration::from_millis(at.saturating_sub(core.clock.now_ms()).max(1)));
+            wake = wake.min(now + millis_until(at, core.clock.now_ms()).max(Duration::from_millis(1)));
         }
         tokio::select! {
             () = changed => {}
@@ -116,7 +117,8 @@ async fn attempt(
             return Attempt::TurnedAway(candidate.instance.clone());
         }
     }
-    match examine(core, call, &candidate, lock_timeout, filter).await {
+    let examined = Box::pin(examine(core, call, &candidate, lock_timeout, filter));
+    match contained(core, OPERATION, &candidate.instance, examined).await {
         Ok(Examined::Ready(ready)) => {
             candidate.decide(ready.verdict);
             Attempt::Locked(ready.fetched)
@@ -315,7 +317,7 @@ async fn take(
         .iter()
         .map(|message| Held {
             id: message.id.clone(),
-            attempts: unlocked.attempts_of(&message.id).max(message.attempt_count) + 1,
+            attempts: unlocked.attempts_of(&message.id).max(message.attempt_count).saturating_add(1),
             delivered: message.delivered,
             chunks: message.chunks.clone(),
         })

@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, HashMap};
 use duroxide::Event;
 use duroxide::EventKind;
 use futures::future::BoxFuture;
+use futures::stream::{self, StreamExt as _};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::cache::Known;
-use crate::core::{Core, decode, in_parallel};
+use crate::core::{Core, decode};
 use crate::documents::{
     self, Cell, ChunkRef, Head, HistoryDocument, LegacyStart, Manifest, Message, Stored, Tagged,
     ValueDocument, kind,
@@ -298,34 +299,57 @@ async fn texts(
 ) -> Result<Vec<String>, Fault> {
     documents.sort_by_key(|document| document.event_id);
     let mut texts = Vec::new();
+    let mut bytes = 0;
     for document in documents {
+        let read = texts.len();
         match &document.chunks {
             Some(chunks) => texts.push(join(core, call, instance, chunks).await?),
-            None => texts.extend(document.into_texts()),
+            None => texts.extend(document.into_texts().map_err(Fault::damaged)?),
+        }
+        bytes += texts[read..].iter().map(String::len).sum::<usize>();
+        if bytes > HISTORY_BYTES_MAX {
+            let message =
+                format!("the history is longer than the {HISTORY_BYTES_MAX} bytes that are read at once");
+            return Err(Fault::damaged(message));
         }
     }
     Ok(texts)
 }
 
-/// Puts the pieces of a large text together.
+/// Puts the pieces of a large text together. A reference may claim any number of them and any length: they are read in
+/// order, a few at a time, so that the first one that is missing, or is too much, ends it before the rest is asked for.
 pub(crate) async fn join(
     core: &Core,
     call: Call,
     partition: &str,
     chunks: &ChunkRef,
 ) -> Result<String, Fault> {
-    let pieces = chunks.ids().map(|id| -> BoxFuture<'_, Result<String, Fault>> {
-        Box::pin(async move {
-            match core.read(call, partition, &id, None).await? {
-                Read::Found { body, .. } => Ok(decode::<documents::Chunk>(&body)?.data),
-                Read::NotModified | Read::Missing => {
-                    Err(Fault::damaged(format!("the piece {id} of a large text is missing")))
-                }
-            }
-        })
-    });
-    let whole = in_parallel(PIECES_AT_ONCE, pieces).await.into_iter().collect::<Result<String, Fault>>()?;
-    chunks.text(whole).ok_or_else(|| Fault::damaged("the pieces of a large text do not fit together"))
+    let unfit = || Fault::damaged("the pieces of a large text do not fit together");
+    if let Some(reason) = chunks.absurdity() {
+        return Err(Fault::damaged(format!("a reference to a large text cannot be right: {reason}")));
+    }
+    let pieces = chunks.ids().map(|id| -> BoxFuture<'_, _> { Box::pin(piece(core, call, partition, id)) });
+    let pieces: Vec<BoxFuture<'_, Result<String, Fault>>> = pieces.collect();
+    let mut pieces = stream::iter(pieces).buffered(PIECES_AT_ONCE);
+    let mut whole = String::new();
+    while let Some(piece) = pieces.next().await {
+        whole.push_str(&piece?);
+        if whole.len() as u64 > chunks.stored_bytes_max() {
+            return Err(unfit());
+        }
+    }
+    drop(pieces);
+    chunks.text(whole).ok_or_else(unfit)
+}
+
+/// One piece of a large text.
+async fn piece(core: &Core, call: Call, partition: &str, id: String) -> Result<String, Fault> {
+    match core.read(call, partition, &id, None).await? {
+        Read::Found { body, .. } => Ok(decode::<documents::Chunk>(&body)?.data),
+        Read::NotModified | Read::Missing => {
+            Err(Fault::damaged(format!("the piece {id} of a large text is missing")))
+        }
+    }
 }
 
 /// A value the head points to.
@@ -356,3 +380,6 @@ const LOOKS_MAX: usize = 6;
 /// Beyond all order keys, and a whole number for everybody.
 const ORDER_MAX: u64 = u64::MAX >> 11;
 const PIECES_AT_ONCE: usize = 8;
+/// The longest history: a runtime has all of it in memory for every turn. Each document is read as it was stored, but
+/// ten thousand small ones could unpack to gigabytes.
+const HISTORY_BYTES_MAX: usize = 512 << 20;

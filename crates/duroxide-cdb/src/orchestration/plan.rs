@@ -98,7 +98,8 @@ pub(crate) fn plan(head: &Head, turn: &Turn, around: Surroundings<'_>) -> Result
         works: Vec::new(),
         intents: Vec::new(),
     };
-    plan.head.turn += 1;
+    // Nobody counts as far as these numbers go, but a damaged head may say that it has.
+    plan.head.turn = plan.head.turn.saturating_add(1);
     plan.head.commit = Some(around.commit.to_owned());
     plan.head.updated_at = now;
     consume_messages(&mut plan, around.tombstone_ttl_seconds)?;
@@ -149,7 +150,7 @@ fn enter_execution(plan: &mut Plan, turn: &Turn, now: u64) -> Result<(), Refusal
         head.parent_instance_id.clone_from(&turn.metadata.parent_instance_id);
     }
     head.current_execution_id = turn.execution_id;
-    head.execution_count += 1;
+    head.execution_count = head.execution_count.saturating_add(1);
     head.execution_started_at = now;
     head.status = Status::RUNNING.to_owned();
     head.output = None;
@@ -175,10 +176,11 @@ fn append_history(plan: &mut Plan, turn: &Turn) -> Result<Vec<Op>, Refusal> {
     }
     let head = &mut plan.head;
     let count = plan.events.len() as u64;
-    head.total_event_count += count;
+    head.total_event_count = head.total_event_count.saturating_add(count);
     if current && count > 0 {
-        head.event_count += count;
-        head.event_bytes += plan.events.iter().map(|(_, text)| text.len() as u64).sum::<u64>();
+        let bytes = plan.events.iter().map(|(_, text)| text.len() as u64).sum();
+        head.event_count = head.event_count.saturating_add(count);
+        head.event_bytes = head.event_bytes.saturating_add(bytes);
         head.last_event_id = plan.events.iter().map(|(id, _)| *id).max().unwrap_or(0).max(head.last_event_id);
         if let Some(EventKind::OrchestrationStarted { carry_forward_events, .. }) =
             turn.history_delta.iter().find(|event| event.event_id == 1).map(|event| &event.kind)
@@ -255,7 +257,7 @@ fn apply_values(plan: &mut Plan, turn: &Turn) -> Result<Vec<Op>, Refusal> {
     });
     if let Some(status) = status {
         let head = &mut plan.head;
-        head.custom_status_version += 1;
+        head.custom_status_version = head.custom_status_version.saturating_add(1);
         plan.deletes.extend(head.custom_status_value.take());
         plan.deletes.extend(head.custom_status_pieces.take().iter().flat_map(ChunkRef::ids));
         head.custom_status = None;

@@ -9,7 +9,9 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 
 use crate::core::{Core, decode, in_parallel};
-use crate::documents::{Chunk, ChunkRef, Chunks, Intent, Manifest, Message, Staged, WorkDocument, ids, kind};
+use crate::documents::{
+    COMMIT_PARTS_MAX, Chunk, ChunkRef, Chunks, Intent, Manifest, Message, Staged, WorkDocument, ids, kind,
+};
 use crate::error::{Fault, Trouble};
 use crate::store::{Call, Op};
 
@@ -27,6 +29,9 @@ pub(crate) async fn prepare(
     chunks: &Chunks,
 ) -> Result<(), Fault> {
     let (instance, commit) = (mark.instance_id.as_str(), mark.commit.as_str());
+    if let Some(reason) = chunks.refusal() {
+        return Err(Fault::refused(reason));
+    }
     let refused = |error: serde_json::Error| Fault::refused(error.to_string());
     let mark = Op::create(mark).map_err(refused)?;
     let mut ops = Vec::new();
@@ -80,6 +85,10 @@ pub(crate) async fn publish(
     staged: Option<&[Staged]>,
 ) -> Result<(), Fault> {
     let instance = manifest.instance_id.as_str();
+    if manifest.staged > COMMIT_PARTS_MAX {
+        let (id, claimed) = (&manifest.id, manifest.staged);
+        return Err(Fault::damaged(format!("{id} claims {claimed} groups, more than a commit can have")));
+    }
     // First what somebody may still be at work on.
     for ids in manifest.deletes.chunks(REMOVALS_PER_BATCH) {
         // The next life of the instance may use these names again: they are removed only while the manifest is there.
@@ -117,11 +126,12 @@ pub(crate) async fn publish(
             return Ok(());
         }
     }
-    let pieces: Vec<String> = manifest.drops.iter().flat_map(|drop| drop.ids().collect::<Vec<_>>()).collect();
-    let removals = pieces.into_iter().map(|id| -> BoxFuture<'_, Result<(), Fault>> {
-        Box::pin(async move { core.delete(call, instance, &id).await })
-    });
-    in_parallel(WRITES_AT_ONCE, removals).await.into_iter().collect::<Result<(), Fault>>()?;
+    for drops in manifest.drops.chunks(DROPS_AT_ONCE) {
+        let removals = drops.iter().flat_map(ChunkRef::ids).map(|id| -> BoxFuture<'_, Result<(), Fault>> {
+            Box::pin(async move { core.delete(call, instance, &id).await })
+        });
+        in_parallel(WRITES_AT_ONCE, removals).await.into_iter().collect::<Result<(), Fault>>()?;
+    }
     core.delete(call, instance, &manifest.id).await
 }
 
@@ -180,9 +190,9 @@ async fn publish_group(
 /// place until everything is removed.
 pub(crate) async fn sweep(core: &Core, call: Call, mark: &Manifest, etag: &str) -> Result<(), Fault> {
     let instance = mark.instance_id.as_str();
-    let staged = (0..mark.staged).map(|index| ids::staged(&mark.commit, index)).collect();
-    let pieces = ChunkRef::all(&mark.commit, mark.chunks);
-    let list = pieces::list(core, instance, vec![pieces], staged);
+    // Beyond what a commit can have there is nothing, whatever the mark counts.
+    let staged = (0..mark.staged.min(STAGED_LISTED_MAX)).map(|index| ids::staged(&mark.commit, index));
+    let list = pieces::list(core, instance, ChunkRef::all(&mark.commit, mark.chunks), staged.collect());
     let create = Op::create(&list).map_err(|error| Fault::refused(error.to_string()))?;
     let ops = [Op::delete(&mark.id, Some(etag)), create];
     match core.patiently(call, || core.store.batch(call, instance, &ops)).await {
@@ -198,5 +208,10 @@ pub(crate) async fn sweep(core: &Core, call: Call, mark: &Manifest, etag: &str) 
 }
 
 const WRITES_AT_ONCE: usize = 8;
+/// Of so many large texts all pieces are removed before the next ones are listed.
+const DROPS_AT_ONCE: usize = 64;
+/// How many staged groups a list of what is to be removed can name: more than a million documents, and the list still
+/// fits into a document itself.
+const STAGED_LISTED_MAX: u32 = 16 << 10;
 /// Each takes two operations, and one place of a batch is the manifest's.
 const REMOVALS_PER_BATCH: usize = 49;

@@ -2,7 +2,7 @@
 
 use duroxide::providers::ProviderError;
 
-use crate::core::{Core, decode};
+use crate::core::Core;
 use crate::documents::{DeadLetter, Tagged};
 use crate::error::{Fault, Trouble};
 use crate::orchestration::pieces;
@@ -25,23 +25,20 @@ pub struct DeadLetterInfo {
     pub died_at: u64,
 }
 
-/// All dead letters.
+/// All dead letters that can be read.
 pub(crate) async fn dead_letters(core: &Core) -> Result<Vec<DeadLetterInfo>, ProviderError> {
     let call = core.call("dead_letters");
     let surface = |fault: Fault| fault.surface(call.operation, "");
     let rows = core.store.query_all(call, &Query::new(queries::DEAD_LETTERS)).await.map_err(surface)?;
-    rows.iter()
-        .map(|row| {
-            let letter: DeadLetter = decode(row.get().as_bytes()).map_err(surface)?;
-            Ok(DeadLetterInfo {
-                id: letter.id,
-                source: letter.instance_id,
-                target: letter.target_instance_id,
-                reason: letter.reason,
-                died_at: letter.died_at,
-            })
-        })
-        .collect()
+    let letters = rows.iter().filter_map(|row| core.strays.read::<DeadLetter>(call.operation, row));
+    let info = |letter: DeadLetter| DeadLetterInfo {
+        id: letter.id,
+        source: letter.instance_id,
+        target: letter.target_instance_id,
+        reason: letter.reason,
+        died_at: letter.died_at,
+    };
+    Ok(letters.map(info).collect())
 }
 
 /// Turns a dead letter back into an intent, in one batch, and delivers it.

@@ -1,5 +1,6 @@
 //! Delivering intents.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use duroxide::providers::WorkItem;
@@ -8,7 +9,7 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::core::{Core, decode, in_parallel};
+use crate::core::{Core, in_parallel};
 use crate::documents::{
     Cancellation, ChunkRef, Chunks, DeadLetter, Deletion, Intent, Manifest, Message, Tagged, Tombstone,
     WorkDocument, ids, kind, name_parent,
@@ -41,11 +42,52 @@ pub(crate) fn deliver<'a>(
     })
 }
 
-/// What an instance has to send.
+/// What an instance has to send. What cannot be read is left where it is.
 pub(crate) async fn pending(core: &Core, call: Call, instance: &str) -> Result<Vec<Intent>, Fault> {
-    let query = Query::new(queries::INTENTS);
-    let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
-    rows.iter().map(|row| decode(row.get().as_bytes())).collect()
+    Ok(Outbox::read(core, call, instance, queries::INTENTS).await?.intents)
+}
+
+/// What an instance has to send, and the commits that may bring more.
+#[derive(Debug, Default)]
+struct Outbox {
+    intents: Vec<Intent>,
+    manifests: Vec<Manifest>,
+    /// Removals of what cannot be read.
+    unreadable: Vec<Op>,
+}
+
+impl Outbox {
+    async fn read(core: &Core, call: Call, instance: &str, text: &'static str) -> Result<Self, Fault> {
+        #[derive(Deserialize)]
+        struct Envelope {
+            id: String,
+            #[serde(rename = "type")]
+            kind: String,
+            #[serde(rename = "_etag", default)]
+            etag: Option<String>,
+        }
+        let query = Query::new(text);
+        let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
+        let mut outbox = Self::default();
+        for row in &rows {
+            let Some(Envelope { id, kind, etag }) = core.strays.read(call.operation, row) else { continue };
+            let is_read = if kind == kind::INTENT {
+                let intent = core.strays.read::<Intent>(call.operation, row);
+                intent.map(|intent| outbox.intents.push(intent)).is_some()
+            } else {
+                let manifest = core.strays.read::<Manifest>(call.operation, row);
+                manifest.map(|manifest| outbox.manifests.push(manifest)).is_some()
+            };
+            if !is_read {
+                outbox.unreadable.push(Op::delete(&id, etag.as_deref()));
+            }
+        }
+        Ok(outbox)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.intents.is_empty() && self.manifests.is_empty() && self.unreadable.is_empty()
+    }
 }
 
 /// A message that an instance still has to send.
@@ -66,27 +108,22 @@ pub(crate) async fn unsent(
     instance: &str,
     deleted: &[String],
 ) -> Result<Vec<Unsent>, Fault> {
-    #[derive(Deserialize)]
-    struct Envelope {
-        #[serde(rename = "type")]
-        kind: String,
-    }
-    let query = Query::new(queries::UNSENT);
+    // Of these it is not known any more what they would have brought: they go with the instance.
+    let mut damaged = HashSet::new();
     loop {
-        let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
-        let (mut intents, mut manifests): (Vec<Intent>, Vec<Manifest>) = Default::default();
-        for row in rows.iter().map(|row| row.get().as_bytes()) {
-            match decode::<Envelope>(row)?.kind.as_str() {
-                kind::INTENT => intents.push(decode(row)?),
-                _ => manifests.push(decode(row)?),
+        let mut outbox = Outbox::read(core, call, instance, queries::UNSENT).await?;
+        outbox.manifests.retain(|manifest| !damaged.contains(&manifest.id));
+        for manifest in &outbox.manifests {
+            match publish::publish(core, call, manifest, None).await {
+                Err(fault) if fault.is_damage => {
+                    damaged.insert(manifest.id.clone());
+                }
+                outcome => outcome?,
             }
         }
-        for manifest in &manifests {
-            publish::publish(core, call, manifest, None).await?;
-        }
-        if manifests.is_empty() {
-            let mut unsent = Vec::with_capacity(intents.len());
-            for intent in intents {
+        if outbox.manifests.is_empty() {
+            let mut unsent = Vec::with_capacity(outbox.intents.len());
+            for intent in outbox.intents {
                 let Ok(document) = intent.target_document() else { continue };
                 let text = text_of(core, call, &intent).await?;
                 let begins_child = ids::refusal(&intent.target_instance_id).is_none()
@@ -100,7 +137,7 @@ pub(crate) async fn unsent(
 }
 
 /// Delivers everything that an instance which is being deleted still has to send, except to those that are deleted with
-/// it, and except the starts of its children.
+/// it, and except the starts of its children. What cannot be read is removed: nobody could send it any more.
 pub(crate) async fn deliver_pending(
     core: &Core,
     call: Call,
@@ -108,13 +145,22 @@ pub(crate) async fn deliver_pending(
     deleted: &[String],
 ) -> Result<(), Fault> {
     loop {
-        let intents = pending(core, call, instance).await?;
+        let outbox = Outbox::read(core, call, instance, queries::UNSENT).await?;
         // Others may have finished meanwhile, and what was listed may belong to the next life already.
-        if intents.is_empty() || !is_deleted_with(core, call, instance, deleted).await? {
+        if outbox.is_empty() || !is_deleted_with(core, call, instance, deleted).await? {
             return Ok(());
         }
+        for removal in outbox.unreadable {
+            pieces::remove(core, call, instance, removal, None).await?;
+        }
+        for manifest in &outbox.manifests {
+            match publish::publish(core, call, manifest, None).await {
+                Err(fault) if fault.is_damage => core.delete(call, instance, &manifest.id).await?,
+                outcome => outcome?,
+            }
+        }
         // What is done about a group is noted before the next one: there may be no time for all of them.
-        for group in intents.chunks(REMOVALS_PER_BATCH) {
+        for group in outbox.intents.chunks(REMOVALS_PER_BATCH) {
             settle(core, call, group, deleted).await?;
         }
     }

@@ -12,6 +12,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::admin;
+use crate::contain::contained;
 use crate::core::{Core, decode, in_parallel};
 use crate::documents::{Deletion, Head, Intent, Manifest, Tagged, kind};
 use crate::error::Fault;
@@ -111,9 +112,12 @@ async fn sweep(core: &Arc<Core>, number: u64, passed: &mut Vec<String>) -> Resul
     }
     work.extend(intents.into_iter().map(|(source, (rids, some))| (rids, Unfinished::Intents(source, some))));
     let (rids, work): (Vec<Vec<String>>, Vec<Unfinished>) = work.into_iter().unzip();
-    let finished = work
-        .into_iter()
-        .map(|work| -> BoxFuture<'_, Result<(), Fault>> { Box::pin(async move { work.finish(core).await }) });
+    let finished = work.into_iter().map(|work| -> BoxFuture<'_, Result<(), Fault>> {
+        Box::pin(async move {
+            let of = work.owner();
+            contained(core, OPERATION, &of, Box::pin(work.finish(core))).await
+        })
+    });
     for (outcome, rids) in in_parallel(FINISHED_AT_ONCE, finished).await.into_iter().zip(rids) {
         if let Err(fault) = outcome {
             trouble = Some(fault);
@@ -172,6 +176,16 @@ impl Unfinished {
             }
             kind::DELETION => Ok(Self::Deletion(decode(text).map_err(named)?)),
             _ => Err(named(Fault::refused("nobody knows how to finish it"))),
+        }
+    }
+
+    /// The partition it is in, or what it is called there.
+    fn owner(&self) -> String {
+        match self {
+            Self::Intents(source, _) => source.clone(),
+            Self::Manifest(manifest) => manifest.document.instance_id.clone(),
+            Self::Fence(head) => head.document.instance_id.clone(),
+            Self::Deletion(deletion) => deletion.id.clone(),
         }
     }
 

@@ -7,6 +7,8 @@ use duroxide::TagFilter;
 use duroxide::providers::{ProviderError, SessionFetchConfig, WorkItem};
 
 use crate::cache::Acquaintance;
+use crate::clock::millis_until;
+use crate::contain::contained;
 use crate::core::{Backoff, Core, WorkLease, decode};
 use crate::documents::{Forgive, Tagged, WorkDocument, lane};
 use crate::error::{About, Fault, Trouble};
@@ -79,7 +81,7 @@ pub(crate) async fn fetch(
         let mut wake = deadline.min(crew.pace.due().unwrap_or(now));
         let now_ms = core.clock.now_ms();
         if let Some(at) = core.works.next_at(now_ms, question) {
-            wake = wake.min(now + Duration::from_millis(at.saturating_sub(now_ms).max(1)));
+            wake = wake.min(now + millis_until(at, now_ms).max(Duration::from_millis(1)));
         }
         tokio::select! {
             () = changed => {}
@@ -97,7 +99,8 @@ async fn attempt(
     session: Option<&SessionFetchConfig>,
 ) -> Option<Fetched> {
     let document = Arc::clone(&candidate.item.document);
-    let item = match work_item(core, call, &document).await {
+    let reading = Box::pin(work_item(core, call, &document));
+    let item = match contained(core, OPERATION, &document.instance_id, reading).await {
         Ok(item) => item,
         Err(fault) => {
             tracing::warn!(instance = document.instance_id, id = document.id, %fault, "a work item cannot be read");
@@ -123,7 +126,8 @@ async fn attempt(
         }
     }
     let token = Token::work(&document.instance_id, &document.id);
-    match claim(core, call, &candidate.item, &token, lock_timeout).await {
+    let claiming = Box::pin(claim(core, call, &candidate.item, &token, lock_timeout));
+    match contained(core, OPERATION, &document.instance_id, claiming).await {
         Ok(Claim::Gone) => {
             candidate.remove();
             None
@@ -181,7 +185,7 @@ async fn claim(
     timeout: Duration,
 ) -> Result<Claim, Fault> {
     let mut locked = WorkDocument::clone(&item.document);
-    locked.attempt_count += 1;
+    locked.attempt_count = locked.attempt_count.saturating_add(1);
     // Earlier versions wrote none.
     locked.lane = lane::of(locked.tag.as_deref(), locked.session_id.as_deref());
     locked.lock_token = Some(token.secret().to_owned());

@@ -9,6 +9,7 @@ mod damage;
 mod drops;
 mod families;
 mod fetching;
+mod hostile;
 mod leftovers;
 mod locks;
 mod names;
