@@ -46,7 +46,7 @@ pub use admin::bulk::{BulkMode, BulkProgress};
 pub use bootstrap::container_definition;
 pub use config::CosmosDBProviderConfig;
 pub use cosmos_driver;
-pub use documents::{FORMAT_VERSION, is_reserved, kind, unpack, unpack_events};
+pub use documents::{FORMAT_VERSION, is_reserved, kind, unpack, unpack_events, unreadable};
 pub use error::{is_access_refused, is_damage};
 pub use ledger::{LedgerSnapshot, Spending};
 pub use outbox::{DeadLetterInfo, OutboxFaultInjector};

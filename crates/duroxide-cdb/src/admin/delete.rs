@@ -274,7 +274,7 @@ pub(crate) async fn resume(core: &Arc<Core>, deletion: &Deletion) -> Result<(), 
 /// Finishes or takes back the deletion of a head that was left fenced.
 pub(crate) async fn resume_head(core: &Arc<Core>, call: Call, head: Tagged<Head>) -> Result<(), Fault> {
     let id = head.document.deletion.clone().unwrap_or_default();
-    match core.read_as::<Deletion>(call, ids::DELETIONS, &id).await? {
+    match record_of(core, call, &id).await? {
         // One of all the heads goes through the set. They must not just wait for somebody to find the record: a page of
         // a sweep may show nothing but them.
         Some(record) => match claim(core, call, record).await? {
@@ -283,6 +283,29 @@ pub(crate) async fn resume_head(core: &Arc<Core>, call: Call, head: Tagged<Head>
         },
         // It never passed the point of no return.
         None => unfence(core, call, head).await,
+    }
+}
+
+/// The record of a deletion. What a damaged head names may be nothing that a record could be called.
+async fn record_of(core: &Core, call: Call, id: &str) -> Result<Option<Tagged<Deletion>>, Fault> {
+    if id.is_empty() {
+        return Ok(None);
+    }
+    match core.read_as(call, ids::DELETIONS, id).await {
+        Err(fault) if fault.trouble == Trouble::Refused && !fault.is_damage => Ok(None),
+        record => record,
+    }
+}
+
+/// Whether nobody will finish or take back the deletion of a fenced head: its record cannot be read, or it is to be left
+/// alone for longer than anybody leaves anything.
+pub(super) async fn is_abandoned(core: &Core, call: Call, head: &Head) -> Result<bool, Fault> {
+    let latest = core.clock.now_ms() + core.settings.age_threshold_ms.max(LEFT_ALONE_MS);
+    match record_of(core, call, head.deletion.as_deref().unwrap_or_default()).await {
+        Ok(Some(record)) => Ok(record.document.sweep_at > latest),
+        Ok(None) => Ok(head.sweep_at.is_some_and(|at| at > latest)),
+        Err(fault) if fault.is_damage => Ok(true),
+        Err(fault) => Err(fault),
     }
 }
 
@@ -305,6 +328,8 @@ async fn claim(core: &Core, call: Call, record: Tagged<Deletion>) -> Result<Opti
 
 /// How long a deletion is left to whoever took it on.
 const CLAIM_MS: u64 = 10_000;
+/// No deletion is left alone for longer, unless the settings say so.
+const LEFT_ALONE_MS: u64 = 24 * 3600 * 1000;
 
 #[cfg(test)]
 mod tests {

@@ -20,7 +20,7 @@ use crate::error::{Fault, Trouble};
 use crate::outbox::{self, Unsent};
 use crate::store::{Call, Op};
 
-use super::delete::OPERATION;
+use super::delete::{OPERATION, is_abandoned};
 use super::info::not_found;
 use super::list;
 use super::waiting::{self, begins_stranger};
@@ -314,7 +314,7 @@ async fn fence(
         if is_stranger(&head, reason) {
             return Ok(None);
         }
-        if head.kind == kind::DELETING {
+        if head.kind == kind::DELETING && !is_abandoned(core, call, &head).await.map_err(surface)? {
             return Err(ProviderError::retryable(
                 OPERATION,
                 format!("Instance {id} is being deleted already."),

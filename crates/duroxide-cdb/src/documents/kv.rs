@@ -49,6 +49,17 @@ impl Stored {
     }
 }
 
+/// A key as the public crate kept it, one document each: what it began with, or what it has changed to since.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct LegacyValue {
+    pub(crate) id: String,
+    pub(crate) key: String,
+    pub(crate) value: Option<String>,
+    #[serde(default)]
+    pub(crate) last_updated_at_ms: u64,
+}
+
 /// The keys of an instance.
 pub(crate) type Pairs = BTreeMap<String, Cell>;
 

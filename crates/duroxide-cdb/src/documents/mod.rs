@@ -15,6 +15,7 @@ mod lenient;
 mod manifest;
 mod message;
 mod packed;
+mod readable;
 mod session;
 mod value;
 mod work;
@@ -27,8 +28,8 @@ pub(crate) use history::{HistoryDocument, decode, pack};
 pub use ids::is_reserved;
 pub(crate) use intent::{Cancellation, DeadLetter, Intent, name_parent};
 pub(crate) use kv::{
-    Cell, HEAD_VALUE_BYTES_MAX, HEAD_VALUES_BYTES_MAX, KvChange, MissingValue, Pairs, Stored, apply, merged,
-    points_to, settle, snapshot,
+    Cell, HEAD_VALUE_BYTES_MAX, HEAD_VALUES_BYTES_MAX, KvChange, LegacyValue, MissingValue, Pairs, Stored,
+    apply, merged, points_to, settle, snapshot,
 };
 pub(crate) use lenient::lenient;
 pub(crate) use manifest::{Deletion, Manifest, Staged, Tombstone};
@@ -36,6 +37,7 @@ pub(crate) use manifest::{Deletion, Manifest, Staged, Tombstone};
 pub(crate) use message::tests::successor;
 pub(crate) use message::{Message, begins_instance, is_sent_from_outside, order_of};
 pub use packed::unpack;
+pub use readable::unreadable;
 pub(crate) use session::Session;
 pub(crate) use value::{COMMIT_PARTS_MAX, Chunk, ChunkRef, Chunks, ValueDocument};
 pub(crate) use work::WorkDocument;

@@ -62,7 +62,8 @@ impl Strays {
         }
     }
 
-    fn meet(&self, operation: &'static str, row: &RawValue, fault: &Fault) {
+    /// A row that cannot be read is mentioned the first time it is met.
+    pub(crate) fn meet(&self, operation: &'static str, row: &RawValue, fault: &Fault) {
         let traces = Traces::of(row);
         if !self.is_new(&traces.name(row)) {
             return;

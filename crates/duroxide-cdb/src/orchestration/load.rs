@@ -12,8 +12,8 @@ use serde_json::value::RawValue;
 use crate::cache::Known;
 use crate::core::{Core, decode};
 use crate::documents::{
-    self, Cell, ChunkRef, Head, HistoryDocument, LegacyStart, Manifest, Message, Stored, Tagged,
-    ValueDocument, kind,
+    self, Cell, ChunkRef, Head, HistoryDocument, LegacyStart, LegacyValue, Manifest, Message, Stored, Tagged,
+    ValueDocument, kind, lenient,
 };
 use crate::error::Fault;
 use crate::queries::{self, Query};
@@ -145,6 +145,8 @@ fn sort_rows(rows: &[Box<RawValue>]) -> Result<(Partition, Vec<Manifest>), Fault
         kind: String,
         #[serde(rename = "_etag", default)]
         etag: String,
+        #[serde(default, deserialize_with = "lenient")]
+        committed: Option<bool>,
     }
     let mut partition = Partition::default();
     let mut manifests = Vec::new();
@@ -155,12 +157,9 @@ fn sort_rows(rows: &[Box<RawValue>]) -> Result<(Partition, Vec<Manifest>), Fault
             kind::INSTANCE | kind::DELETING => {
                 partition.head = Some(Tagged { document: decode(text)?, etag: envelope.etag });
             }
-            kind::MANIFEST => {
-                let manifest: Manifest = decode(text)?;
-                if manifest.committed {
-                    manifests.push(manifest);
-                }
-            }
+            // The mark of what is only being prepared is its maker's business.
+            kind::MANIFEST if envelope.committed == Some(false) => {}
+            kind::MANIFEST => manifests.push(decode(text)?),
             kind::MESSAGE => partition.messages.push(decode(text)?),
             // Without one that cannot be read the events do not add up, and whoever then reads them all tells why.
             kind::HISTORY => partition.history.extend(decode::<HistoryDocument>(text).ok()),
@@ -186,16 +185,7 @@ fn sort_rows(rows: &[Box<RawValue>]) -> Result<(Partition, Vec<Manifest>), Fault
 impl LegacyValues {
     /// Adds what a document holds, and returns its id and the value in it.
     fn add(&mut self, kind: &str, text: &[u8]) -> Result<(String, Option<String>), Fault> {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Row {
-            id: String,
-            key: String,
-            value: Option<String>,
-            #[serde(default)]
-            last_updated_at_ms: u64,
-        }
-        let row: Row = decode(text)?;
+        let row: LegacyValue = decode(text)?;
         let cell = self.cells.entry(row.key).or_default();
         let stored = row.value.as_ref().map(|value| {
             let inline = Stored::inline(value, row.last_updated_at_ms);

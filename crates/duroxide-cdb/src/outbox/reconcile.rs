@@ -102,7 +102,7 @@ async fn sweep(core: &Arc<Core>, number: u64, passed: &mut Vec<String>) -> Resul
                 Ok(other) => work.push((vec![rid], other)),
                 // It is not counted: a row that stays as it is gives no reason to sweep more often.
                 Err(fault) => {
-                    tracing::error!(%fault, "unfinished work that cannot be read is passed over");
+                    core.strays.meet(OPERATION, &row, &fault);
                     left.push(rid);
                     continue;
                 }

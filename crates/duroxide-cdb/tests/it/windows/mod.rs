@@ -12,6 +12,7 @@ mod fetching;
 mod hostile;
 mod leftovers;
 mod locks;
+mod malformed;
 mod names;
 mod opening;
 mod outbox;
