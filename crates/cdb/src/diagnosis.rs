@@ -77,6 +77,17 @@ pub(crate) fn diagnose(evidence: &Evidence) -> Vec<Finding> {
     findings
 }
 
+/// What the provider cannot read: it does not move past that.
+pub(crate) fn unreadable(instance: &str, partition: &Partition) -> Vec<Finding> {
+    let finding = |(id, kind, why): (String, String, String)| {
+        stuck(
+            format!("its document {id:?} ({kind}) cannot be read: {why}"),
+            &format!("restore it from an export, or remove the instance: `cdb delete {instance:?} --force`"),
+        )
+    };
+    partition.unreadable().into_iter().map(finding).collect()
+}
+
 /// No turn has been committed yet.
 fn unstarted(evidence: &Evidence, findings: &mut Vec<Finding>) {
     let messages: Vec<Queued> = evidence.partition.of(kind::MESSAGE);

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 pub(crate) use duroxide_cdb::kind;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 /// Every type of document there is: fsck reports others.
 pub(crate) const KINDS: [&str; 19] = [
@@ -249,11 +249,32 @@ impl Partition {
         head.or_else(|| self.of(kind::DELETING).into_iter().next())
     }
 
-    /// The documents of a type.
+    /// The documents of a type, as far as they can be read.
     pub(crate) fn of<T: DeserializeOwned>(&self, kind: &str) -> Vec<T> {
         let documents = self.documents.iter().filter(|document| type_of(document) == kind);
-        documents.filter_map(|document| serde_json::from_value(document.clone()).ok()).collect()
+        documents.filter_map(legible).collect()
     }
+
+    /// What the provider cannot read, and why: the document's id, its type and the reason.
+    pub(crate) fn unreadable(&self) -> Vec<(String, String, String)> {
+        let reason = |document: &Value| {
+            let why = duroxide_cdb::unreadable(document.to_string().as_bytes())?;
+            Some((text_of(document, "id").to_owned(), type_of(document).to_owned(), why))
+        };
+        self.documents.iter().filter_map(reason).collect()
+    }
+}
+
+/// A document as far as it can be read: a field that is malformed is as if it were not there. None if not even that
+/// makes sense.
+pub(crate) fn legible<T: DeserializeOwned>(document: &Value) -> Option<T> {
+    if let Ok(read) = T::deserialize(document) {
+        return Some(read);
+    }
+    let is_sound = |name: &String, value: &Value| T::deserialize(&json!({ name: value })).is_ok();
+    let sound = document.as_object()?.iter().filter(|(name, value)| is_sound(name, value));
+    let sound: Map<String, Value> = sound.map(|(name, value)| (name.clone(), value.clone())).collect();
+    serde_json::from_value(Value::Object(sound)).ok()
 }
 
 /// What a document is.
@@ -268,9 +289,16 @@ pub(crate) fn text_of<'a>(document: &'a Value, name: &str) -> &'a str {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
+
+    #[test]
+    fn what_is_malformed_in_a_document_hides_nothing_else_of_it() {
+        let head = json!({"id": "a:instance", "instanceId": "a", "type": "instance", "createdAt": -1,
+            "status": "Running", "orchestrationName": 12, "started": true});
+        let head: Head = legible(&head).unwrap();
+        assert_eq!((head.status.as_str(), head.created_at, head.is_visible()), ("Running", 0, true));
+        assert_eq!(legible::<String>(&json!(5)), None);
+    }
 
     #[test]
     fn messages_are_told_in_words() {

@@ -26,6 +26,9 @@ mod core;
 mod documents;
 mod error;
 mod finder;
+#[cfg(any(fuzzing, test))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod history;
 mod ledger;
 mod operate;

@@ -15,7 +15,7 @@ use serde_json::json;
 
 use crate::commands::instances::{FilterArgs, Listed, list};
 use crate::context::{Connection, ConnectionArgs};
-use crate::documents::Documents;
+use crate::documents::{Documents, Rows, tell_unreadable};
 use crate::exit::Problem;
 use crate::interrupt::{Asked, Interrupt};
 use crate::model::{Queued, kind};
@@ -296,7 +296,9 @@ async fn choose(
         (false, true) => Err(Problem::Usage("say ids or filters, not both".into()).into()),
         (false, false) => named(documents, args, unfinished).await,
         (true, true) => {
-            let mut chosen = list(documents, &FilterArgs { roots: true, ..filter.clone() }).await?;
+            let Rows { rows: mut chosen, unreadable } =
+                list(documents, &FilterArgs { roots: true, ..filter.clone() }).await?;
+            tell_unreadable(&unreadable);
             if !args.force {
                 let all = chosen.len();
                 chosen.retain(Listed::has_ended);
@@ -342,6 +344,12 @@ async fn named(
         {
             return Err(Problem::Usage(format!(
                 "{id:?} is a child of {parent:?}: delete the root of the tree"
+            ))
+            .into());
+        }
+        if !args.force && documents.is_unreadable(id).await? {
+            return Err(Problem::Usage(format!(
+                "{id:?} cannot be read, so it may be running: add --force to delete it anyway, `cdb why` says more"
             ))
             .into());
         }

@@ -11,7 +11,7 @@ use crate::clock::now_ms;
 use crate::context::{Connection, ConnectionArgs};
 use crate::documents::Documents;
 use crate::exit::Problem;
-use crate::fsck::{Defect, Family, Level, carry_out, check};
+use crate::fsck::{Defect, Family, Level, carry_out, check, unreadable};
 use crate::interrupt::Interrupt;
 use crate::model::Partition;
 use crate::output::{Output, say};
@@ -120,7 +120,9 @@ async fn look(
     if partition.is_empty() && named.iter().any(|id| id == name) {
         return Err(Problem::no_instance(name).into());
     }
-    Ok(check(name, &partition, family, now_ms()))
+    // What is only half known is not judged: it would seem to lack what cannot be read, and be mended wrongly.
+    let unreadable = unreadable(name, &partition);
+    Ok(if unreadable.is_empty() { check(name, &partition, family, now_ms()) } else { unreadable })
 }
 
 fn print(output: Output, defect: &Defect, mended: Option<bool>) -> anyhow::Result<()> {

@@ -7,8 +7,9 @@ use serde_json::json;
 
 use crate::clock::now_ms;
 use crate::context::{Connection, ConnectionArgs};
-use crate::documents::Documents;
+use crate::documents::{Documents, Rows, tell_unreadable};
 use crate::exit::Problem;
+use crate::model::text_of;
 use crate::output::{Column, Output, Style, Table, ago, parse_moment, plural, say, span};
 
 /// List instances, the one that moved last first.
@@ -138,7 +139,7 @@ impl Listed {
 /// Lists instances.
 pub(crate) async fn run(args: &InstancesArgs) -> anyhow::Result<()> {
     let output = Output::new(args.json);
-    let mut listed = Connection::during(&args.connection, async |connection| {
+    let Rows { rows: mut listed, unreadable } = Connection::during(&args.connection, async |connection| {
         list(&connection.documents()?, &args.filter).await
     })
     .await?;
@@ -156,11 +157,12 @@ pub(crate) async fn run(args: &InstancesArgs) -> anyhow::Result<()> {
     } else if !output.is_json() {
         say(&plural(total, "instance"));
     }
+    tell_unreadable(&unreadable);
     Ok(())
 }
 
-/// The instances a filter lets through, in no order.
-pub(crate) async fn list(documents: &Documents, filter: &FilterArgs) -> anyhow::Result<Vec<Listed>> {
+/// The instances a filter lets through, in no order. Those that cannot be read may be among those it would let through.
+pub(crate) async fn list(documents: &Documents, filter: &FilterArgs) -> anyhow::Result<Rows<Listed>> {
     let now = now_ms();
     let moment = |text: &Option<String>, otherwise: u64| match text {
         Some(text) => parse_moment(text, now).map_err(Problem::Usage),
@@ -171,11 +173,10 @@ pub(crate) async fn list(documents: &Documents, filter: &FilterArgs) -> anyhow::
         .with("@name", filter.name.clone())
         .with("@since", moment(&filter.since, 0)?)
         .with("@before", moment(&filter.before, FAR_FUTURE_MS)?);
-    let mut listed: Vec<Listed> = documents.query_all(query).await?;
-    listed.retain(|row| {
-        filter.prefix.as_ref().is_none_or(|prefix| row.instance.starts_with(prefix.as_str()))
-            && !(filter.roots && row.parent.is_some())
-    });
+    let mut listed: Rows<Listed> = documents.query_strictly(query).await?;
+    let begins = |id: &str| filter.prefix.as_ref().is_none_or(|prefix| id.starts_with(prefix.as_str()));
+    listed.rows.retain(|row| begins(&row.instance) && !(filter.roots && row.parent.is_some()));
+    listed.unreadable.retain(|row| begins(text_of(row, "instanceId")));
     Ok(listed)
 }
 
@@ -230,13 +231,15 @@ fn show(output: Output, page: &[Listed]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Heads that only hold a lock are not instances yet.
+/// Heads that only hold a lock are not instances yet. Those of which that, the status or the time cannot be told are.
 const LIST: &str = "SELECT c.instanceId, c.orchestrationName, c.orchestrationVersion, c.status, \
     c.currentExecutionId, c.parentInstanceId, c.customStatus, c.createdAt, c.updatedAt FROM c \
     WHERE c.type = 'instance' \
-    AND (c.started = true OR (NOT IS_DEFINED(c.formatVersion) AND c.orchestrationName != '')) \
-    AND (IS_NULL(@status) OR c.status = @status) AND (IS_NULL(@name) OR c.orchestrationName = @name) \
-    AND c.updatedAt >= @since AND c.updatedAt <= @before";
+    AND (c.started = true OR (IS_DEFINED(c.started) AND NOT IS_BOOL(c.started)) \
+         OR (NOT IS_DEFINED(c.formatVersion) AND (c.orchestrationName != '' OR NOT IS_STRING(c.orchestrationName)))) \
+    AND (IS_NULL(@status) OR c.status = @status OR NOT IS_STRING(c.status)) \
+    AND (IS_NULL(@name) OR c.orchestrationName = @name OR NOT IS_STRING(c.orchestrationName)) \
+    AND ((c.updatedAt >= @since AND c.updatedAt <= @before) OR NOT IS_NUMBER(c.updatedAt) OR c.updatedAt < 0)";
 /// Later than any clock: the end of the year 9999.
 const FAR_FUTURE_MS: u64 = 253_402_300_799_000;
 

@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::clock::now_ms;
 use crate::context::{Connection, ConnectionArgs, NO_SWEEP};
+use crate::documents::tell_unreadable;
 use crate::exit::Problem;
 use crate::interrupt::{Asked, Interrupt};
 use crate::output::{Column, Output, Table, parse_moment, say};
@@ -56,6 +57,14 @@ struct Pruned {
     events: u64,
 }
 
+/// What came of pruning one instance.
+enum Outcome {
+    /// What goes, if anything does.
+    Done(Option<Pruned>),
+    /// Something of it cannot be read, so it stays as it is.
+    Unreadable,
+}
+
 /// Counts, and prunes if told to.
 pub(crate) async fn run(args: &PruneArgs) -> anyhow::Result<()> {
     Connection::during(&args.connection, async |connection| Box::pin(work(connection, args)).await).await
@@ -83,12 +92,16 @@ async fn work(connection: &Connection, args: &PruneArgs) -> anyhow::Result<()> {
     let provider = connection.provider_with(|config| config.reconciler_interval = NO_SWEEP).await?;
     let options = PruneOptions { keep_last: args.keep_last, completed_before: before };
     let output = Output::new(args.json);
-    let mut pruned = Vec::new();
+    let (mut pruned, mut unreadable) = (Vec::new(), Vec::new());
     if !args.yes {
         for id in &ids {
-            pruned.extend(prune(&provider, id, &options, BulkMode::Rehearse).await?);
+            match prune(&provider, id, &options, BulkMode::Rehearse).await? {
+                Outcome::Unreadable => unreadable.push(json!({ "instanceId": id })),
+                Outcome::Done(done) => pruned.extend(done),
+            }
         }
         show(output, &pruned)?;
+        tell_unreadable(&unreadable);
         say(if pruned.is_empty() {
             "there is nothing to prune"
         } else {
@@ -102,7 +115,10 @@ async fn work(connection: &Connection, args: &PruneArgs) -> anyhow::Result<()> {
     for id in &ids {
         let (done, asked) = interrupt.let_finish(prune(&provider, id, &options, BulkMode::Perform)).await;
         if let Some(done) = done {
-            pruned.extend(done?);
+            match done? {
+                Outcome::Unreadable => unreadable.push(json!({ "instanceId": id })),
+                Outcome::Done(done) => pruned.extend(done),
+            }
             progress.advance(id);
         }
         if asked == Asked::ToStop && progress.done() < ids.len() as u64 {
@@ -116,6 +132,7 @@ async fn work(connection: &Connection, args: &PruneArgs) -> anyhow::Result<()> {
         }
     }
     drop(progress);
+    tell_unreadable(&unreadable);
     let (executions, events) = totals(&pruned);
     if output.is_json() {
         output.json(
@@ -137,13 +154,16 @@ async fn prune(
     id: &str,
     options: &PruneOptions,
     mode: BulkMode,
-) -> anyhow::Result<Option<Pruned>> {
+) -> anyhow::Result<Outcome> {
     let only =
         InstanceFilter { instance_ids: Some(vec![id.to_owned()]), completed_before: None, limit: None };
     let done = provider.prune_where(&only, options, mode, |_| {}).await.map_err(ClientError::from);
     let done = done.with_context(|| format!("cannot prune {id:?}"))?;
+    if done.unreadable > 0 {
+        return Ok(Outcome::Unreadable);
+    }
     let pruned = Pruned { instance: id.to_owned(), executions: done.executions, events: done.events };
-    Ok((pruned.executions > 0).then_some(pruned))
+    Ok(Outcome::Done((pruned.executions > 0).then_some(pruned)))
 }
 
 /// Executions and events.

@@ -8,8 +8,8 @@ use serde_json::json;
 
 use crate::clock::now_ms;
 use crate::context::{Connection, ConnectionArgs};
-use crate::documents::Documents;
-use crate::model::{Queued, kind};
+use crate::documents::{Documents, Rows};
+use crate::model::{Queued, kind, text_of, type_of};
 use crate::output::{Column, Output, Paint, Style, Table, plain, say, span};
 
 /// Show what waits: messages for workflows, activities for workers, timers, undelivered and dead messages.
@@ -96,8 +96,14 @@ pub(crate) fn table(head: &'static str, piles: &BTreeMap<(String, String), Pile>
 
 /// What waits, by queue and sort.
 pub(crate) async fn read(documents: &Documents) -> anyhow::Result<BTreeMap<(String, String), Pile>> {
-    let rows: Vec<Queued> = documents.query_all(Query::new(WAITING)).await?;
-    Ok(pile_up(&rows, now_ms()))
+    let found: Rows<Queued> = documents.query_strictly(Query::new(WAITING)).await?;
+    let mut piles = pile_up(&found.rows, now_ms());
+    // They are somebody's, and nobody will take them.
+    for row in &found.unreadable {
+        let what = format!("{} of {:?}", type_of(row), text_of(row, "instanceId"));
+        piles.entry((UNREADABLE.to_owned(), what)).or_default().ready += 1;
+    }
+    Ok(piles)
 }
 
 fn pile_up(rows: &[Queued], now: u64) -> BTreeMap<(String, String), Pile> {
@@ -133,10 +139,12 @@ fn name_of(row: &Queued) -> (String, String) {
     }
 }
 
+/// The queue of what cannot be read.
+const UNREADABLE: &str = "unreadable";
 /// Free for longer than this means that nobody takes it.
 const OVERDUE_MS: u64 = 10_000;
 /// Undelivered messages wait since they were created, dead letters since they died.
-const WAITING: &str = "SELECT c.type, c.workItem, c.visibleAt, c.enqueuedAt ?? c.createdAt ?? c.diedAt AS enqueuedAt, \
+const WAITING: &str = "SELECT c.type, c.instanceId, c.workItem, c.visibleAt, c.enqueuedAt ?? c.createdAt ?? c.diedAt AS enqueuedAt, \
     c.lockToken, c.lockedUntil, c.tag FROM c \
     WHERE c.type IN ('orch_queue', 'worker_queue', 'outbox_intent', 'dead_letter')";
 

@@ -6,7 +6,7 @@ use duroxide::{Client, Event, EventKind};
 use serde_json::{Value, json};
 
 use crate::clock::now_ms;
-use crate::commands::tree::place;
+use crate::commands::tree::{legible_info, place};
 use crate::context::{Connection, ConnectionArgs};
 use crate::exit::Problem;
 use crate::model::{Partition, kind};
@@ -100,7 +100,7 @@ async fn look(connection: &Connection, args: &ShowArgs) -> anyhow::Result<Portra
     let tree = client.get_instance_tree(id).await?;
     let mut children = Vec::new();
     for child in tree.all_ids.iter().filter(|child| *child != id) {
-        let child = client.get_instance_info(child).await?;
+        let child = legible_info(&provider, child).await?;
         if child.parent_instance_id.as_ref() == Some(id) {
             children.push(child);
         }

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use clap::Args;
-use duroxide::providers::InstanceInfo;
+use duroxide::ClientError;
+use duroxide::providers::{InstanceInfo, ProviderAdmin as _};
+use duroxide_cdb::{CosmosDBProvider, is_damage};
 use serde_json::{Value, json};
 
 use crate::commands::show::absence;
@@ -44,12 +46,31 @@ async fn read(connection: &Connection, id: &str) -> anyhow::Result<BTreeMap<Stri
     if !connection.documents()?.is_instance(id).await? {
         return Err(absence(connection, id).await?);
     }
-    let client = connection.client().await?;
+    let provider = connection.provider().await?;
     let mut family = BTreeMap::new();
-    for member in client.get_instance_tree(id).await?.all_ids {
-        family.insert(member.clone(), client.get_instance_info(&member).await?);
+    for member in provider.get_instance_tree(id).await.map_err(ClientError::from)?.all_ids {
+        let info = legible_info(&provider, &member).await?;
+        family.insert(member, info);
     }
     Ok(family)
+}
+
+/// What is known of an instance. Of one that cannot be read it is its name, its parent and that it cannot be read.
+pub(crate) async fn legible_info(provider: &CosmosDBProvider, id: &str) -> anyhow::Result<InstanceInfo> {
+    match provider.get_instance_info(id).await {
+        Err(error) if is_damage(&error) => Ok(InstanceInfo {
+            instance_id: id.to_owned(),
+            orchestration_name: String::new(),
+            orchestration_version: String::new(),
+            current_execution_id: 0,
+            status: "unreadable".to_owned(),
+            output: None,
+            created_at: 0,
+            updated_at: 0,
+            parent_instance_id: provider.get_parent_id(id).await.map_err(ClientError::from)?,
+        }),
+        info => Ok(info.map_err(ClientError::from)?),
+    }
 }
 
 fn children<'a>(family: &'a BTreeMap<String, InstanceInfo>, id: &str) -> Vec<&'a InstanceInfo> {

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::clock::now_ms;
 use crate::context::{Connection, ConnectionArgs};
-use crate::diagnosis::{Evidence, Level, diagnose};
+use crate::diagnosis::{Evidence, Level, diagnose, unreadable};
 use crate::exit::Problem;
 use crate::model::{Partition, Queued, kind};
 use crate::output::Output;
@@ -37,7 +37,8 @@ pub(crate) struct WhyArgs {
 pub(crate) async fn run(args: &WhyArgs) -> anyhow::Result<()> {
     let evidence =
         Connection::during(&args.connection, async |connection| gather(connection, &args.id).await).await?;
-    let findings = diagnose(&evidence);
+    let mut findings = unreadable(&args.id, &evidence.partition);
+    findings.extend(diagnose(&evidence));
     let level = findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Fine);
     let output = Output::new(args.json);
     let style = output.style;

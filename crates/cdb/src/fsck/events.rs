@@ -69,8 +69,7 @@ pub(super) fn texts(partition: &Partition) -> Result<BTreeMap<u64, Vec<String>>,
             }
             texts.push(text);
         } else if let Some(packed) = &document.packed {
-            let whole = duroxide_cdb::unpack(packed, document.packed_bytes)
-                .and_then(|array| serde_json::from_str::<Vec<String>>(&array).ok())
+            let whole = duroxide_cdb::unpack_events(packed, document.packed_bytes)
                 .ok_or_else(|| format!("{} events cannot be decompressed", document.event_count))?;
             texts.extend(whole);
         } else if let Some(text) = document.event_data {

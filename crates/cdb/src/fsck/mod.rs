@@ -14,6 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::Partition;
+
 /// Something that should not be so.
 #[derive(Debug, Clone)]
 pub(crate) struct Defect {
@@ -35,6 +37,17 @@ pub(crate) enum Level {
     Litter,
     /// Data is lost, contradictory, or a workflow will never move again.
     Broken,
+}
+
+/// What the provider cannot read in one partition.
+pub(crate) fn unreadable(instance: &str, partition: &Partition) -> Vec<Defect> {
+    let defect = |(id, kind, why): (String, String, String)| Defect {
+        instance: instance.to_owned(),
+        level: Level::Broken,
+        text: format!("document {id:?} ({kind}) cannot be read: {why}"),
+        repair: None,
+    };
+    partition.unreadable().into_iter().map(defect).collect()
 }
 
 /// What is known about all instances, for the checks that cross partitions.

@@ -15,3 +15,4 @@ mod sending;
 mod stage;
 mod stress;
 mod terminal;
+mod unreadable;

@@ -36,6 +36,12 @@ fn stand_in(instance: &str, body: &[u8], now_ms: u64) -> Head {
     Head { started: true, parent_instance_id, wreck: Some(kept), ..Head::unstarted(instance, now_ms) }
 }
 
+/// Reads what can be read of a head that cannot be.
+#[cfg(any(fuzzing, test))]
+pub(super) fn read(body: &[u8]) {
+    let _ = stand_in("instance", body, 1);
+}
+
 const WRECK_BYTES_MAX: usize = 512 << 10;
 
 #[cfg(test)]

@@ -182,6 +182,15 @@ fn sort_rows(rows: &[Box<RawValue>]) -> Result<(Partition, Vec<Manifest>), Fault
     Ok((partition, manifests))
 }
 
+/// Reads rows as a look at a partition reads them.
+#[cfg(any(fuzzing, test))]
+pub(crate) fn read_rows(rows: &[Box<RawValue>]) {
+    let Ok((partition, _)) = sort_rows(rows) else { return };
+    for document in partition.history {
+        let _ = document.into_texts().and_then(|texts| documents::decode(&texts));
+    }
+}
+
 impl LegacyValues {
     /// Adds what a document holds, and returns its id and the value in it.
     fn add(&mut self, kind: &str, text: &[u8]) -> Result<(String, Option<String>), Fault> {

@@ -381,3 +381,38 @@ const HEAD_OUTPUT_BYTES_MAX: usize = 4 << 10;
 #[cfg(test)]
 #[path = "plan_tests.rs"]
 mod tests;
+
+/// Plans a turn that begins, appends, sends and perhaps ends, on any head.
+#[cfg(any(fuzzing, test))]
+pub(crate) fn commit_for_fuzzing(head: &Head, clock: &Clock, ends: bool) {
+    let execution_id = head.current_execution_id.saturating_add(u64::from(ends));
+    let kinds = [
+        EventKind::CustomStatusUpdated { status: Some("status".to_owned()) },
+        EventKind::KeyValueSet { key: "key".to_owned(), value: "value".to_owned(), last_updated_at_ms: 1 },
+        EventKind::KeyValuesCleared,
+    ];
+    let event = |(id, kind)| Event::with_event_id(id, head.instance_id.clone(), execution_id, None, kind);
+    let first = head.last_event_id.saturating_add(1);
+    let mail = |instance: &str| WorkItem::QueueMessage {
+        instance: instance.to_owned(),
+        name: String::new(),
+        data: String::new(),
+    };
+    let turn = Turn {
+        execution_id,
+        history_delta: (first..=u64::MAX).zip(kinds).map(event).collect(),
+        orchestrator_items: vec![mail(&head.instance_id), mail("another")],
+        metadata: ExecutionMetadata {
+            status: ends.then(|| Status::COMPLETED.to_owned()),
+            output: ends.then(String::new),
+            ..ExecutionMetadata::default()
+        },
+        ..Turn::default()
+    };
+    let around = Surroundings { clock, commit: "commit", tombstone_ttl_seconds: 60, intent_age_ms: 1 };
+    if let Ok(plan) = plan(head, &turn, around)
+        && let Ok(op) = Op::replace(&plan.head.id, &plan.head, None)
+    {
+        let _ = super::layout::layout(&plan, op, 1, super::layout::Limits::default());
+    }
+}
