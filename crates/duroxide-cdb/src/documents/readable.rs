@@ -3,7 +3,6 @@
 use duroxide::providers::WorkItem;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::value::RawValue;
 
 use super::{
     Chunk, ChunkRef, DeadLetter, Deletion, ExecutionRecord, Head, HistoryDocument, Intent, LegacyValue,
@@ -45,7 +44,7 @@ fn check(document: &[u8]) -> Result<(), String> {
             pieces(&intent.chunks)
         }
         kind::MANIFEST => read::<Manifest>(document)?.drops.iter().try_for_each(reference),
-        kind::STAGED => read::<Staged>(document)?.documents.iter().try_for_each(|held: &Box<RawValue>| {
+        kind::STAGED => read::<Staged>(document)?.documents.iter().try_for_each(|held| {
             check(held.get().as_bytes()).map_err(|why| format!("a document in it: {why}"))
         }),
         kind::VALUE => read::<ValueDocument>(document).and_then(|value| pieces(&value.chunks)),
