@@ -40,6 +40,9 @@ pub struct CosmosDBProviderConfig {
     pub operation_timeout: Duration,
     /// How long a consumed message's tombstone guards against a late second delivery. Default 7 days.
     pub tombstone_ttl: Duration,
+    /// How long messages to an instance that has not begun wait for its start before they become dead letters. Default
+    /// 24 hours.
+    pub early_mail_retention: Duration,
     /// Bytes of history and values kept in memory for instances this process works on. Default 64 MiB.
     pub cache_bytes_max: usize,
     /// Name of this process in lock documents. Default: a random one.
@@ -172,6 +175,7 @@ impl Default for CosmosDBProviderConfig {
             poll_interval_max: Duration::from_millis(1250),
             operation_timeout: Duration::from_secs(30),
             tombstone_ttl: Duration::from_secs(7 * 24 * 3600),
+            early_mail_retention: Duration::from_secs(24 * 60 * 60),
             cache_bytes_max: 64 << 20,
             owner: String::new(),
             clock_offset_ms: 0,

@@ -35,6 +35,8 @@ pub(crate) struct Fault {
     pub(crate) needs_a_key: bool,
     /// Whether what is stored cannot be read: it was the store that answered, and it will answer the same.
     pub(crate) is_damage: bool,
+    /// Whether the key or the token was not accepted, or does not allow what was asked.
+    pub(crate) is_access_refused: bool,
     /// Whether the key or the token was not accepted.
     is_unauthorized: bool,
     message: String,
@@ -63,6 +65,7 @@ impl Fault {
             retry_after: None,
             needs_a_key: false,
             is_damage: false,
+            is_access_refused: false,
             is_unauthorized: false,
             message: message.into(),
         }
@@ -70,6 +73,17 @@ impl Fault {
 
     pub(crate) fn is_transient(&self) -> bool {
         self.trouble == Trouble::Transient
+    }
+
+    /// Whether the same request may succeed later, for a process that was allowed to make it a moment ago: keys are
+    /// rotated, role assignments and firewall rules change and come back.
+    pub(crate) fn may_pass(&self) -> bool {
+        self.is_transient() || self.is_access_refused
+    }
+
+    /// Whether the request will never succeed, whoever asks and whenever.
+    pub(crate) fn is_final_refusal(&self) -> bool {
+        self.trouble == Trouble::Refused && !self.may_pass()
     }
 
     /// Whether an account that is being opened may yet be opened.
@@ -178,6 +192,7 @@ impl From<Error> for Fault {
             index: None,
             retry_after: error.retry_after(),
             is_damage: false,
+            is_access_refused: matches!(error.kind(), ErrorKind::Unauthorized | ErrorKind::Forbidden),
             is_unauthorized: error.kind() == ErrorKind::Unauthorized,
             needs_a_key: (error.status(), error.sub_status()) == (Some(403), Some(NOT_FOR_TOKENS)),
             message: format!("{error}{advice}"),
@@ -207,13 +222,17 @@ impl std::fmt::Display for Fault {
 }
 
 /// Why a lock is not, or no longer, the caller's.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lost {
     /// The token is of another making.
     Unknown,
     /// The lock of a turn was given back, or the turn was committed.
     NotHeld,
     Expired,
+    /// An earlier call could not keep the promise of the lock.
+    GivenUp,
+    /// A message that the turn holds was consumed or removed by another process.
+    MessageGone,
     /// Somebody else has the turn.
     TakenOver,
     /// The instance was deleted.
@@ -234,6 +253,13 @@ impl Lost {
                 "the lock has expired",
                 "it is fetched again: drop this result, and renew earlier or lock longer if this goes on",
             ),
+            Self::GivenUp => (
+                "an earlier call with this token failed, and its lock is left to run out",
+                "it is fetched again: drop this result",
+            ),
+            Self::MessageGone => {
+                ("a message that the turn holds is gone", "what is left is fetched again: drop this turn")
+            }
             Self::TakenOver => {
                 ("somebody else has taken the turn over", "drop this turn, and lock longer if this goes on")
             }

@@ -47,13 +47,14 @@ macro_rules! work_items {
 /// One partition: everything a turn needs. History only of execution `@exec` after event `@after`, values only of
 /// turns after `@turn`, messages only up to order key `@upto`.
 pub(crate) const LOAD: &str = "SELECT * FROM c WHERE c.type IN ('instance', 'deleting', 'manifest', 'kv', 'kv_delta') \
-    OR (c.type = 'orch_queue' AND c.visibleAt <= @now AND (NOT IS_DEFINED(c.seq) OR c.seq <= @upto)) \
+    OR (c.type = 'orch_queue' AND (c.visibleAt <= @now OR c.parkedAt > 0) \
+        AND (NOT IS_DEFINED(c.seq) OR c.seq <= @upto)) \
     OR (c.type = 'value' AND c.sinceTurn > @turn) \
     OR (c.type = 'history' AND c.executionId = @exec AND c.eventId > @after)";
 
 /// One partition: the first messages of a long queue.
 pub(crate) const FIRST_MESSAGES: &str = "SELECT TOP @rows c.seq, LENGTH(c.workItem) AS size FROM c \
-    WHERE c.type = 'orch_queue' AND c.visibleAt <= @now AND c.seq > 0 ORDER BY c.seq";
+    WHERE c.type = 'orch_queue' AND (c.visibleAt <= @now OR c.parkedAt > 0) AND c.seq > 0 ORDER BY c.seq";
 
 /// One partition: the history of one execution after an event.
 pub(crate) const HISTORY: &str =
@@ -72,6 +73,10 @@ pub(crate) const WORK_OF_INSTANCE: &str = "SELECT c.id, c.executionId, c.executi
 /// One partition: the queued messages with the ids given.
 pub(crate) const MESSAGES_BY_ID: &str =
     "SELECT * FROM c WHERE c.type = 'orch_queue' AND ARRAY_CONTAINS(@ids, c.id)";
+
+/// One partition: the versions of the queued messages with the ids given.
+pub(crate) const VERSIONS_BY_ID: &str =
+    "SELECT c.id, c._etag FROM c WHERE c.type = 'orch_queue' AND ARRAY_CONTAINS(@ids, c.id)";
 
 /// One partition: the executions that have a record or history.
 pub(crate) const EXECUTIONS: &str = "SELECT c.type, c.executionId, c.status, c.completedAt, c.eventCount FROM c \

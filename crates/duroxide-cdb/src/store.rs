@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use cosmos_driver::{
-    Batch, BatchResponse, BatchResult, Container, ContainerProperties, Credential, Database, Driver,
-    ErrorKind, FeedRange, Patch, QueryOptions, Response, Scope,
+    Batch, BatchResponse, BatchResult, Container, ContainerProperties, ContentResponse, Credential, Database,
+    Driver, ErrorKind, FeedRange, Patch, QueryOptions, Response, Scope,
 };
 use futures::future::BoxFuture;
 use serde_json::value::RawValue;
@@ -190,9 +190,7 @@ impl Store {
             OpKind::Upsert => self.container.upsert_item(partition, body, options).await,
             OpKind::Replace => self.container.replace_item(partition, op.id(), body, options).await,
             OpKind::Delete => self.container.delete_item(partition, op.id(), options).await,
-            OpKind::Set { path, value } => {
-                self.container.patch_item(partition, op.id(), &Patch::new().set(path, value), options).await
-            }
+            OpKind::Set => self.container.patch_item(partition, op.id(), &patch_of(op), options).await,
         };
         match outcome {
             Ok(response) => {
@@ -208,7 +206,8 @@ impl Store {
 
     /// Carries out several writes, all or none, and returns the new ETags.
     pub(crate) async fn batch(&self, call: Call, partition: &str, ops: &[Op]) -> Result<Vec<String>, Fault> {
-        let batch = ops.iter().fold(Batch::new(partition), add);
+        // The caller knows what it wrote. Answers with all bodies could be larger than an answer may be.
+        let batch = ops.iter().fold(Batch::new(partition).with_content(ContentResponse::Minimal), add);
         let done = self.execute(call, partition, batch).await?;
         Ok(done.results().iter().map(|result| result.etag().unwrap_or_default().to_owned()).collect())
     }
@@ -261,15 +260,15 @@ impl Store {
         self.collect(call, Scope::PartitionKey(partition.into()), Some(partition), query).await
     }
 
-    /// The rows of a query over one partition, as long as the caller wants another page after each; `None` when it did
-    /// not.
+    /// The pages of a query over one partition, as long as the caller wants another page after each; `None` when it did
+    /// not. Each page shows one moment, and what is on a later page was read later.
     pub(crate) async fn query_while(
         &self,
         call: Call,
         partition: &str,
         query: &Query,
         goes_on: impl FnMut(&[Box<RawValue>]) -> bool,
-    ) -> Result<Option<Vec<Box<RawValue>>>, Fault> {
+    ) -> Result<Option<Vec<Vec<Box<RawValue>>>>, Fault> {
         self.collect_while(call, Scope::PartitionKey(partition.into()), Some(partition), query, goes_on).await
     }
 
@@ -359,8 +358,8 @@ impl Store {
         partition: Option<&str>,
         query: &Query,
     ) -> Result<Vec<Box<RawValue>>, Fault> {
-        let rows = self.collect_while(call, scope, partition, query, |_| true).await?;
-        Ok(rows.unwrap_or_default())
+        let pages = self.collect_while(call, scope, partition, query, |_| true).await?;
+        Ok(pages.unwrap_or_default().into_iter().flatten().collect())
     }
 
     async fn collect_while(
@@ -370,27 +369,29 @@ impl Store {
         partition: Option<&str>,
         query: &Query,
         mut goes_on: impl FnMut(&[Box<RawValue>]) -> bool,
-    ) -> Result<Option<Vec<Box<RawValue>>>, Fault> {
+    ) -> Result<Option<Vec<Vec<Box<RawValue>>>>, Fault> {
         let options = QueryOptions::default().with_page_size(PAGE_ROWS).with_call(call.options()?);
         let mut pager = self.container.query(query_of(query), scope, options);
-        let mut rows = Vec::new();
+        let mut pages = Vec::new();
         loop {
             let begun = Instant::now();
             match pager.next().await {
                 Ok(Some(page)) => {
                     self.record(call, partition, begun, page.charge());
                     self.learn(begun, page.date());
-                    let read = rows.len();
-                    rows.extend(page.items::<Box<RawValue>>()?);
+                    let rows = page.items::<Box<RawValue>>()?;
                     // The last page says so: another request would only be told that there is nothing.
-                    if page.continuation().is_none() {
-                        return Ok(Some(rows));
+                    let is_last = page.continuation().is_none();
+                    let is_enough = !is_last && !goes_on(&rows);
+                    pages.push(rows);
+                    if is_last {
+                        return Ok(Some(pages));
                     }
-                    if !goes_on(&rows[read..]) {
+                    if is_enough {
                         return Ok(None);
                     }
                 }
-                Ok(None) => return Ok(Some(rows)),
+                Ok(None) => return Ok(Some(pages)),
                 Err(error) => {
                     self.record(call, partition, begun, error.charge());
                     return Err(error.into());
@@ -443,8 +444,12 @@ fn add(batch: Batch, op: &Op) -> Batch {
         OpKind::Upsert => batch.upsert(body()),
         OpKind::Replace => batch.replace(op.id(), body(), op.if_match()),
         OpKind::Delete => batch.delete(op.id(), op.if_match()),
-        OpKind::Set { path, value } => batch.patch(op.id(), &Patch::new().set(path, value), op.if_match()),
+        OpKind::Set => batch.patch(op.id(), &patch_of(op), op.if_match()),
     }
+}
+
+fn patch_of(op: &Op) -> Patch {
+    op.sets().iter().fold(Patch::new(), |patch, (path, value)| patch.set(*path, *value))
 }
 
 fn query_of(query: &Query) -> cosmos_driver::Query {

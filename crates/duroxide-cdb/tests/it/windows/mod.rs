@@ -7,11 +7,14 @@ mod clocks;
 mod commits;
 mod damage;
 mod drops;
+mod early_mail;
 mod families;
 mod fetching;
+mod held;
 mod leftovers;
 mod locks;
 mod names;
+mod once;
 mod opening;
 mod outbox;
 mod pieces;
@@ -69,7 +72,7 @@ pub(super) async fn place_of_a_dying_process() -> Place {
 
 impl Place {
     /// Another process on the same container.
-    pub(super) async fn other(&self) -> CosmosDBProvider {
+    pub(crate) async fn other(&self) -> CosmosDBProvider {
         CosmosDBProvider::new_with_config(config(&self.name)).await.unwrap()
     }
 
@@ -102,7 +105,7 @@ impl Place {
     }
 
     /// The documents of one type in a partition.
-    pub(super) async fn of_type(&self, instance: &str, kind: &str) -> Vec<Value> {
+    pub(crate) async fn of_type(&self, instance: &str, kind: &str) -> Vec<Value> {
         let mut documents = documents(&raw(&self.name).await, instance).await;
         documents.retain(|document| document["type"] == kind);
         documents
