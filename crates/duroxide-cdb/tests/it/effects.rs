@@ -61,7 +61,7 @@ struct Run {
 }
 
 /// When an activity may run again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Reruns {
     /// Never: nobody lost its lock.
     Never,
