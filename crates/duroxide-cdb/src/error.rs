@@ -53,6 +53,11 @@ impl Fault {
         Self { is_damage: true, ..Self::refused(message) }
     }
 
+    /// A lock that turned out to be another's before anything was sent.
+    pub(crate) fn of_lost_lock(why: Lost) -> Self {
+        Self::new(Trouble::Changed, why.sentence().0)
+    }
+
     pub(crate) fn transient(message: impl Into<String>) -> Self {
         Self::new(Trouble::Transient, message)
     }

@@ -108,6 +108,12 @@ impl<D: Lockable, C> Lease<D, C> {
         document.lock_token() == Some(self.secret.as_str())
     }
 
+    /// The document as it was last known, if it is locked by this lease: another call may have ended it meanwhile.
+    pub(crate) fn held(&self) -> Result<Tagged<Arc<D>>, Lost> {
+        let stored = self.stored();
+        if self.locks(&stored.document) { Ok(stored) } else { Err(Lost::NotHeld) }
+    }
+
     /// The document as it was last known.
     pub(crate) fn stored(&self) -> Tagged<Arc<D>> {
         let stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
@@ -144,7 +150,7 @@ impl<D: Lockable, C> Lease<D, C> {
     /// Whether the lock is this token's, as far as is known: giving it back is possible also when it has ended or was given
     /// up.
     pub(crate) fn owned(&self) -> Result<(), Lost> {
-        if self.locks(&self.stored().document) { Ok(()) } else { Err(Lost::NotHeld) }
+        self.held().map(drop)
     }
 
     /// As [`state`](Self::state), for an ack: a lock that seems to have ended may just be being renewed, and what becomes
@@ -159,7 +165,8 @@ impl<D: Lockable, C> Lease<D, C> {
         }
     }
 
-    /// Looks at the stored document after a write on condition of `etag`, and takes note of it. `is_applied` tells by the
+    /// Looks at the stored document after a write on condition of `etag`, and takes note of it if it is still this lease's:
+    /// under the ETag of another's lock nothing may be written. `is_applied` tells by the
     /// document whether the write happened.
     pub(crate) async fn look(
         &self,
@@ -178,7 +185,12 @@ impl<D: Lockable, C> Lease<D, C> {
         } else {
             Seen::Lost
         };
-        self.note(Tagged { document: Arc::new(document), etag: found });
+        match seen {
+            Seen::Applied | Seen::Held { .. } => {
+                self.note(Tagged { document: Arc::new(document), etag: found });
+            }
+            Seen::Lost | Seen::Gone => {}
+        }
         Ok(seen)
     }
 

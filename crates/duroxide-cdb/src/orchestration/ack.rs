@@ -11,7 +11,7 @@ use crate::core::{Backoff, Core, decode};
 use crate::documents::{Head, Intent, Tagged};
 use crate::error::{Fault, Lost, Trouble, invalid_token};
 use crate::lease::Patience;
-use crate::settle::Verdict;
+use crate::settle::{Seen, Verdict};
 use crate::store::Op;
 
 use super::fetch::hint;
@@ -123,16 +123,26 @@ async fn commit(
         invalid_token(OPERATION, &instance, lost)
     };
     let mut draft: Option<Draft> = None;
+    let mut is_doubtful = false;
     let mut backoff = Backoff::default();
     loop {
-        lease.state_after_renewal(&core.clock).await.map_err(lose)?;
-        let head = lease.stored();
+        let held = match lease.state_after_renewal(&core.clock).await {
+            Ok(()) => lease.held(),
+            Err(lost) => Err(lost),
+        };
+        let head = match held {
+            Ok(head) => head,
+            Err(lost) => {
+                return conclude(core, lease, draft.filter(|_| is_doubtful)).await.ok_or_else(|| lose(lost));
+            }
+        };
         let fresh = match draft.take().filter(|draft| draft.fits(&head)) {
             Some(draft) => Ok(draft),
-            // Anew, under a new id. What was prepared under the old one will be swept.
+            // Anew, under a new id. What was prepared under the old one will be swept, and an old one that is still on its
+            // way cannot be applied any more: the head has changed.
             None => self::draft(core, patience, lease, contents, turn).await,
         };
-        let (fault, mut sent) = match fresh {
+        let (fault, sent) = match fresh {
             Err(Failed::Turn(error)) => return Err(error),
             Err(Failed::Message) => {
                 give_back(core, lease).await;
@@ -144,13 +154,14 @@ async fn commit(
                 Err(fault) => (fault, Some(fresh)),
             },
         };
+        is_doubtful |= fault.may_have_been_applied;
         let id = sent.as_ref().map(|draft| draft.commit.clone());
         let is_applied = |found: &Head| id.is_some() && found.commit == id;
         let verdict = lease
             .settle(core, patience, &head.etag, &fault, is_applied)
             .await
             .map_err(|fault| fault.surface(OPERATION, &instance))?;
-        match (verdict, sent.take()) {
+        match (verdict, sent) {
             (Verdict::Done, Some(sent)) => return Ok(Committed::new(sent, vec![lease.stored().etag])),
             (Verdict::Lost, _) => return Err(lose(Lost::TakenOver)),
             (Verdict::Gone, _) => return Err(lose(Lost::Deleted)),
@@ -164,6 +175,15 @@ async fn commit(
         // When this says that no time is left, so does the check of the lock, after a renewal that is under way.
         patience.wait(&mut backoff, &fault).await;
     }
+}
+
+/// Whether a draft that was sent without an answer was applied after all: asked once more when the lock is over.
+async fn conclude(core: &Core, lease: &TurnLease, doubtful: Option<Draft>) -> Option<Committed> {
+    let draft = doubtful?;
+    let is_applied = |found: &Head| found.commit.as_deref() == Some(draft.commit.as_str());
+    let call = core.quick_call(OPERATION);
+    let seen = lease.look(core, call.into(), "", is_applied).await;
+    matches!(seen, Ok(Seen::Applied)).then(|| Committed::new(draft, vec![lease.stored().etag]))
 }
 
 /// Makes a draft of the commit.
@@ -194,7 +214,7 @@ async fn send(
     draft: &mut Draft,
 ) -> Result<Vec<String>, Fault> {
     draft.prepare(core, patience).await?;
-    let head = lease.stored();
+    let head = lease.held().map_err(Fault::of_lost_lock)?;
     let ops = &mut draft.layout.commit;
     ops[0] = ops[0].clone().on(&head.etag);
     core.store.batch(patience.call(), &head.document.instance_id, ops).await

@@ -156,7 +156,7 @@ async fn rewrite(
     let surface = |fault: Fault| fault.surface(operation, &instance);
     let mut backoff = Backoff::default();
     loop {
-        let stored = lease.stored();
+        let stored = lease.held().map_err(|lost| invalid_token(operation, &instance, lost))?;
         let mut head = Head::clone(&stored.document);
         change(&mut head);
         let op = Op::replace(&head.id, &head, Some(&stored.etag))
@@ -250,7 +250,7 @@ async fn put_off(
     }
     let mut backoff = Backoff::default();
     loop {
-        let stored = lease.stored();
+        let stored = lease.held().map_err(|lost| invalid_token(call.operation, &instance, lost))?;
         let mut head = Head::clone(&stored.document);
         head.unlock(forgive);
         head.put_off = PutOff::beside(head.put_off, contents.left, until);

@@ -11,7 +11,7 @@ use crate::lease::Patience;
 use crate::orchestration::fetch::hint;
 use crate::orchestration::layout::PREPARING_MS;
 use crate::orchestration::publish;
-use crate::settle::Verdict;
+use crate::settle::{Seen, Verdict};
 use crate::store::Op;
 
 use super::lock::{WorkLease, about, gone, lease_of, lost};
@@ -63,10 +63,15 @@ async fn complete(core: &Core, lease: &WorkLease, parting: &Parting) -> Result<(
     let mut backoff = Backoff::default();
     let mut is_prepared = parting.prepared.is_none();
     loop {
-        lease.state_after_renewal(&core.clock).await.map_err(|why| {
+        if let Err(why) = lease.state_after_renewal(&core.clock).await {
+            // An unanswered try may have been applied: the item is gone then.
+            let last = core.quick_call(OPERATION);
+            if unsure && matches!(lease.look(core, last.into(), "", |_| false).await, Ok(Seen::Gone)) {
+                return Ok(());
+            }
             lease.give_up();
-            lost(OPERATION, &document, why)
-        })?;
+            return Err(lost(OPERATION, &document, why));
+        }
         let sent = send(core, lease, patience, parting, &mut ops, &mut is_prepared).await;
         let (fault, etag) = match sent {
             Ok(()) => return Ok(()),
@@ -106,7 +111,7 @@ async fn send(
         prepared.map_err(|fault| (fault, lease.stored().etag))?;
     }
     *is_prepared = true;
-    let stored = lease.stored();
+    let stored = lease.held().map_err(|why| (Fault::of_lost_lock(why), lease.stored().etag))?;
     ops[0] = ops[0].clone().on(&stored.etag);
     let sent = core.store.batch(patience.call(), &stored.document.instance_id, ops).await;
     sent.map(drop).map_err(|fault| (fault, stored.etag))

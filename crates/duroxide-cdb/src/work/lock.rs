@@ -101,7 +101,7 @@ async fn rewrite(
     let operation = patience.call().operation;
     let mut backoff = Backoff::default();
     loop {
-        let stored = lease.stored();
+        let stored = lease.held().map_err(|why| lost(operation, &lease.stored().document, why))?;
         let mut document = WorkDocument::clone(&stored.document);
         change(&mut document);
         let surface = |fault: Fault| fault.surface(operation, about(&stored.document));

@@ -7,8 +7,11 @@ use cosmos_emulator::{FaultGuard, Operation, Verdict};
 use duroxide::TagFilter;
 use duroxide::providers::{Provider as _, ProviderError, SessionFetchConfig, WorkItem};
 
+use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
+
 use super::{LOCK, NOW, Place, commit, ended, mail, of_session, place, status};
-use crate::world::{activity, emulator, event, named, until};
+use crate::tap::Tap;
+use crate::world::{activity, config, emulator, event, named, until};
 
 /// A server that asks to be left alone for longer than any lock here lasts.
 fn asks_for_a_minute() -> Verdict {
@@ -205,6 +208,37 @@ async fn an_activity_whose_renewal_failed_is_not_removed_as_cancelled_but_fetche
     let (_, token, attempt) = fetched.expect("the activity comes again");
     assert_eq!(attempt, 2);
     place.provider.ack_work_item(&token, done()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_renewal_that_the_commit_overtakes_leaves_the_head_alone() {
+    let (place, token) = held_turn(LOCK).await;
+    let late = emulator().faults().add(place.rule(Verdict::Hang).on(Operation::ReplaceItem).times(1));
+    let renewing = {
+        let (provider, token) = (place.provider.clone(), token.clone());
+        tokio::spawn(async move { provider.renew_orchestration_item_lock(&token, LOCK).await })
+    };
+    until("the renewal hangs", async || late.struck() > 0).await;
+    ack(&place, &token).await.unwrap();
+    let committed = place.of_type("a", "instance").await;
+    drop(late);
+    assert!(renewing.await.unwrap().is_err());
+    assert_eq!(place.of_type("a", "instance").await, committed);
+}
+
+#[tokio::test]
+async fn a_process_that_finds_its_turn_stolen_commits_nothing_under_the_thiefs_lock() {
+    let (place, token) = held_turn(LOCK).await;
+    // To this process the service itself seems to say that it is ten minutes later, and the lock over.
+    let tap = Tap::dated(emulator(), 600).await;
+    let later = CosmosDBProviderConfig { endpoint: tap.endpoint.clone(), ..config(&place.name) };
+    let thief = CosmosDBProvider::new_with_config(later).await.unwrap();
+    let (_, stolen, _) = thief.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().expect("stolen");
+    let renewed = place.provider.renew_orchestration_item_lock(&token, LOCK).await;
+    assert!(renewed.unwrap_err().message.contains("taken"));
+    assert!(ack(&place, &token).await.unwrap_err().message.contains("Invalid lock token"));
+    commit(&thief, &stolen, vec![event("a", 2)], named()).await.unwrap();
+    assert_eq!(thief.read("a").await.unwrap().len(), 2);
 }
 
 /// A lock that outlives a few requests on a busy machine, and whose end a test can wait for.
