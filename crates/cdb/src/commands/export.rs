@@ -14,7 +14,7 @@ use crate::clock::now_ms;
 use crate::context::{Connection, ConnectionArgs};
 use crate::documents::Documents;
 use crate::exit::Problem;
-use crate::output::say;
+use crate::output::{raw, say};
 
 /// Write instances to a file, one document per line, exactly as they are stored.
 ///
@@ -51,10 +51,10 @@ pub(crate) async fn run(args: &ExportArgs) -> anyhow::Result<()> {
         // A reader that went away has seen enough.
         let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
         if begun && kind != Some(io::ErrorKind::BrokenPipe) {
-            say(&place.incomplete());
+            say(place.incomplete());
         }
     })?;
-    say(&format!("{count} documents exported"));
+    say(format!("{count} documents exported"));
     Ok(())
 }
 
@@ -124,7 +124,7 @@ impl Place {
 
     fn open(&self) -> io::Result<Sink> {
         Ok(match self {
-            Self::Output => Sink::Output(io::stdout()),
+            Self::Output => Sink::Output(raw()),
             Self::Device(path) => Sink::File(File::create(path)?),
             Self::File { path, part } => {
                 let file = File::create(part)?;

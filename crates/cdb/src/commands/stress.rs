@@ -162,7 +162,7 @@ fn report(args: &StressArgs, rows: &[Measured], endpoint: &str) -> anyhow::Resul
         output.table(&table(rows))?;
         for row in rows {
             output.line("")?;
-            output.line(&output.style.bold(&format!("Where {} spent it", row.workload)))?;
+            output.line(output.style.bold(&format!("Where {} spent it", row.workload)))?;
             output.table(&operations(row))?;
         }
         say("REQUESTS and RU are per completed instance, waiting clients included");

@@ -3,7 +3,7 @@
 mod args;
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 use std::thread::available_parallelism;
 use std::time::Duration;
@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 pub(crate) use self::args::EmulatorArgs;
 use self::args::{AccountArgs, DataArgs, Level, Switch, TlsArgs};
 use crate::exit::Problem;
+use crate::output::{Output, say};
 
 /// Threads that serve requests unless told otherwise: more do not help one developer's machine.
 const THREADS_MAX: usize = 4;
@@ -35,12 +36,11 @@ pub(crate) fn run(args: &EmulatorArgs) -> anyhow::Result<()> {
             () = signals.wait() => {}
             failure = emulator.failed() => {
                 // Reads go on, so the server does.
-                let _ = writeln!(io::stderr(), "cdb: {failure} Until then only reads are served.");
+                say(format!("cdb: {failure} Until then only reads are served."));
                 signals.wait().await;
             }
         }
-        // The reader of our messages may be gone by now.
-        let _ = writeln!(io::stderr(), "stopping");
+        say("stopping");
         emulator.shutdown().await;
         Ok(())
     })
@@ -148,9 +148,7 @@ fn announce(emulator: &Emulator) -> io::Result<()> {
     if let Some(management) = emulator.management_endpoint() {
         ready["managementEndpoint"] = management.into();
     }
-    let mut out = io::stdout().lock();
-    writeln!(out, "{ready}")?;
-    out.flush()?;
+    Output::new(true).json_line(&ready)?;
     let place = match &emulator.config().store {
         Store::Memory => "in memory".to_owned(),
         Store::Folder { path, .. } => format!("in {}", path.display()),
@@ -163,7 +161,8 @@ fn announce(emulator: &Emulator) -> io::Result<()> {
         0 | 1 => String::new(),
         count => format!(" ({count} regions)"),
     };
-    writeln!(io::stderr(), "Cosmos DB account at {endpoint}{others}, data {place}{auth}. Ctrl-C stops it.")
+    say(format!("Cosmos DB account at {endpoint}{others}, data {place}{auth}. Ctrl-C stops it."));
+    Ok(())
 }
 
 /// The signals that mean stop.
