@@ -27,6 +27,7 @@ pub mod engine;
 mod failure;
 mod fault;
 mod flusher;
+mod guard;
 mod http;
 mod lanes;
 mod ledger;

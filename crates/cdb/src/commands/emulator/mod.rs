@@ -32,6 +32,9 @@ pub(crate) fn run(args: &EmulatorArgs) -> anyhow::Result<()> {
         let emulator = Emulator::start(config(args)?)?;
         export(&emulator, &args.tls)?;
         announce(&emulator).context("cannot write the ready line")?;
+        for warning in exposures(emulator.config()) {
+            say(format!("WARNING: {warning}"));
+        }
         tokio::select! {
             () = signals.wait() => {}
             failure = emulator.failed() => {
@@ -165,6 +168,35 @@ fn announce(emulator: &Emulator) -> io::Result<()> {
     Ok(())
 }
 
+/// What other machines can do that they should not, by where the ports listen.
+fn exposures(config: &Config) -> Vec<String> {
+    let address = config.bind;
+    let mut exposures = Vec::new();
+    if address.to_canonical().is_loopback() {
+        return exposures;
+    }
+    let open = match (config.auth, &config.entra) {
+        (Auth::Open, _) => Some("without a signature"),
+        (Auth::Required, _) if config.key == cosmos_wire::EMULATOR_KEY => {
+            Some("with the key that all emulators share (--key sets another)")
+        }
+        (Auth::Required, Some(_)) => {
+            Some("with Entra tokens of their own making (--entra checks no signature)")
+        }
+        (Auth::Required, None) => None,
+    };
+    if let Some(how) = open {
+        exposures.push(format!("other machines can reach {address} and read and change all data {how}."));
+    }
+    if config.management_port.is_some() {
+        exposures.push(format!(
+            "the management port listens on {address} and asks for no key: other machines can make faults, copy the data \
+             into folders of this machine, and put its clock forward. --no-management closes it."
+        ));
+    }
+    exposures
+}
+
 /// The signals that mean stop.
 struct Signals {
     #[cfg(unix)]
@@ -198,6 +230,31 @@ impl Signals {
         // Without a console there is nothing to wait for but the end of the process.
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_other_machines_can_do_is_said_once_for_each_port() {
+        let about = |config: &Config| -> Vec<bool> {
+            exposures(config).iter().map(|warning| warning.contains("management")).collect()
+        };
+        let here = Config::default().with_management();
+        assert!(about(&here).is_empty());
+        assert!(about(&Config { bind: "::1".parse().unwrap(), ..here.clone() }).is_empty());
+        for address in ["0.0.0.0", "::", "10.0.0.1"] {
+            let open = Config { bind: address.parse().unwrap(), ..here.clone() };
+            assert_eq!(about(&open), [false, true], "{address}");
+            let own_key = Config { key: "b3du".to_owned(), ..open.clone() };
+            assert_eq!(about(&own_key), [true], "{address}");
+            assert!(about(&Config { management_port: None, ..own_key.clone() }).is_empty(), "{address}");
+            let tokens = own_key.clone().with_entra(Entra::default());
+            assert_eq!(about(&tokens), [false, true], "{address}");
+            assert_eq!(about(&own_key.with_auth(Auth::Open)), [false, true], "{address}");
         }
     }
 }
