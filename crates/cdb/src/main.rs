@@ -11,6 +11,7 @@ mod demo;
 mod diagnosis;
 mod documents;
 mod exit;
+mod files;
 mod fsck;
 mod interrupt;
 mod ledger;
@@ -32,6 +33,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    files::keep_private();
     output::clean_panics();
     start_logs(&args.log);
     match run(&args.command) {

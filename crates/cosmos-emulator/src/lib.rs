@@ -34,6 +34,7 @@ mod ledger;
 mod management;
 mod operation;
 mod partitions;
+mod private;
 mod regions;
 mod server;
 pub mod sql;

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 pub(crate) use self::args::EmulatorArgs;
 use self::args::{AccountArgs, DataArgs, Level, Switch, TlsArgs};
 use crate::exit::Problem;
+use crate::files;
 use crate::output::{Output, say};
 
 /// Threads that serve requests unless told otherwise: more do not help one developer's machine.
@@ -132,7 +133,8 @@ fn security(args: &TlsArgs) -> Tls {
 /// Writes the certificate where clients find it.
 fn export(emulator: &Emulator, args: &TlsArgs) -> anyhow::Result<()> {
     if let (Some(file), Some(pem)) = (&args.export_certificate, emulator.certificate()) {
-        fs::write(file, pem)
+        files::write(file, pem)
+            .and_then(|()| files::publish(file))
             .with_context(|| format!("the certificate cannot be written to {}", file.display()))?;
     }
     Ok(())
