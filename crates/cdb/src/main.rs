@@ -19,6 +19,7 @@ mod meters;
 mod model;
 mod output;
 mod progress;
+mod secret;
 mod stress;
 mod timeline;
 

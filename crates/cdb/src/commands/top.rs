@@ -11,7 +11,7 @@ use duroxide::providers::SystemMetrics;
 use serde_json::json;
 
 use crate::commands::queues::{self, Pile};
-use crate::context::{Connection, ConnectionArgs};
+use crate::context::{Connection, ConnectionArgs, refuse_user};
 use crate::exit::Problem;
 use crate::interrupt::{Interrupt, Resizes};
 use crate::ledger::{self, Line as Entry};
@@ -95,6 +95,7 @@ impl Latencies {
 
 /// Looks until told to stop.
 pub(crate) async fn run(args: &TopArgs) -> anyhow::Result<()> {
+    args.management.as_deref().map_or(Ok(()), refuse_user)?;
     let connection = Connection::open(&args.connection).await?;
     let mut interrupt = Interrupt::listen().context("cannot listen for signals")?;
     let outcome = tokio::select! {

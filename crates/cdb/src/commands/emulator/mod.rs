@@ -59,7 +59,7 @@ fn config(args: &EmulatorArgs) -> anyhow::Result<Config> {
         management_port: (!args.no_management).then_some(args.management_port),
         store: store(data),
         restore_from: data.restore.clone(),
-        read_only_key: access.read_only_key.clone(),
+        read_only_key: access.read_only_key.as_ref().map(|key| key.reveal().to_owned()),
         auth: if access.no_auth { Auth::Open } else { Auth::Required },
         entra: access.entra.then(|| Entra {
             issuers: access.entra_issuer.clone(),
@@ -73,7 +73,7 @@ fn config(args: &EmulatorArgs) -> anyhow::Result<Config> {
         ..Config::default()
     };
     if let Some(key) = &access.key {
-        config.key.clone_from(key);
+        config.key = key.reveal().to_owned();
     }
     if let Some(file) = &args.config {
         config = config.with_blueprint(blueprint(file)?);
