@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cosmos_wire::endpoint::{has_user, without_user};
 use duroxide::providers::ProviderError;
 
 use crate::slots::LeaseProvider;
@@ -131,7 +132,13 @@ impl CosmosDBProviderConfig {
         if !self.endpoint.starts_with("http://") && !self.endpoint.starts_with("https://") {
             return refuse(format!(
                 "The endpoint {:?} is not a URL: it must begin with https://.",
-                self.endpoint
+                without_user(&self.endpoint)
+            ));
+        }
+        if has_user(&self.endpoint) {
+            return refuse(format!(
+                "The endpoint {:?} has a user name or password, which Cosmos DB does not know: leave that out.",
+                without_user(&self.endpoint)
             ));
         }
         if self.credential.is_none() && self.key.trim().is_empty() {
@@ -190,7 +197,7 @@ impl Default for CosmosDBProviderConfig {
 impl fmt::Debug for CosmosDBProviderConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CosmosDBProviderConfig")
-            .field("endpoint", &self.endpoint)
+            .field("endpoint", &without_user(&self.endpoint))
             .field("key", &"<hidden>")
             .field("database", &self.database)
             .field("container", &self.container)
@@ -221,6 +228,16 @@ mod tests {
     fn the_key_never_appears_in_debug_output() {
         let config = CosmosDBProviderConfig::new("https://example.test", "c2VjcmV0LWtleQ==");
         assert!(!format!("{config:?}").contains("c2VjcmV0"));
+    }
+
+    #[test]
+    fn a_password_in_the_endpoint_is_refused_and_never_printed() {
+        for endpoint in ["https://me:secret@a.test", "me:secret@a.test"] {
+            let config = CosmosDBProviderConfig::new(endpoint, "a2V5");
+            let error = config.validate().unwrap_err();
+            assert!(!error.message.contains("secret") && error.message.contains("a.test"), "{error}");
+            assert!(!format!("{config:?}").contains("secret"));
+        }
     }
 
     #[test]

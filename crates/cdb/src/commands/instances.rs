@@ -3,7 +3,6 @@
 use clap::{Args, ValueEnum};
 use cosmos_driver::Query;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
 use crate::clock::now_ms;
 use crate::context::{Connection, ConnectionArgs};
@@ -152,9 +151,9 @@ pub(crate) async fn run(args: &InstancesArgs) -> anyhow::Result<()> {
     show(output, &page)?;
     let shown = args.offset + page.len();
     if shown < total {
-        say(&format!("{} of {total} instances; --offset {shown} shows the next, --limit 0 all", page.len()));
+        say(format!("{} of {total} instances; --offset {shown} shows the next, --limit 0 all", page.len()));
     } else if !output.is_json() {
-        say(&plural(total, "instance"));
+        say(plural(total, "instance"));
     }
     Ok(())
 }
@@ -195,7 +194,7 @@ fn sort(listed: &mut [Listed], by: Sort) {
 fn show(output: Output, page: &[Listed]) -> anyhow::Result<()> {
     if output.is_json() {
         for row in page {
-            output.line(&json!(row).to_string())?;
+            output.json_line(row)?;
         }
         return Ok(());
     }

@@ -122,7 +122,7 @@ async fn work(connection: &Connection, args: &PruneArgs) -> anyhow::Result<()> {
             &json!({"instances": pruned.len(), "executions": executions, "events": events, "deleted": true}),
         )?;
     } else {
-        output.line(&format!(
+        output.line(format!(
             "{executions} executions with {events} events of {} instances deleted",
             pruned.len()
         ))?;

@@ -12,7 +12,7 @@ use crate::context::{Connection, ConnectionArgs};
 use crate::diagnosis::{Evidence, Level, diagnose};
 use crate::exit::Problem;
 use crate::model::{Partition, Queued, kind};
-use crate::output::Output;
+use crate::output::{Output, line};
 use crate::timeline::{self, SpanKind};
 
 /// Say why an instance is not moving.
@@ -49,16 +49,16 @@ pub(crate) async fn run(args: &WhyArgs) -> anyhow::Result<()> {
             Level::Waiting => style.busy("it waits"),
             Level::Stuck => style.bad("it looks stuck"),
         };
-        output.line(&format!("{}: {verdict}", style.bold(&args.id)))?;
+        output.line(line![style.bold(&args.id), ": ", verdict])?;
         for finding in &findings {
             let mark = match finding.level {
                 Level::Fine => style.good("✔"),
                 Level::Waiting => style.busy("◔"),
                 Level::Stuck => style.bad("✘"),
             };
-            output.line(&format!("{mark} {}", finding.text))?;
+            output.line(line![mark, " ", &finding.text])?;
             if let Some(advice) = &finding.advice {
-                output.line(&format!("  {}", style.dim(advice)))?;
+                output.line(line!["  ", style.dim(advice)])?;
             }
         }
     }

@@ -7,6 +7,7 @@ mod emulator;
 mod errors;
 #[cfg(target_os = "linux")]
 mod full;
+mod hostile;
 mod looking;
 mod mending;
 mod process;
@@ -15,3 +16,4 @@ mod sending;
 mod stage;
 mod stress;
 mod terminal;
+mod tidy;

@@ -27,6 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use cosmos_wire::endpoint::{has_user, without_user};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, Method, StatusCode};
 use tokio::time::Instant;
@@ -48,7 +49,10 @@ pub(crate) struct Address {
 
 impl Address {
     pub(crate) fn parse(url: &str) -> Result<Self, Error> {
-        let bad = |why: &str| Error::configuration(format!("endpoint {url:?}: {why}"));
+        let bad = |why: &str| Error::configuration(format!("endpoint {:?}: {why}", without_user(url)));
+        if has_user(url) {
+            return Err(bad("it has a user name or password, which Cosmos DB does not know; leave that out"));
+        }
         let uri: http::Uri = url.trim().parse().map_err(|_| bad("not a URL; write https://host:port/"))?;
         let scheme = uri.scheme().cloned().ok_or_else(|| bad("no scheme; write https://host:port/"))?;
         if scheme != Scheme::HTTP && scheme != Scheme::HTTPS {
@@ -328,6 +332,16 @@ mod tests {
         }
         for url in ["", "localhost:8081", "ftp://x/", "https://", "/path"] {
             assert!(Address::parse(url).is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn a_password_in_an_endpoint_is_refused_and_never_printed() {
+        for url in
+            ["https://me:secret@host/", "me:secret@host", "ftp://secret@host", "https://me:se cret@host"]
+        {
+            let error = Address::parse(url).expect_err(url);
+            assert!(!format!("{error} {error:?}").contains("cret"), "{error:?}");
         }
     }
 }

@@ -12,7 +12,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::head::Head;
+use super::head::{Head, names_one_host};
 use super::life::{Life, News};
 use super::{BodyError, Gate, HEAD_BYTES_MAX, Handler, Limits, Received, Reset};
 
@@ -38,6 +38,9 @@ pub(super) async fn serve<H: Handler>(
             let (handler, limits) = (handler.clone(), limits.clone());
             async move {
                 let (parts, body) = request.into_parts();
+                if !names_one_host(&parts) {
+                    return Ok(host_missing());
+                }
                 let body = collect(body, &limits).await;
                 let request = Received { head: Head::of_parts(parts, is_secure), body };
                 let answer: Response<Bytes> = handler.handle(request).await?;
@@ -70,6 +73,15 @@ pub(super) async fn serve<H: Handler>(
             }
         }
     }
+}
+
+fn host_missing() -> Response<Full<Bytes>> {
+    let text = r#"{"code":"BadRequest","message":"A request names one host: send the header Host once."}"#;
+    let mut response = Response::new(Full::new(Bytes::from_static(text.as_bytes())));
+    *response.status_mut() = http::StatusCode::BAD_REQUEST;
+    let json = http::HeaderValue::from_static("application/json");
+    response.headers_mut().insert(http::header::CONTENT_TYPE, json);
+    response
 }
 
 fn builder(limits: &Limits) -> auto::Builder<TokioExecutor> {

@@ -6,6 +6,7 @@ mod batch;
 mod charges;
 mod client;
 mod faults;
+mod guard;
 mod items;
 mod ledger;
 mod limits;
