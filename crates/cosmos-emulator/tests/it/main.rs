@@ -14,6 +14,7 @@ mod persistence;
 mod query;
 mod regions;
 mod resources;
+mod siege;
 mod split;
 mod split_kill;
 mod split_pages;
