@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cosmos_driver::{
-    Connections, Credential, Driver, ErrorKind, ItemOptions, Negotiation, PartitionKey, Query, QueryOptions,
+    CallOptions, Connections, Credential, Driver, ErrorKind, ItemOptions, Negotiation, PartitionKey, Query,
+    QueryOptions, Scope,
 };
 use http::{Request, Response};
 use http_body_util::combinators::BoxBody;
@@ -98,6 +99,10 @@ fn with_queries(address: SocketAddr, query: fn(u64) -> Response<Body>) -> Manner
             let range = json!({ "id": "0", "minInclusive": "", "maxExclusive": "FF", "parents": [] });
             whole(&json!({ "PartitionKeyRanges": [range] }))
         }
+        path if path.ends_with("/docs") && head.headers.contains_key("x-ms-cosmos-is-query-plan-request") => {
+            let info = json!({ "distinctType": "None", "rewrittenQuery": "" });
+            whole(&json!({ "queryInfo": info, "queryRanges": [{ "min": "", "max": "FF" }] }))
+        }
         path if path.ends_with("/docs") => query(number),
         _ => {
             let key = json!({ "paths": ["/pk"], "kind": "Hash", "version": 2 });
@@ -156,6 +161,26 @@ async fn pages_that_stand_still_end_the_query() {
     let items = ["1", "2"].map(|id| (PartitionKey::from(id), id.to_owned()));
     let error = container.read_many(&items, &ItemOptions::default()).await.expect_err("the same again");
     assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
+}
+
+#[tokio::test]
+async fn empty_pages_end_a_call_in_time_with_a_place_to_go_on() {
+    let (address, count) =
+        serve(None, |address| with_queries(address, |number| empty_page(&number.to_string()))).await;
+    let builder = Driver::builder(format!("http://{address}/"), Credential::emulator());
+    let driver = builder.build().await.expect("an account");
+    let container = driver.container("db", "items").expect("a name");
+    let call = CallOptions::default().with_timeout(Duration::from_millis(500));
+    let options = QueryOptions::default().with_call(call);
+    let mut pager = container.query(Query::new("SELECT * FROM c"), Scope::Container, options);
+    for _ in 0..2 {
+        let before = count.load(Ordering::Relaxed);
+        let next = tokio::time::timeout(Duration::from_secs(20), pager.next()).await.expect("in time");
+        let page = next.expect("no error").expect("there may be more");
+        assert!(page.items::<Value>().expect("rows").is_empty());
+        assert!(page.continuation().is_some());
+        assert!(count.load(Ordering::Relaxed) > before, "it looked on");
+    }
 }
 
 /// A certificate that clients on this machine do not check.
