@@ -116,6 +116,9 @@ pub struct Connections {
     /// Time for a ping to be answered before the connection is given up. Default 1 s. Requests that may be repeated
     /// leave after a quarter of it.
     pub ping_timeout: Duration,
+    /// Bytes of one answer's body that are taken; a longer one fails the operation at once. Default 16 MiB: the service
+    /// ends its pages and batches at 4 MB, and nothing else it answers is as large.
+    pub response_bytes_max: usize,
 }
 
 impl Default for Connections {
@@ -127,6 +130,7 @@ impl Default for Connections {
             tcp_keepalive: Duration::from_secs(30),
             ping_after: Duration::from_millis(200),
             ping_timeout: Duration::from_secs(1),
+            response_bytes_max: 16 << 20,
         }
     }
 }
@@ -349,6 +353,7 @@ impl Config {
             (!self.timeouts.feed_attempt.is_zero(), "timeouts.feed_attempt must not be zero"),
             (!self.timeouts.account_refresh.is_zero(), "timeouts.account_refresh must not be zero"),
             (!self.connections.ping_after.is_zero(), "connections.ping_after must not be zero"),
+            (self.connections.response_bytes_max >= 1, "connections.response_bytes_max must be at least 1"),
             (self.retry.attempts_max >= 1, "retry.attempts_max must be at least 1"),
             (self.breaker.read_failures >= 1, "breaker.read_failures must be at least 1"),
             (self.breaker.write_failures >= 1, "breaker.write_failures must be at least 1"),

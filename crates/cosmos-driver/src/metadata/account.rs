@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::operation::request::{Kind, Operation};
 use crate::routing::Endpoint;
 use crate::routing::account::{AccountDocument, AccountRoutes};
-use crate::transport::Address;
+use crate::transport::{Address, HttpErrorKind};
 
 /// Limits refreshes on demand to one per interval; a failed or abandoned one gives its slot back.
 #[derive(Debug)]
@@ -131,6 +131,9 @@ async fn read(core: &Arc<Core>, endpoint: &Endpoint) -> Result<AccountDocument, 
         Outcome::Answered(answer) => Err(Error::answered(answer.status, answer.body)
             .with_activity_id(build::activity_text(&activity))
             .with_diagnostics(log)),
+        Outcome::Broken(error) if error.kind == HttpErrorKind::TooLarge => {
+            Err(Error::protocol(error.message.to_string()).with_diagnostics(log))
+        }
         Outcome::Broken(error) => Err(Error::connection(error.message.to_string()).with_diagnostics(log)),
     }
 }

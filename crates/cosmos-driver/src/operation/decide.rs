@@ -126,7 +126,7 @@ fn broken(
     let is_unknown = state.has_unknown || (sent == Sent::Unknown && !view.is_read);
     let none = Effects::default();
     match kind {
-        HttpErrorKind::Deadline => (Action::Fail { is_unknown }, none),
+        HttpErrorKind::Deadline | HttpErrorKind::TooLarge => (Action::Fail { is_unknown }, none),
         // Connect failures are about the endpoint and must not blame a partition.
         HttpErrorKind::Connect => failover(
             state,

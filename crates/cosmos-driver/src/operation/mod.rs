@@ -414,6 +414,9 @@ impl<'a> Run<'a> {
             Outcome::Broken(HttpError { kind: HttpErrorKind::Deadline, message, .. }) => {
                 Error::deadline(message.to_string())
             }
+            Outcome::Broken(HttpError { kind: HttpErrorKind::TooLarge, message, .. }) => {
+                Error::protocol(message.to_string())
+            }
             Outcome::Broken(error) => Error::connection(error.message.to_string()),
         };
         error

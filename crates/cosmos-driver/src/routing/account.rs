@@ -76,10 +76,10 @@ impl AccountRoutes {
         regions: &Regions,
         default: Arc<Endpoint>,
     ) -> Result<Self, Error> {
-        let writes = endpoints(&document.writable_locations)?;
-        let mut reads = endpoints(&document.readable_locations)?;
+        let mut writes = endpoints(&document.writable_locations, &default.address)?;
+        let mut reads = endpoints(&document.readable_locations, &default.address)?;
         if writes.is_empty() && reads.is_empty() {
-            return Err(Error::protocol("the account document names no region; it was not taken"));
+            return Err(Error::protocol(no_region(document)));
         }
         if reads.is_empty() {
             reads.clone_from(&writes);
@@ -93,7 +93,6 @@ impl AccountRoutes {
                 .unwrap_or(usize::MAX)
         };
         reads.sort_by_key(preferred);
-        let mut writes = writes;
         if is_multi_write {
             writes.sort_by_key(preferred);
         }
@@ -156,14 +155,44 @@ impl AccountRoutes {
     }
 }
 
-fn endpoints(locations: &[Location]) -> Result<Vec<Arc<Endpoint>>, Error> {
-    locations
-        .iter()
-        .map(|location| {
-            let address = Address::parse(&location.database_account_endpoint)?;
-            Ok(Arc::new(Endpoint { region: Arc::from(location.name.as_str()), address }))
-        })
-        .collect()
+/// The regions that may be asked, given the endpoint the caller named. One that would be asked in clear is left out.
+fn endpoints(locations: &[Location], named: &Address) -> Result<Vec<Arc<Endpoint>>, Error> {
+    let mut endpoints = Vec::with_capacity(locations.len());
+    for location in locations {
+        let address = Address::parse(&location.database_account_endpoint)?;
+        if may_be_asked(&address, named) {
+            endpoints.push(Arc::new(Endpoint { region: Arc::from(location.name.as_str()), address }));
+        } else {
+            tracing::warn!(
+                region = location.name,
+                endpoint = %address,
+                account = %named,
+                "the account names this region without https; it is not used, since signed requests and tokens would \
+                 travel in clear"
+            );
+        }
+    }
+    Ok(endpoints)
+}
+
+/// Signatures and tokens travel in clear only where the caller chose so: to an endpoint named with http, on its host or
+/// on this machine. Whatever else an account document names must be https, where the certificate says who answers.
+fn may_be_asked(address: &Address, named: &Address) -> bool {
+    address.is_tls() || (!named.is_tls() && (address.is_loopback() || address.host() == named.host()))
+}
+
+fn no_region(document: &AccountDocument) -> String {
+    let plain = document.writable_locations.iter().chain(&document.readable_locations).next();
+    plain.map_or_else(
+        || "the account document names no region; it was not taken".to_owned(),
+        |location| {
+            format!(
+                "the account document names regions without https only ({} at {}); it was not taken, since signed \
+                 requests would travel in clear",
+                location.name, location.database_account_endpoint
+            )
+        },
+    )
 }
 
 /// Region names are written with and without spaces, in any case.
@@ -224,6 +253,26 @@ pub(crate) mod tests {
     fn an_account_without_regions_is_not_taken() {
         let empty = AccountDocument::default();
         assert!(AccountRoutes::build(&empty, &Regions::default(), endpoint("global")).is_err());
+    }
+
+    #[test]
+    fn nothing_signed_travels_in_clear_unless_the_caller_said_http() {
+        // region, endpoint the caller named, whether it may be asked
+        let cases = [
+            ("https://acct-west.example/", "https://acct.example/", true),
+            ("https://elsewhere.example/", "https://acct.example/", true),
+            ("http://acct.example/", "https://acct.example/", false),
+            ("http://127.0.0.1:8081/", "https://acct.example/", false),
+            ("http://localhost:8082/", "https://localhost:8081/", false),
+            ("http://127.0.0.1:8082/", "http://localhost:8081/", true),
+            ("http://emulator:8082/", "http://emulator:8081/", true),
+            ("http://elsewhere.example/", "http://localhost:8081/", false),
+            ("https://elsewhere.example/", "http://localhost:8081/", true),
+        ];
+        for (region, named, expected) in cases {
+            let [address, named] = [region, named].map(|url| Address::parse(url).expect(url));
+            assert_eq!(may_be_asked(&address, &named), expected, "{address} named by {named}");
+        }
     }
 
     #[test]

@@ -140,6 +140,8 @@ pub(crate) enum HttpErrorKind {
     Refused,
     /// The peer broke the protocol.
     Protocol,
+    /// The answer is longer than this driver takes. It would be the next time, too.
+    TooLarge,
     /// This attempt's time was up; the operation may have more.
     AttemptTimeout,
     /// The operation's time was up.
@@ -158,6 +160,18 @@ impl HttpError {
     pub(crate) fn new(kind: HttpErrorKind, sent: Sent, message: impl Into<Arc<str>>) -> Self {
         Self { kind, sent, message: message.into() }
     }
+}
+
+/// Refuses an answer that is, or says it will be, longer than what is taken.
+fn check_size(bytes: u64, max: usize) -> Result<(), HttpError> {
+    if bytes <= max as u64 {
+        return Ok(());
+    }
+    let why = format!(
+        "the answer is longer than the {max} bytes this driver takes (connections.response_bytes_max): ask for smaller \
+         pages, or raise the limit if the endpoint is to be trusted"
+    );
+    Err(HttpError::new(HttpErrorKind::TooLarge, Sent::Unknown, why))
 }
 
 /// Set once the request's head was handed to the connection; read when a timer cuts the call short.

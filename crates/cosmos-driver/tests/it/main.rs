@@ -9,6 +9,7 @@ mod entra;
 mod failover;
 mod globe;
 mod hole;
+mod hostile;
 mod items;
 mod merge;
 mod query;

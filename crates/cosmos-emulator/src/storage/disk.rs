@@ -252,8 +252,11 @@ impl View for DiskView<'_> {
 
 impl Drop for DiskStorage {
     fn drop(&mut self) {
-        if self.journal_bytes.load(Ordering::Relaxed) > JOURNAL_BYTES_KEPT && self.failure.borrow().is_none()
-        {
+        if self.failure.borrow().is_some() {
+            return;
+        }
+        self.journals.is_closing = true;
+        if self.journal_bytes.load(Ordering::Relaxed) > JOURNAL_BYTES_KEPT {
             self.journals.is_redundant = self.write_out();
         }
     }
@@ -279,6 +282,9 @@ fn open_engine(folder: &Folder, options: Options) -> Result<(Database, Keyspace)
     if !folder.is_new && !folder.store().join("version").exists() {
         // The engine would take this for an empty place and start anew.
         return Err(corrupt(folder.path(), "its store has lost the file `version`"));
+    }
+    if !folder.is_new {
+        Journals::of(folder.store()).check()?;
     }
     let explain = |error: fjall::Error| explain(folder.path(), &error);
     let database = Database::builder(folder.store())

@@ -4,6 +4,7 @@
 //! emulator.lock         held by the process that uses the folder, and names it
 //! emulator.format       one line: the version of everything below; it is there once the store is complete
 //! emulator.format.new   the same line while the store is being made
+//! emulator.closed       how long each journal was when the store was closed; gone while it is open
 //! store/                the engine's files
 //! ```
 //!
@@ -196,12 +197,12 @@ fn write_draft(path: &Path) -> io::Result<()> {
 }
 
 #[cfg(unix)]
-fn sync_folder(path: &Path) -> io::Result<()> {
+pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
 /// Folders cannot be flushed here; the rename is kept by the file system's own journal.
 #[cfg(not(unix))]
-fn sync_folder(_path: &Path) -> io::Result<()> {
+pub(super) fn sync_folder(_path: &Path) -> io::Result<()> {
     Ok(())
 }

@@ -15,6 +15,7 @@ mod persistence;
 mod query;
 mod regions;
 mod resources;
+mod siege;
 mod split;
 mod split_kill;
 mod split_pages;

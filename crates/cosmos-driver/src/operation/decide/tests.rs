@@ -100,7 +100,7 @@ async fn answers_of_a_fresh_operation() {
 
 #[tokio::test(start_paused = true)]
 async fn broken_exchanges_of_a_fresh_operation() {
-    use HttpErrorKind::{AttemptTimeout, Closed, Connect, Deadline, Protocol, Refused, Tls};
+    use HttpErrorKind::{AttemptTimeout, Closed, Connect, Deadline, Protocol, Refused, Tls, TooLarge};
     use Want::{Fail, FailUnknown, Failover, InPlace};
     // kind, sent, read in two, unsafe write in two, conditional write in two, read in one
     let table = [
@@ -114,6 +114,7 @@ async fn broken_exchanges_of_a_fresh_operation() {
         (AttemptTimeout, Sent::Unknown, Failover, FailUnknown, Failover, InPlace),
         (Deadline, Sent::No, Fail, Fail, Fail, Fail),
         (Deadline, Sent::Unknown, Fail, FailUnknown, FailUnknown, Fail),
+        (TooLarge, Sent::Unknown, Fail, FailUnknown, FailUnknown, Fail),
     ];
     let (east, state, rules) = (region(), RetryState::default(), Retry::default());
     for (kind, sent, read, write, conditional, lone_read) in table {
