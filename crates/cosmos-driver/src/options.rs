@@ -48,6 +48,13 @@ pub enum Consistency {
 }
 
 impl Consistency {
+    /// The level that the account document names.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        [Self::Strong, Self::BoundedStaleness, Self::Session, Self::ConsistentPrefix, Self::Eventual]
+            .into_iter()
+            .find(|level| level.as_str().eq_ignore_ascii_case(text))
+    }
+
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Strong => "Strong",

@@ -13,6 +13,7 @@ mod items;
 mod merge;
 mod query;
 mod ranges;
+mod requirements;
 mod resilience;
 mod soak;
 mod split;
