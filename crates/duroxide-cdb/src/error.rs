@@ -37,6 +37,8 @@ pub(crate) struct Fault {
     pub(crate) is_damage: bool,
     /// Whether the key or the token was not accepted.
     is_unauthorized: bool,
+    /// Whether the account does not promise what workflows need.
+    is_unfit: bool,
     message: String,
 }
 
@@ -64,6 +66,7 @@ impl Fault {
             needs_a_key: false,
             is_damage: false,
             is_unauthorized: false,
+            is_unfit: false,
             message: message.into(),
         }
     }
@@ -74,7 +77,7 @@ impl Fault {
 
     /// Whether an account that is being opened may yet be opened.
     pub(crate) fn may_pass_at_opening(&self) -> bool {
-        self.is_transient() && !self.is_unauthorized
+        self.is_transient() && !self.is_unauthorized && !self.is_unfit
     }
 
     /// The status of one operation that made a whole batch fail.
@@ -169,6 +172,9 @@ impl From<Error> for Fault {
             // give a workflow up.
             ErrorKind::Unauthorized => (Trouble::Transient, CHECK_KEY),
             ErrorKind::Forbidden => (Trouble::Refused, CHECK_RIGHTS),
+            // Somebody has changed the account while this process ran. Nothing was sent, and workflows go on when the
+            // change is taken back.
+            ErrorKind::AccountUnfit => (Trouble::Transient, ""),
             // What cannot be sent, or is of a kind this crate does not know, will not get better by itself.
             _ => (Trouble::Refused, ""),
         };
@@ -179,6 +185,7 @@ impl From<Error> for Fault {
             retry_after: error.retry_after(),
             is_damage: false,
             is_unauthorized: error.kind() == ErrorKind::Unauthorized,
+            is_unfit: error.kind() == ErrorKind::AccountUnfit,
             needs_a_key: (error.status(), error.sub_status()) == (Some(403), Some(NOT_FOR_TOKENS)),
             message: format!("{error}{advice}"),
         }

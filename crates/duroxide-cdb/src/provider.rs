@@ -137,6 +137,7 @@ impl Provider for CosmosDBProvider {
         poll_timeout: Duration,
         filter: Option<&DispatcherCapabilityFilter>,
     ) -> Result<Option<(OrchestrationItem, String, u32)>, ProviderError> {
+        self.core().layout.check_waiting("fetch_orchestration_item", poll_timeout).await?;
         orchestration::fetch::fetch(self.core(), lock_timeout, poll_timeout, filter).await
     }
 
@@ -213,6 +214,7 @@ impl Provider for CosmosDBProvider {
         session: Option<&SessionFetchConfig>,
         tag_filter: &TagFilter,
     ) -> Result<Option<(WorkItem, String, u32)>, ProviderError> {
+        self.core().layout.check_waiting("fetch_work_item", poll_timeout).await?;
         work::fetch::fetch(self.core(), lock_timeout, poll_timeout, session, tag_filter).await
     }
 

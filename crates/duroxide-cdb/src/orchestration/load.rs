@@ -107,6 +107,10 @@ pub(crate) async fn look(core: &Core, call: Call, instance: &str) -> Result<Part
             })
         };
         if known.as_ref().is_some_and(|known| !same(known)) {
+            if let Some(known) = &known {
+                core.elders
+                    .saw_head(partition.head.as_ref().map(|head| &head.document), &known.head.document);
+            }
             core.cache.forget(instance);
             (known, window) = (None, None);
             continue;

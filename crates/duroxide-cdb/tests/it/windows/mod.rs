@@ -1,5 +1,6 @@
 //! The windows in which a provider can lose, duplicate or hide work. Each test holds one of them open.
 
+mod accounts;
 mod admin;
 mod backlog;
 mod cancels;
@@ -9,9 +10,11 @@ mod damage;
 mod drops;
 mod families;
 mod fetching;
+mod lagging;
 mod leftovers;
 mod locks;
 mod names;
+mod neighbours;
 mod opening;
 mod outbox;
 mod pieces;
