@@ -42,9 +42,10 @@ impl Stamp {
         }
     }
 
-    /// Reads the stamp, if there is one, as it is now: another process may have raised it a moment ago.
+    /// Reads the stamp, if there is one. Where that shows an earlier state than the latest, the stamp is not overwritten
+    /// by this version, because it is written on condition; and a running process looks again.
     pub(crate) async fn read(store: &Store, call: Call) -> Result<Option<Tagged<Self>>, Fault> {
-        match store.read_latest(call, ids::META, ids::FORMAT).await? {
+        match store.read(call, ids::META, ids::FORMAT, None).await? {
             Read::Found { body, etag } => Ok(Some(Tagged { document: decode(&body)?, etag })),
             Read::NotModified | Read::Missing => Ok(None),
         }

@@ -96,8 +96,9 @@ async fn a_turn_is_published_whole_though_a_region_is_behind() {
 
 #[tokio::test]
 async fn nothing_is_committed_while_a_second_region_takes_writes_and_work_goes_on_afterwards() {
-    let one = Config::default().with_regions(&["East"]).with_write_mode(WriteMode::Multiple);
-    let emulator = Emulator::start(one).unwrap();
+    let two = Config::default().with_regions(&["East", "North"]).with_write_mode(WriteMode::Multiple);
+    let emulator = Emulator::start(two).unwrap();
+    emulator.regions().remove_region("North").unwrap();
     let mut hasty =
         CosmosDBProviderConfig { operation_timeout: Duration::from_millis(300), ..settings(&emulator) };
     hasty.driver.timeouts.account_refresh = Duration::from_millis(1);
