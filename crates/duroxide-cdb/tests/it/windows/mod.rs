@@ -105,7 +105,7 @@ impl Place {
     }
 
     /// The documents of one type in a partition.
-    pub(super) async fn of_type(&self, instance: &str, kind: &str) -> Vec<Value> {
+    pub(crate) async fn of_type(&self, instance: &str, kind: &str) -> Vec<Value> {
         let mut documents = documents(&raw(&self.name).await, instance).await;
         documents.retain(|document| document["type"] == kind);
         documents
