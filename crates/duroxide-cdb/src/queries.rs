@@ -9,12 +9,21 @@ use serde_json::Value;
 pub(crate) struct Query {
     pub(crate) text: Cow<'static, str>,
     pub(crate) parameters: Vec<(&'static str, Value)>,
+    /// Whether it is asked in the region that takes writes, because others may be behind.
+    pub(crate) is_for_latest: bool,
 }
 
 impl Query {
     /// A query without parameters.
     pub(crate) fn new(text: &'static str) -> Self {
-        Self { text: Cow::Borrowed(text), parameters: Vec::new() }
+        Self { text: Cow::Borrowed(text), parameters: Vec::new(), is_for_latest: false }
+    }
+
+    /// The same, asked where other processes write: what is decided by the answer cannot be taken back, and nothing but
+    /// the answer tells of what they wrote.
+    pub(crate) fn for_latest(mut self) -> Self {
+        self.is_for_latest = true;
+        self
     }
 
     /// The same with one more parameter.

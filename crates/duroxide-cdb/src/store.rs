@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use cosmos_driver::{
-    Batch, BatchResponse, BatchResult, Container, ContainerProperties, Credential, Database, Driver,
-    ErrorKind, FeedRange, Patch, QueryOptions, Requirements, Response, Scope,
+    Batch, BatchResponse, BatchResult, CallOptions, Container, ContainerProperties, Credential, Database,
+    Driver, ErrorKind, FeedRange, Patch, QueryOptions, Requirements, Response, Scope,
 };
 use futures::future::BoxFuture;
 use serde_json::value::RawValue;
@@ -321,7 +321,7 @@ impl Store {
         rows: u32,
         from: Option<String>,
     ) -> Result<Page, Fault> {
-        let mut options = QueryOptions::default().with_page_size(rows).with_call(call.options()?);
+        let mut options = QueryOptions::default().with_page_size(rows).with_call(options_of(call, query)?);
         if let Some(from) = from {
             options = options.with_continuation(from);
         }
@@ -383,7 +383,7 @@ impl Store {
         query: &Query,
         mut goes_on: impl FnMut(&[Box<RawValue>]) -> bool,
     ) -> Result<Option<Vec<Box<RawValue>>>, Fault> {
-        let options = QueryOptions::default().with_page_size(PAGE_ROWS).with_call(call.options()?);
+        let options = QueryOptions::default().with_page_size(PAGE_ROWS).with_call(options_of(call, query)?);
         let mut pager = self.container.query(query_of(query), scope, options);
         let mut rows = Vec::new();
         loop {
@@ -466,6 +466,11 @@ fn add(batch: Batch, op: &Op) -> Batch {
         OpKind::Delete => batch.delete(op.id(), op.if_match()),
         OpKind::Set { path, value } => batch.patch(op.id(), &Patch::new().set(path, value), op.if_match()),
     }
+}
+
+fn options_of(call: Call, query: &Query) -> Result<CallOptions, Fault> {
+    let options = call.options()?;
+    Ok(if query.is_for_latest { options.at_write_region() } else { options })
 }
 
 fn query_of(query: &Query) -> cosmos_driver::Query {

@@ -120,11 +120,8 @@ impl<'a> Run<'a> {
     async fn go(mut self) -> Result<Response, Error> {
         loop {
             let turn = self.turn()?;
-            if self.has_lost_its_range() {
-                return Err(self.unsent(&turn, Error::answered(Status::new(410, 1002), Bytes::new())));
-            }
-            if let Some(unmet) = turn.account.unmet(self.core.config.requirements) {
-                return Err(self.unsent(&turn, Error::account_unfit(unmet)));
+            if let Some(error) = self.refusal(&turn) {
+                return Err(self.unsent(&turn, error));
             }
             let route = self.route(&turn);
             let (outcome, region) = match self.attempt(&turn, &route).await {
@@ -159,6 +156,14 @@ impl<'a> Run<'a> {
                 }
             }
         }
+    }
+
+    /// Why the attempt is not made, if so.
+    fn refusal(&self, turn: &Turn) -> Option<Error> {
+        if self.has_lost_its_range() {
+            return Some(Error::answered(Status::new(410, 1002), Bytes::new()));
+        }
+        turn.account.unmet(self.core.config.requirements).map(Error::account_unfit)
     }
 
     /// The part of the key space that is asked for no longer lies within one range: whoever fans out must split it.
@@ -249,7 +254,7 @@ impl<'a> Run<'a> {
         let container = self.operation.container.as_ref();
         Want {
             is_read: self.operation.kind.is_read(),
-            at_write_region: self.state.at_write_region,
+            at_write_region: self.state.at_write_region || self.call.options.at_write_region,
             excluded,
             tried: &self.state.tried,
             partition: container
@@ -324,6 +329,7 @@ impl<'a> Run<'a> {
             && account.candidates(kind.is_read()).len() > 1
             && !account.is_hedging_disabled
             && !self.has_raced
+            && !self.call.options.at_write_region
             && self.operation.pinned.is_none();
         if !is_allowed {
             return None;

@@ -11,7 +11,7 @@ use cosmos_emulator::{
 };
 use serde_json::{Value, json};
 
-use crate::globe::Globe;
+use crate::globe::{Globe, Mood};
 
 const STRICT: Requirements = Requirements { session_reads: true, single_write: true };
 
@@ -118,4 +118,24 @@ async fn a_read_that_is_refused_at_the_accounts_level_is_tried_again_after_the_a
     let refused = globe.emulator.faults().add(refusal);
     let error = items.read_item("p", "1", ItemOptions::default()).await.expect_err("refused for good");
     assert_eq!((error.kind(), refused.struck()), (ErrorKind::BadRequest, 2), "{error}");
+}
+
+#[tokio::test]
+async fn a_read_that_wants_the_write_region_goes_there_and_nowhere_else() {
+    let globe = Globe::start(&["East", "West"]).await;
+    let hedging = Hedging { mode: HedgingMode::After(Duration::from_millis(10)), ..Hedging::default() };
+    let builder = Driver::builder(globe.endpoint(), Credential::emulator()).preferred_regions(["West"]);
+    let driver = builder.hedging(hedging).build().await.expect("the driver starts");
+    let items = driver.container("db", "items").expect("a valid name");
+    let item = json!({ "id": "1", "pk": "p" });
+    items.create_item("p", &item, ItemOptions::default()).await.expect("created");
+    globe.mood(0, Mood::Slow(Duration::from_millis(100)));
+    for (options, region) in
+        [(CallOptions::default(), "West"), (CallOptions::default().at_write_region(), "East")]
+    {
+        let read = items.read_item("p", "1", ItemOptions::from(options)).await.expect("found");
+        let regions: Vec<String> =
+            read.diagnostics().attempts().iter().map(|attempt| attempt.region.to_string()).collect();
+        assert_eq!(regions, [region]);
+    }
 }

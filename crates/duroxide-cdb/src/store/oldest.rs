@@ -81,7 +81,7 @@ fn without_order(query: &Query) -> (Query, usize) {
     let (rows, parameters): (Vec<_>, Vec<_>) =
         query.parameters.iter().cloned().partition(|(name, _)| *name == "@rows");
     let rows = rows.first().and_then(|(_, rows)| rows.as_u64()).and_then(|rows| usize::try_from(rows).ok());
-    (Query { text: text.into(), parameters }, rows.unwrap_or(PAGE_ROWS as usize))
+    (Query { text: text.into(), parameters, ..query.clone() }, rows.unwrap_or(PAGE_ROWS as usize))
 }
 
 /// For so long a refusal is remembered before the index is asked again.
