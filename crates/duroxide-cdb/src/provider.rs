@@ -47,7 +47,8 @@ impl CosmosDBProvider {
     /// Connects to an account with a key; database and the container `duroxide` are created if they are missing.
     ///
     /// # Errors
-    /// When the account cannot be reached, the key is wrong, or the container is not one of ours.
+    /// When the account cannot be reached, the key is wrong, the account does not promise what workflows need (one write
+    /// region, session consistency at least), or the container is not one of ours.
     pub async fn new(endpoint: &str, key: &str, database: &str) -> Result<Self, ProviderError> {
         Self::new_with_config(CosmosDBProviderConfig::new(endpoint, key).with_database(database)).await
     }

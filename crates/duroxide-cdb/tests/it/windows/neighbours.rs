@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use cosmos_driver::ItemOptions;
-use cosmos_emulator::{Operation, Verdict};
+use cosmos_emulator::{FaultGuard, Operation, Verdict};
 use duroxide::providers::{InstanceFilter, Provider as _, ProviderAdmin as _, PruneOptions};
+use duroxide_cdb::CosmosDBProviderConfig;
 use serde_json::{Value, json};
 
-use super::{LOCK, NOW, Place, commit, ended, mail, place};
+use super::{LOCK, NOW, Place, commit, ended, mail, place, place_with, status};
 use crate::world::{emulator, event, named, raw, start, until};
 
 const ALL: InstanceFilter = InstanceFilter { instance_ids: None, completed_before: None, limit: None };
@@ -147,4 +148,39 @@ async fn pruning_many_goes_on_beside_turns_of_the_same_instances() {
     }
     turning.await.unwrap();
     assert_eq!(place.provider.read("a").await.unwrap().len(), 11);
+}
+
+/// A process that gives up after a second, on an instance whose head is always changed before it is written.
+async fn contended() -> (Place, FaultGuard) {
+    let place = place_with(|config| CosmosDBProviderConfig {
+        operation_timeout: Duration::from_secs(1),
+        reconciler_interval: Duration::from_secs(600),
+        ..config
+    })
+    .await;
+    place.begin("a").await;
+    let rule = place.rule(status(412, 0)).on(Operation::ReplaceItem).for_key("a");
+    let fault = emulator().faults().add(rule);
+    (place, fault)
+}
+
+#[tokio::test]
+async fn a_deletion_of_an_instance_that_keeps_changing_tries_with_pauses_and_deletes_nothing() {
+    let (place, fault) = contended().await;
+    let error = place.provider.delete_instances_atomic(&["a".to_owned()], true).await.unwrap_err();
+    assert!(error.is_retryable(), "{error}");
+    assert!((2..40).contains(&fault.struck()), "{} tries", fault.struck());
+    drop(fault);
+    assert_eq!(listed(&place).await, ["a"]);
+}
+
+#[tokio::test]
+async fn a_pruning_of_an_instance_that_keeps_changing_counts_with_pauses() {
+    let (place, fault) = contended().await;
+    let mut head = place.of_type("a", "instance").await.remove(0);
+    head["totalEventCount"] = 99.into();
+    raw(&place.name).await.upsert_item("a", &head, ItemOptions::default()).await.unwrap();
+    let error = place.provider.prune_executions("a", LAST).await.unwrap_err();
+    assert!(error.is_retryable(), "{error}");
+    assert!((2..40).contains(&fault.struck()), "{} tries", fault.struck());
 }
