@@ -1,7 +1,7 @@
 //! What is due, the oldest first, also while no index holds it in that order.
 //!
 //! A container that is opened by this version for the first time gets the composite indexes that searches need, and the
-//! service builds them in the background. Until then it refuses to sort by two properties. It still answers the same
+//! service builds them in the background. Until then it refuses to sort by what they hold. It still answers the same
 //! question without an order, so all of the answer is read and sorted here. That costs as much as there is to read, so
 //! it is done only while the sorted question is refused.
 
@@ -43,6 +43,29 @@ impl Store {
             Box::pin(self.sorted(call, range, &unordered, rows))
         });
         in_parallel(RANGES_AT_ONCE, pages).await
+    }
+
+    /// The first rows of a query over one partition by a number in them.
+    pub(crate) async fn query_in_order(
+        &self,
+        call: Call,
+        partition: &str,
+        query: &Query,
+        number: &str,
+    ) -> Result<Vec<Box<RawValue>>, Fault> {
+        match self.query(call, partition, query).await {
+            Err(fault) if fault.trouble == Trouble::Refused => {}
+            outcome => return outcome,
+        }
+        let (unordered, rows) = without_order(query);
+        let mut all = self.query(call, partition, &unordered).await?;
+        let number_of = |row: &RawValue| {
+            let row: serde_json::Value = serde_json::from_str(row.get()).unwrap_or_default();
+            row[number].as_u64().unwrap_or_default()
+        };
+        all.sort_by_cached_key(|row| number_of(row));
+        all.truncate(rows);
+        Ok(all)
     }
 
     /// Reads all rows of a range and returns the first so many by the time of visibility. When half of the time is over
@@ -94,7 +117,7 @@ mod tests {
 
     #[test]
     fn the_question_stays_the_same_but_for_order_and_number() {
-        for text in [queries::FIND_TURNS, queries::FIND_WORK] {
+        for text in [queries::FIND_TURNS, queries::FIND_WORK, queries::FIRST_MESSAGES] {
             let query = Query::new(text).with("@now", 5).with("@rows", 7).with("@from", 1);
             let (plain, rows) = without_order(&query);
             assert_eq!(rows, 7);

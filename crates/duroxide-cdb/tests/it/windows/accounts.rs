@@ -188,20 +188,34 @@ async fn a_container_that_indexes_nothing_is_told_to() {
     assert!(provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().is_some());
 }
 
-/// Replaces the composite indexes of a container, past the provider.
-async fn set_composites(name: &str, composites: Value) {
+/// Replaces a part of the indexing policy of a container, past the provider.
+async fn set_policy(name: &str, part: &str, value: Value) {
     let container = raw(name).await;
     let read = container.read(CallOptions::default()).await.unwrap();
     let mut properties: ContainerProperties = read.json().unwrap();
-    properties.indexing_policy.as_mut().unwrap()["compositeIndexes"] = composites;
+    properties.indexing_policy.as_mut().unwrap()[part] = value;
     container.replace(&properties, CallOptions::default()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_long_queue_is_taken_in_order_while_the_index_of_its_order_is_being_built() {
+    let place = place_with(|config| config).await;
+    place.begin("a").await;
+    // More than a page of a look.
+    for n in 0..1100 {
+        place.provider.enqueue_for_orchestrator(mail("a", &n.to_string()), None).await.unwrap();
+    }
+    set_policy(&place.name, "includedPaths", json!([{ "path": "/type/?" }])).await;
+    let (turn, ..) = place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+    let expected: Vec<WorkItem> = (0..64).map(|n| mail("a", &n.to_string())).collect();
+    assert_eq!(turn.messages, expected);
 }
 
 #[tokio::test]
 async fn work_is_found_in_order_while_the_index_that_holds_it_in_order_is_being_built() {
     let place = place_with(|config| config).await;
     let other = place.other().await;
-    set_composites(&place.name, json!([])).await;
+    set_policy(&place.name, "compositeIndexes", json!([])).await;
     for instance in ["a", "b"] {
         other.enqueue_for_orchestrator(start(instance, "Hello", ""), None).await.unwrap();
         other.enqueue_for_worker(activity(instance, 1)).await.unwrap();
