@@ -22,6 +22,8 @@ pub struct Config {
     pub hedging: Hedging,
     /// Avoiding a bad partition in one region.
     pub breaker: Breaker,
+    /// What the account must promise. Default: nothing.
+    pub requirements: Requirements,
     /// Appended to the user agent, so that the service's logs tell applications apart.
     pub application_name: Option<String>,
     /// Seed of all random choices (jitter, ids). Default: taken from the system.
@@ -35,6 +37,18 @@ pub struct Regions {
     pub preferred: Vec<String>,
     /// Regions never used unless nothing else is left.
     pub excluded: Vec<String>,
+}
+
+/// What the account must promise. The account's document says what it does promise, and it is read again from time to
+/// time: while it promises less, the driver is not built, and a driver that runs refuses every operation with
+/// [`ErrorKind::AccountUnfit`](crate::ErrorKind::AccountUnfit) before it is sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Requirements {
+    /// Reads see all that this driver has written and read before. Reads of items then ask for session consistency,
+    /// also on accounts of bounded staleness; those of strong accounts stay strong.
+    pub session_reads: bool,
+    /// All clients write in the same region.
+    pub single_write: bool,
 }
 
 /// How long things may take.

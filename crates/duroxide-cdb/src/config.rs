@@ -39,7 +39,9 @@ pub struct CosmosDBProviderConfig {
     pub poll_interval_max: Duration,
     /// How long one operation outside a lock may take, retries included. Default 30 s.
     pub operation_timeout: Duration,
-    /// How long a consumed message's tombstone guards against a late second delivery. Default 7 days.
+    /// How long a consumed message's tombstone guards against a late second delivery. A message may be delivered again as
+    /// long as its sender has not noted that it arrived: seconds while any process runs, else until one runs again. So
+    /// this should be longer than all processes may be stopped at once. Default 7 days.
     pub tombstone_ttl: Duration,
     /// How long messages to an instance that has not begun wait for its start before they become dead letters. Default
     /// 24 hours.
@@ -163,9 +165,18 @@ impl CosmosDBProviderConfig {
                 self.poll_interval_min, self.poll_interval_max
             ));
         }
+        if !(1..=TTL_SECONDS_MAX).contains(&self.tombstone_ttl.as_secs()) {
+            return refuse(format!(
+                "tombstone_ttl ({:?}) is not allowed: use one second to 68 years, and more than a process may be down.",
+                self.tombstone_ttl
+            ));
+        }
         Ok(())
     }
 }
+
+/// The service's limit for the time to live of an item.
+const TTL_SECONDS_MAX: u64 = i32::MAX as u64;
 
 impl Default for CosmosDBProviderConfig {
     fn default() -> Self {
@@ -269,7 +280,9 @@ mod tests {
             CosmosDBProviderConfig::new("https://a.test", " "),
             good.clone().with_container("a/b"),
             good.clone().with_database(""),
-            CosmosDBProviderConfig { poll_interval_min: Duration::from_secs(2), ..good },
+            CosmosDBProviderConfig { poll_interval_min: Duration::from_secs(2), ..good.clone() },
+            CosmosDBProviderConfig { tombstone_ttl: Duration::from_millis(999), ..good.clone() },
+            CosmosDBProviderConfig { tombstone_ttl: Duration::MAX, ..good },
         ] {
             let error = bad.validate().unwrap_err();
             assert!(!error.retryable && error.message.ends_with('.'), "{error}");

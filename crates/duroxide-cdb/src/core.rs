@@ -14,8 +14,10 @@ use crate::claims::UnsettledClaims;
 use crate::clock::{Clock, millis};
 use crate::config::CosmosDBProviderConfig;
 use crate::documents::{Head, Tagged, Version, WorkDocument, ids};
+use crate::elders::Elders;
 use crate::error::{Fault, Trouble};
 use crate::finder::{Crew, Pace, Strays, TurnFinder, WorkFinder};
+use crate::layout::Layout;
 use crate::lease::{Leases, Lockable, Patience};
 use crate::orchestration::lock::TurnContents;
 use crate::outbox::OutboxFaultInjector;
@@ -42,6 +44,8 @@ pub(crate) struct Core {
     /// Pinned versions of instances that some filter turned away, with the time they were seen.
     pinned: Mutex<HashMap<String, (Option<Version>, Instant)>>,
     pub(crate) outbox_faults: Mutex<Option<OutboxFaultInjector>>,
+    pub(crate) layout: Layout,
+    pub(crate) elders: Elders,
     leases: Option<Arc<dyn LeaseProvider>>,
 }
 
@@ -75,6 +79,8 @@ impl Core {
             config.owner.clone()
         };
         Self {
+            elders: Elders::since(store.clock().now_ms()),
+            layout: Layout::default(),
             clock: store.clock(),
             store,
             settings: Settings {
@@ -229,6 +235,20 @@ impl Core {
         id: &str,
     ) -> Result<Option<Tagged<T>>, Fault> {
         match self.read(call, partition, id, None).await? {
+            Read::Found { body, etag } => Ok(Some(Tagged { document: decode(&body)?, etag })),
+            Read::NotModified | Read::Missing => Ok(None),
+        }
+    }
+
+    /// As [`read_as`](Self::read_as), where the document is written: no other process has changed it before this moment
+    /// without being seen.
+    pub(crate) async fn read_latest_as<T: serde::de::DeserializeOwned>(
+        &self,
+        call: Call,
+        partition: &str,
+        id: &str,
+    ) -> Result<Option<Tagged<T>>, Fault> {
+        match self.patiently(call, || self.store.read_latest(call, partition, id)).await? {
             Read::Found { body, etag } => Ok(Some(Tagged { document: decode(&body)?, etag })),
             Read::NotModified | Read::Missing => Ok(None),
         }

@@ -39,6 +39,8 @@ pub(crate) struct Fault {
     pub(crate) is_access_refused: bool,
     /// Whether the key or the token was not accepted.
     is_unauthorized: bool,
+    /// Whether the account does not promise what workflows need.
+    is_unfit: bool,
     message: String,
 }
 
@@ -72,6 +74,7 @@ impl Fault {
             is_damage: false,
             is_access_refused: false,
             is_unauthorized: false,
+            is_unfit: false,
             message: message.into(),
         }
     }
@@ -93,7 +96,7 @@ impl Fault {
 
     /// Whether an account that is being opened may yet be opened.
     pub(crate) fn may_pass_at_opening(&self) -> bool {
-        self.is_transient() && !self.is_unauthorized
+        self.is_transient() && !self.is_unauthorized && !self.is_unfit
     }
 
     /// The status of one operation that made a whole batch fail.
@@ -188,6 +191,9 @@ impl From<Error> for Fault {
             // give a workflow up.
             ErrorKind::Unauthorized => (Trouble::Transient, CHECK_KEY),
             ErrorKind::Forbidden => (Trouble::Refused, CHECK_RIGHTS),
+            // Somebody has changed the account while this process ran. Nothing was sent, and workflows go on when the
+            // change is taken back.
+            ErrorKind::AccountUnfit => (Trouble::Transient, ""),
             // What cannot be sent, or is of a kind this crate does not know, will not get better by itself.
             _ => (Trouble::Refused, ""),
         };
@@ -199,6 +205,7 @@ impl From<Error> for Fault {
             is_damage: false,
             is_access_refused: matches!(error.kind(), ErrorKind::Unauthorized | ErrorKind::Forbidden),
             is_unauthorized: error.kind() == ErrorKind::Unauthorized,
+            is_unfit: error.kind() == ErrorKind::AccountUnfit,
             needs_a_key: (error.status(), error.sub_status()) == (Some(403), Some(NOT_FOR_TOKENS)),
             message: format!("{error}{advice}"),
         }

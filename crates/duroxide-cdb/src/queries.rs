@@ -1,18 +1,29 @@
 //! Every SQL text, as a constant with parameters.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
-/// A query: a constant text and its parameters.
+/// A query: a text, constant but for what is left out of one, and its parameters.
 #[derive(Debug, Clone)]
 pub(crate) struct Query {
-    pub(crate) text: &'static str,
+    pub(crate) text: Cow<'static, str>,
     pub(crate) parameters: Vec<(&'static str, Value)>,
+    /// Whether it is asked in the region that takes writes, because others may be behind.
+    pub(crate) is_for_latest: bool,
 }
 
 impl Query {
     /// A query without parameters.
     pub(crate) fn new(text: &'static str) -> Self {
-        Self { text, parameters: Vec::new() }
+        Self { text: Cow::Borrowed(text), parameters: Vec::new(), is_for_latest: false }
+    }
+
+    /// The same, asked where other processes write: what is decided by the answer cannot be taken back, and nothing but
+    /// the answer tells of what they wrote.
+    pub(crate) fn for_latest(mut self) -> Self {
+        self.is_for_latest = true;
+        self
     }
 
     /// The same with one more parameter.
@@ -41,6 +52,15 @@ macro_rules! work_items {
             " ? c : null) AS item FROM c WHERE c.type = 'worker_queue' AND ",
             $which
         )
+    };
+}
+
+/// Heads of instances that listings show. Those of the public crate up to 0.1.10 have no format, or the number 0 where an
+/// earlier version of this crate took a deletion back, and are named unless they only held a lock.
+macro_rules! instances {
+    () => {
+        "c.type = 'instance' AND (c.started = true \
+         OR ((NOT IS_DEFINED(c.formatVersion) OR c.formatVersion = 0) AND c.orchestrationName != ''))"
     };
 }
 
@@ -139,27 +159,27 @@ pub(crate) const UNFINISHED: &str = "SELECT TOP @rows * FROM c \
     AND (NOT IS_DEFINED(c.sweepAt) OR c.sweepAt <= @now) AND NOT ARRAY_CONTAINS(@passed, c._rid)";
 
 /// One range: ids and ages of instances.
-pub(crate) const INSTANCES: &str = "SELECT c.instanceId, c.createdAt FROM c WHERE c.type = 'instance' \
-    AND (c.started = true OR (NOT IS_DEFINED(c.formatVersion) AND c.orchestrationName != ''))";
+pub(crate) const INSTANCES: &str = concat!("SELECT c.instanceId, c.createdAt FROM c WHERE ", instances!());
 
 /// One range: as [`INSTANCES`], of one status.
-pub(crate) const INSTANCES_BY_STATUS: &str = "SELECT c.instanceId, c.createdAt FROM c WHERE c.type = 'instance' \
-    AND c.status = @status \
-    AND (c.started = true OR (NOT IS_DEFINED(c.formatVersion) AND c.orchestrationName != ''))";
+pub(crate) const INSTANCES_BY_STATUS: &str =
+    concat!("SELECT c.instanceId, c.createdAt FROM c WHERE ", instances!(), " AND c.status = @status");
 
 /// One range: what bulk operations choose from.
-pub(crate) const INSTANCE_FACTS: &str = "SELECT c.instanceId, c.createdAt, c.status, c.completedAt, c.updatedAt, \
-    c.parentInstanceId FROM c WHERE c.type = 'instance' \
-    AND (c.started = true OR (NOT IS_DEFINED(c.formatVersion) AND c.orchestrationName != ''))";
+pub(crate) const INSTANCE_FACTS: &str = concat!(
+    "SELECT c.instanceId, c.createdAt, c.status, c.completedAt, c.updatedAt, c.parentInstanceId FROM c WHERE ",
+    instances!()
+);
 
 /// The whole container: what is counted about the instances of each status, so that the answer is as short for a million
 /// of them as for one. The driver has it planned and adds up what the ranges say.
-pub(crate) const INSTANCE_COUNTS: &str = "SELECT c.status, COUNT(1) AS instances, \
-    SUM(IS_NUMBER(c.executionCount) ? c.executionCount : 1) AS executions, \
-    SUM(IS_NUMBER(c.totalEventCount) ? c.totalEventCount : 0) AS events FROM c \
-    WHERE c.type = 'instance' \
-    AND (c.started = true OR (NOT IS_DEFINED(c.formatVersion) AND c.orchestrationName != '')) \
-    GROUP BY c.status";
+pub(crate) const INSTANCE_COUNTS: &str = concat!(
+    "SELECT c.status, COUNT(1) AS instances, \
+     SUM(IS_NUMBER(c.executionCount) ? c.executionCount : 1) AS executions, \
+     SUM(IS_NUMBER(c.totalEventCount) ? c.totalEventCount : 0) AS events FROM c WHERE ",
+    instances!(),
+    " GROUP BY c.status"
+);
 
 /// One range: direct children of an instance.
 pub(crate) const CHILDREN: &str = "SELECT c.instanceId, c.createdAt FROM c \

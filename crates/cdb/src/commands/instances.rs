@@ -233,7 +233,8 @@ fn show(output: Output, page: &[Listed]) -> anyhow::Result<()> {
 const LIST: &str = "SELECT c.instanceId, c.orchestrationName, c.orchestrationVersion, c.status, \
     c.currentExecutionId, c.parentInstanceId, c.customStatus, c.createdAt, c.updatedAt FROM c \
     WHERE c.type = 'instance' \
-    AND (c.started = true OR (NOT IS_DEFINED(c.formatVersion) AND c.orchestrationName != '')) \
+    AND (c.started = true OR ((NOT IS_DEFINED(c.formatVersion) OR c.formatVersion = 0) \
+    AND c.orchestrationName != '')) \
     AND (IS_NULL(@status) OR c.status = @status) AND (IS_NULL(@name) OR c.orchestrationName = @name) \
     AND c.updatedAt >= @since AND c.updatedAt <= @before";
 /// Later than any clock: the end of the year 9999.

@@ -175,4 +175,5 @@ fn show(output: Output, pruned: &[Pruned]) -> anyhow::Result<()> {
 
 /// Only ids: an instance that continues as new for years must not need more memory than another.
 const INSTANCES: &str = "SELECT VALUE c.instanceId FROM c WHERE c.type = 'instance' \
-    AND (c.started = true OR (NOT IS_DEFINED(c.formatVersion) AND c.orchestrationName != ''))";
+    AND (c.started = true OR ((NOT IS_DEFINED(c.formatVersion) OR c.formatVersion = 0) \
+    AND c.orchestrationName != ''))";

@@ -36,7 +36,8 @@ pub(crate) struct WhyArgs {
 /// Explains.
 pub(crate) async fn run(args: &WhyArgs) -> anyhow::Result<()> {
     let evidence =
-        Connection::during(&args.connection, async |connection| gather(connection, &args.id).await).await?;
+        Connection::during(&args.connection, async |connection| Box::pin(gather(connection, &args.id)).await)
+            .await?;
     let findings = diagnose(&evidence);
     let level = findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Fine);
     let output = Output::new(args.json);

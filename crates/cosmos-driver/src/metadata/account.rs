@@ -71,6 +71,9 @@ pub(crate) async fn refresh(core: &Arc<Core>) -> Result<(), Error> {
                 let routes = AccountRoutes::build(&document, &core.config.regions, default)?;
                 core.router.replace_account(&routes);
                 core.meters.account_refreshes.increment(1);
+                if let Some(unmet) = routes.unmet(core.config.requirements) {
+                    tracing::error!("nothing is sent while {unmet}");
+                }
                 return Ok(());
             }
             Err(error) => failure = failure.or(Some(error)),
@@ -113,6 +116,7 @@ async fn read(core: &Arc<Core>, endpoint: &Endpoint) -> Result<AccountDocument, 
         range: None,
         is_part_of_range: false,
         is_tentative_write: false,
+        consistency: None,
     };
     let now = core.clock.now();
     let attempt = Try {

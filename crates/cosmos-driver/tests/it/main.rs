@@ -14,6 +14,7 @@ mod items;
 mod merge;
 mod query;
 mod ranges;
+mod requirements;
 mod resilience;
 mod soak;
 mod split;

@@ -23,7 +23,8 @@ pub(crate) struct Head {
     pub(crate) instance_id: String,
     #[serde(rename = "type")]
     pub(crate) kind: String,
-    #[serde(default)]
+    /// Zero, and not written, while the head is as the public crate up to 0.1.10 wrote it.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) format_version: u32,
     /// False until the first ack: such a head only holds a lock and no listing shows it.
     #[serde(default)]
@@ -400,6 +401,10 @@ fn unpack(packed: i64) -> Option<Version> {
 
 fn first_execution() -> u64 {
     1
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 fn is_false(flag: &bool) -> bool {

@@ -476,7 +476,7 @@ async fn search(core: &Core, wish: Wish) -> Result<(), Fault> {
         .with("@from", reach.from)
         .with("@rows", reach.rows)
         .with("@known", core.turns.known(KNOWN_MAX, now));
-    let pages = core.store.query_ranges(call, &query, &core.watch(reach.number)).await;
+    let pages = core.store.query_oldest(call, &query, &core.watch(reach.number)).await;
     let mut found = false;
     let mut cursor = 0;
     let mut failed = None;
@@ -493,6 +493,7 @@ async fn search(core: &Core, wish: Wish) -> Result<(), Fault> {
         for row in page.rows {
             last = visible_at(&row);
             let Some(row) = core.strays.read::<Row>(OPERATION, &row) else { continue };
+            core.elders.saw_message(&row.instance_id, row.seq, row.enqueued_at);
             let seq = if row.seq == 0 { sequence_of(row.enqueued_at) } else { row.seq };
             let (instance, id, visible_at) = (row.instance_id, row.id, row.visible_at);
             if !core.is_ours(&instance, visible_at) {

@@ -111,6 +111,10 @@ pub(crate) async fn look(core: &Core, call: Call, instance: &str) -> Result<Part
             })
         };
         if known.as_ref().is_some_and(|known| !same(known)) {
+            if let Some(known) = &known {
+                core.elders
+                    .saw_head(partition.head.as_ref().map(|head| &head.document), &known.head.document);
+            }
             core.cache.forget(instance);
             (known, window) = (None, None);
             continue;
@@ -136,7 +140,7 @@ pub(crate) async fn look(core: &Core, call: Call, instance: &str) -> Result<Part
 /// The order key up to which the messages of a long queue are read. Those without one are all read.
 async fn first_window(core: &Core, call: Call, instance: &str, now: u64) -> Result<u64, Fault> {
     let query = Query::new(queries::FIRST_MESSAGES).with("@now", now).with("@rows", backlog::WINDOW + 1);
-    let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
+    let rows = core.patiently(call, || core.store.query_in_order(call, instance, &query, "seq")).await?;
     let first: Vec<Outline> =
         rows.iter().map(|row| decode(row.get().as_bytes())).collect::<Result<_, Fault>>()?;
     Ok(backlog::window(&first).unwrap_or(ORDER_MAX))

@@ -1,5 +1,6 @@
 //! The windows in which a provider can lose, duplicate or hide work. Each test holds one of them open.
 
+mod accounts;
 mod admin;
 mod backlog;
 mod cancels;
@@ -11,9 +12,11 @@ mod early_mail;
 mod families;
 mod fetching;
 mod held;
+mod lagging;
 mod leftovers;
 mod locks;
 mod names;
+mod neighbours;
 mod once;
 mod opening;
 mod outbox;
