@@ -61,7 +61,8 @@ class Emulator:
     def manage(self, method, path, body=None):
         """Asks the management API."""
         url = self.management.rstrip("/") + urllib.parse.quote(path)
-        request = urllib.request.Request(url, None if body is None else json.dumps(body).encode(), method=method)
+        data, headers = (None, {}) if body is None else (json.dumps(body).encode(), {"content-type": "application/json"})
+        request = urllib.request.Request(url, data, headers, method=method)
         with urllib.request.urlopen(request, timeout=10) as answer:
             return json.loads(answer.read() or "null")
 

@@ -49,6 +49,7 @@ impl Process {
         let (path, body) = (path.replace(' ', "%20"), body.to_string());
         let mut stream = TcpStream::connect(host).expect("the management API is there");
         let head = format!("{method} {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n");
+        let head = format!("{head}content-type: application/json\r\n");
         write!(stream, "{head}content-length: {}\r\n\r\n{body}", body.len()).expect("sent");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("answered");

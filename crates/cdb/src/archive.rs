@@ -6,6 +6,8 @@ use std::io::{self, BufRead, Write};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::output::json_text;
+
 /// Writes an export.
 pub(crate) struct Writer<W: Write> {
     sink: W,
@@ -18,14 +20,14 @@ impl<W: Write> Writer<W> {
     pub(crate) fn begin(mut sink: W, database: &str, container: &str, now_ms: u64) -> io::Result<Self> {
         let header =
             json!({MARK: VERSION, "database": database, "container": container, "exportedAt": now_ms});
-        writeln!(sink, "{header}")?;
+        writeln!(sink, "{}", json_text(&header))?;
         Ok(Self { sink, digest: Sha256::new(), count: 0 })
     }
 
     /// Writes a document without what the server adds.
     pub(crate) fn document(&mut self, mut document: Value) -> io::Result<()> {
         strip(&mut document);
-        let line = document.to_string();
+        let line = json_text(&document);
         self.digest.update(line.as_bytes());
         self.digest.update(b"\n");
         self.count += 1;

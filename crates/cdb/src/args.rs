@@ -96,6 +96,17 @@ mod tests {
     }
 
     #[test]
+    fn keys_are_not_printed() {
+        for line in [
+            &["cdb", "instances", "--endpoint", "https://a.example", "--key", "c2VjcmV0"][..],
+            &["cdb", "emulator", "--key", "c2VjcmV0", "--read-only-key", "c2VjcmV0"],
+        ] {
+            let text = format!("{:?}", Args::try_parse_from(line).expect("it is well formed"));
+            assert!(text.contains("<hidden>") && !text.contains("c2VjcmV0"), "{text}");
+        }
+    }
+
+    #[test]
     fn wrong_values_are_refused() {
         for wrong in [
             &["cdb", "emulator", "--port", "70000"][..],

@@ -9,12 +9,14 @@ use anyhow::Context as _;
 use clap::Args;
 use cosmos_driver::{Credential, Driver, ErrorKind, Timeouts};
 use cosmos_emulator::{Config, Emulator, Fsync, Store};
+use cosmos_wire::endpoint::{has_user, without_user};
 use duroxide::Client;
 use duroxide::providers::Provider;
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
 
 use crate::documents::Documents;
 use crate::exit::Problem;
+use crate::secret::Secret;
 
 /// Where the container is.
 #[derive(Debug, Clone, Default, Args)]
@@ -32,7 +34,7 @@ pub(crate) struct ConnectionArgs {
     ///
     /// The environment is the better place: command lines are visible to others.
     #[arg(long, value_name = "KEY")]
-    pub(crate) key: Option<String>,
+    pub(crate) key: Option<Secret>,
 
     /// Database [env: COSMOS_DATABASE] [default: duroxide].
     #[arg(long, value_name = "NAME")]
@@ -77,14 +79,15 @@ impl Target {
         let place = match (&args.data, args.endpoint.clone().or_else(|| find("ENDPOINT"))) {
             (Some(folder), _) => Place::Folder(folder.clone()),
             (None, Some(endpoint)) => {
+                // Before anything is said of it.
+                refuse_user(&endpoint)?;
+                let key = args.key.as_ref().map(|key| key.reveal().to_owned());
                 let key =
-                    args.key.clone().or_else(|| find("KEY")).or_else(|| emulator_key(&endpoint)).ok_or_else(
-                        || {
-                            Problem::Usage(format!(
-                                "there is no key for {endpoint}: set COSMOS_KEY, or give --key"
-                            ))
-                        },
-                    )?;
+                    key.or_else(|| find("KEY")).or_else(|| emulator_key(&endpoint)).ok_or_else(|| {
+                        Problem::Usage(format!(
+                            "there is no key for {endpoint}: set COSMOS_KEY, or give --key"
+                        ))
+                    })?;
                 Place::Account { endpoint, key }
             }
             (None, None) => otherwise()?,
@@ -113,6 +116,17 @@ impl Target {
         }
         options
     }
+}
+
+/// An endpoint is printed in many places, and none of them is for passwords.
+pub(crate) fn refuse_user(endpoint: &str) -> Result<(), Problem> {
+    if has_user(endpoint) {
+        return Err(Problem::Usage(format!(
+            "the endpoint {} has a user name or password, which Cosmos DB does not know: leave that out",
+            without_user(endpoint)
+        )));
+    }
+    Ok(())
 }
 
 /// The well-known key opens emulators, which listen on this machine only.

@@ -1,7 +1,7 @@
 //! How the process ends: what is said, and the code.
 
 use std::fmt;
-use std::io::{self, Write as _};
+use std::io;
 use std::process::ExitCode;
 
 use cosmos_driver::ErrorKind;
@@ -9,6 +9,8 @@ use cosmos_emulator::StartError;
 use duroxide::ClientError;
 use duroxide::providers::ProviderError;
 use duroxide_cdb::is_access_refused;
+
+use crate::output::say;
 
 /// The exit codes, for the end of the help page.
 pub(crate) const CODES: &str = "\
@@ -84,11 +86,10 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
         // Whoever read our output has seen enough.
         return ExitCode::SUCCESS;
     }
-    // Nothing can be done when even standard error is closed.
-    let _ = match of_account(error) {
-        Some(problem) => writeln!(io::stderr(), "cdb: {problem}"),
-        None => writeln!(io::stderr(), "cdb: {error:#}"),
-    };
+    match of_account(error) {
+        Some(problem) => say(format!("cdb: {problem}")),
+        None => say(format!("cdb: {error:#}")),
+    }
     ExitCode::from(code(error))
 }
 

@@ -11,6 +11,7 @@ mod demo;
 mod diagnosis;
 mod documents;
 mod exit;
+mod files;
 mod fsck;
 mod interrupt;
 mod ledger;
@@ -18,10 +19,10 @@ mod meters;
 mod model;
 mod output;
 mod progress;
+mod secret;
 mod stress;
 mod timeline;
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -33,7 +34,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    log_to_stderr(&args.log);
+    files::keep_private();
+    output::clean_panics();
+    start_logs(&args.log);
     match run(&args.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => exit::report(&error),
@@ -79,15 +82,11 @@ async fn dispatch(command: &Command) -> anyhow::Result<()> {
     }
 }
 
-/// Logs of the libraries, by the usual filter syntax.
-fn log_to_stderr(filter: &str) {
+/// Logs of the libraries, by the usual filter syntax. Without colours: an event comes as one text, in which those of the
+/// log could not be told from those of the data.
+fn start_logs(filter: &str) {
     let filter = tracing_subscriber::EnvFilter::new(filter);
-    let is_terminal = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(is_terminal)
-        .with_writer(std::io::stderr)
-        .init();
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(output::Logs).init();
 }
 
 /// The demo's activities sleep; two threads are plenty.

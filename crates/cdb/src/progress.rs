@@ -1,9 +1,8 @@
 //! Progress on standard error: one line drawn over on a terminal, a line now and then elsewhere.
 
-use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use crate::output::{clip, span, terminal_columns};
+use crate::output::{clip, is_error_terminal, say, say_over, span, terminal_columns};
 
 /// How far a long command is.
 #[derive(Debug)]
@@ -21,7 +20,7 @@ impl Progress {
         Self {
             total,
             done: 0,
-            is_terminal: io::stderr().is_terminal(),
+            is_terminal: is_error_terminal(),
             told: Instant::now(),
             write: |count| count.to_string(),
         }
@@ -47,11 +46,10 @@ impl Progress {
                 &format!("{bar} {} of {}  {what}", (self.write)(done), (self.write)(self.total)),
                 terminal_columns() - 1,
             );
-            let _ = write!(io::stderr(), "\r\u{1b}[K{line}");
-            let _ = io::stderr().flush();
+            say_over(&line);
         } else if self.told.elapsed() >= TELL_EVERY {
             self.told = Instant::now();
-            let _ = writeln!(io::stderr(), "{} of {}: {what}", (self.write)(done), (self.write)(self.total));
+            say(format!("{} of {}: {what}", (self.write)(done), (self.write)(self.total)));
         }
     }
 
@@ -64,7 +62,7 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         if self.is_terminal && self.done > 0 {
-            let _ = write!(io::stderr(), "\r\u{1b}[K");
+            say_over("");
         }
     }
 }

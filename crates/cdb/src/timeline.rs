@@ -2,7 +2,7 @@
 
 use duroxide::{Event, EventKind};
 
-use crate::output::{Style, clip, one_line, span, width};
+use crate::output::{Line, Style, clip, line, span, width};
 
 /// Something a workflow began.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -142,8 +142,8 @@ fn is_ended_by(span: &Span, event: &Event) -> bool {
 }
 
 /// Spans as lines of bars between `from_ms` and `to_ms`, `columns` wide.
-pub(crate) fn draw(spans: &[Span], from_ms: u64, to_ms: u64, columns: usize, style: Style) -> Vec<String> {
-    let label = |span: &Span| format!("{:>4} {:<8} {}", span.id, span.kind.word(), one_line(&span.name));
+pub(crate) fn draw(spans: &[Span], from_ms: u64, to_ms: u64, columns: usize, style: Style) -> Vec<Line> {
+    let label = |span: &Span| format!("{:>4} {:<8} {}", span.id, span.kind.word(), span.name);
     let label_room = spans.iter().map(|span| width(&label(span))).max().unwrap_or(0).min(columns / 3).max(20);
     let bar_room = columns.saturating_sub(label_room + TIME_ROOM + 4 + NOTE_ROOM).clamp(10, 60);
     let note_room = columns.saturating_sub(label_room + bar_room + TIME_ROOM + 4);
@@ -162,10 +162,8 @@ pub(crate) fn draw(spans: &[Span], from_ms: u64, to_ms: u64, columns: usize, sty
             let bar = "━".repeat(last - first + 1);
             let (bar, note) = match &row.end {
                 End::Open => (style.busy(&bar), style.busy("goes on")),
-                End::Done(result) => (style.good(&bar), clip(&one_line(result), note_room)),
-                End::Failed(error) => {
-                    (style.bad(&bar), style.bad(&clip(&format!("✘ {}", one_line(error)), note_room)))
-                }
+                End::Done(result) => (style.good(&bar), clip(result, note_room).into()),
+                End::Failed(error) => (style.bad(&bar), style.bad(&clip(&format!("✘ {error}"), note_room))),
                 End::Cancelled => (style.dim(&bar), style.dim("cancelled")),
             };
             let name = clip(&label(row), label_room);
@@ -173,7 +171,7 @@ pub(crate) fn draw(spans: &[Span], from_ms: u64, to_ms: u64, columns: usize, sty
             let before = style.dim(&"·".repeat(first));
             let after = style.dim(&"·".repeat(bar_room - last - 1));
             let took = span(end_ms.saturating_sub(row.began_ms));
-            format!("{name}{pad} {before}{bar}{after} {took:>TIME_ROOM$}  {note}").trim_end().to_owned()
+            line![name, pad, " ", before, bar, after, format!(" {took:>TIME_ROOM$}  "), note].trim_end()
         })
         .collect()
 }
@@ -195,7 +193,7 @@ mod tests {
             tag: None,
         };
         let lines = draw(&spans("a", &[event(1, None, 0, kind)]), 0, 10, 80, Style::new(false));
-        assert!(lines.iter().all(|line| !line.contains(char::is_control)), "{lines:?}");
+        assert!(lines.iter().all(|line| !line.text().contains(char::is_control)), "{lines:?}");
     }
 
     fn event(id: u64, source: Option<u64>, at: u64, kind: EventKind) -> Event {
@@ -237,7 +235,7 @@ mod tests {
         events[4].timestamp_ms = 200;
         let spans = spans("a", &events);
         let lines = draw(&spans, 0, 2000, 100, Style::new(false));
-        assert_eq!(lines[0].matches('━').count(), 1, "{lines:?}");
+        assert_eq!(lines[0].text().matches('━').count(), 1, "{lines:?}");
     }
 
     #[test]
@@ -256,9 +254,9 @@ mod tests {
     #[test]
     fn bars_stay_within_the_terminal_and_in_proportion() {
         let lines = draw(&spans("a", &history()), 1000, 3000, 80, Style::new(false));
-        assert!(lines.iter().all(|line| width(line) <= 80), "{lines:#?}");
-        let bars: Vec<usize> = lines.iter().map(|line| line.matches('━').count()).collect();
+        assert!(lines.iter().all(|line| width(line.text()) <= 80), "{lines:#?}");
+        let bars: Vec<usize> = lines.iter().map(|line| line.text().matches('━').count()).collect();
         assert!(bars[0] < bars[2] && bars[2] < bars[1], "{lines:#?}");
-        assert!(lines[1].ends_with("goes on"));
+        assert!(lines[1].text().ends_with("goes on"));
     }
 }

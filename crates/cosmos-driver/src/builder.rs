@@ -8,7 +8,9 @@ use http::HeaderValue;
 
 use crate::attempt::sign::Dates;
 use crate::clock::Clock;
-use crate::config::{Breaker, Config, Connections, Hedging, Regions, Retry, Sharding, Timeouts};
+use crate::config::{
+    Breaker, Config, Connections, Hedging, Regions, Requirements, Retry, Sharding, Timeouts,
+};
 use crate::credential::Credential;
 use crate::driver::{Core, Driver};
 use crate::error::Error;
@@ -95,6 +97,12 @@ impl Builder {
         self
     }
 
+    /// Sets what the account must promise.
+    pub fn requirements(mut self, requirements: Requirements) -> Self {
+        self.config.requirements = requirements;
+        self
+    }
+
     /// Names the application in the user agent.
     pub fn application_name(mut self, name: impl Into<String>) -> Self {
         self.config.application_name = Some(name.into());
@@ -120,7 +128,8 @@ impl Builder {
     /// Reads the account and starts the driver. Needs a tokio runtime with timers and sockets.
     ///
     /// # Errors
-    /// When the configuration is invalid, or no endpoint of the account answers.
+    /// When the configuration is invalid, no endpoint of the account answers, or the account does not promise what is
+    /// required.
     pub async fn build(mut self) -> Result<Driver, Error> {
         self.config.validate()?;
         self.config.bound();
@@ -150,6 +159,9 @@ impl Builder {
             containers: ArcSwap::from_pointee(BTreeMap::new()),
         });
         refresh(&core).await?;
+        if let Some(unmet) = core.router.account().unmet(core.config.requirements) {
+            return Err(Error::account_unfit(unmet));
+        }
         Ok(Driver::new(core))
     }
 }

@@ -22,6 +22,8 @@ pub struct Config {
     pub hedging: Hedging,
     /// Avoiding a bad partition in one region.
     pub breaker: Breaker,
+    /// What the account must promise. Default: nothing.
+    pub requirements: Requirements,
     /// Appended to the user agent, so that the service's logs tell applications apart.
     pub application_name: Option<String>,
     /// Seed of all random choices (jitter, ids). Default: taken from the system.
@@ -35,6 +37,18 @@ pub struct Regions {
     pub preferred: Vec<String>,
     /// Regions never used unless nothing else is left.
     pub excluded: Vec<String>,
+}
+
+/// What the account must promise. The account's document says what it does promise, and it is read again from time to
+/// time: while it promises less, the driver is not built, and a driver that runs refuses every operation with
+/// [`ErrorKind::AccountUnfit`](crate::ErrorKind::AccountUnfit) before it is sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Requirements {
+    /// Reads see all that this driver has written and read before. Reads of items then ask for session consistency,
+    /// also on accounts of bounded staleness; those of strong accounts stay strong.
+    pub session_reads: bool,
+    /// All clients write in the same region.
+    pub single_write: bool,
 }
 
 /// How long things may take.
@@ -116,6 +130,9 @@ pub struct Connections {
     /// Time for a ping to be answered before the connection is given up. Default 1 s. Requests that may be repeated
     /// leave after a quarter of it.
     pub ping_timeout: Duration,
+    /// Bytes of one answer's body that are taken; a longer one fails the operation at once. Default 16 MiB: the service
+    /// ends its pages and batches at 4 MB, and nothing else it answers is as large.
+    pub response_bytes_max: usize,
 }
 
 impl Default for Connections {
@@ -127,6 +144,7 @@ impl Default for Connections {
             tcp_keepalive: Duration::from_secs(30),
             ping_after: Duration::from_millis(200),
             ping_timeout: Duration::from_secs(1),
+            response_bytes_max: 16 << 20,
         }
     }
 }
@@ -349,6 +367,7 @@ impl Config {
             (!self.timeouts.feed_attempt.is_zero(), "timeouts.feed_attempt must not be zero"),
             (!self.timeouts.account_refresh.is_zero(), "timeouts.account_refresh must not be zero"),
             (!self.connections.ping_after.is_zero(), "connections.ping_after must not be zero"),
+            (self.connections.response_bytes_max >= 1, "connections.response_bytes_max must be at least 1"),
             (self.retry.attempts_max >= 1, "retry.attempts_max must be at least 1"),
             (self.breaker.read_failures >= 1, "breaker.read_failures must be at least 1"),
             (self.breaker.write_failures >= 1, "breaker.write_failures must be at least 1"),

@@ -62,6 +62,8 @@ pub enum ErrorKind {
     Service,
     /// The answer is not what the protocol says.
     Protocol,
+    /// The account does not promise what the driver's configuration requires.
+    AccountUnfit,
 }
 
 impl ErrorKind {
@@ -108,6 +110,10 @@ impl Error {
 
     pub(crate) fn limit(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Limit, message)
+    }
+
+    pub(crate) fn account_unfit(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::AccountUnfit, message)
     }
 
     pub(crate) fn protocol(message: impl Into<String>) -> Self {

@@ -70,8 +70,8 @@ pub use builder::Builder;
 pub use bulk::{Bulk, BulkResponse};
 pub use change_feed::{ChangeFeed, ChangeFeedStart, ChangePage};
 pub use config::{
-    Breaker, Certificates, Config, Connections, Hedging, HedgingMode, Negotiation, Regions, Retry, Sharding,
-    Timeouts,
+    Breaker, Certificates, Config, Connections, Hedging, HedgingMode, Negotiation, Regions, Requirements,
+    Retry, Sharding, Timeouts,
 };
 pub use container::properties::{ContainerProperties, PartitionKeyPaths};
 pub use container::{Container, FeedRange, ToBody};

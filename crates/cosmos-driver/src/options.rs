@@ -18,6 +18,8 @@ pub struct CallOptions {
     pub hedging: Option<HedgingMode>,
     /// A weaker consistency for this read than the account's.
     pub consistency: Option<Consistency>,
+    /// Read in the region that takes writes, and in no other. Default: wherever reads go.
+    pub at_write_region: bool,
     /// What to do with a write that may or may not have happened.
     pub on_unknown: OnUnknown,
 }
@@ -48,6 +50,13 @@ pub enum Consistency {
 }
 
 impl Consistency {
+    /// The level that the account document names.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        [Self::Strong, Self::BoundedStaleness, Self::Session, Self::ConsistentPrefix, Self::Eventual]
+            .into_iter()
+            .find(|level| level.as_str().eq_ignore_ascii_case(text))
+    }
+
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Strong => "Strong",
@@ -92,6 +101,13 @@ impl CallOptions {
     #[must_use]
     pub fn with_consistency(mut self, consistency: Consistency) -> Self {
         self.consistency = Some(consistency);
+        self
+    }
+
+    /// Reads in the region that takes writes: others may not have the latest of what other clients wrote.
+    #[must_use]
+    pub fn at_write_region(mut self) -> Self {
+        self.at_write_region = true;
         self
     }
 

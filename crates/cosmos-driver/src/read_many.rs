@@ -25,6 +25,7 @@ use crate::metadata::container::ContainerInfo;
 use crate::operation::Call;
 use crate::operation::request::{Kind, Operation};
 use crate::options::ItemOptions;
+use crate::query::progress::{self, Progress};
 use crate::query::{Feed, Query, range_target};
 
 /// Items that were asked for together, in the order they were asked for.
@@ -181,6 +182,7 @@ impl Reading<'_> {
         let mut found =
             Found { items: Vec::new(), charge: 0.0, log: Diagnostics::default(), missed: Vec::new() };
         let mut continuation: Option<String> = None;
+        let mut progress = Progress::default();
         loop {
             let mut operation =
                 Operation::new(Kind::Query, "docs", cell.link.clone(), cell.docs_path.clone());
@@ -206,7 +208,9 @@ impl Reading<'_> {
                     found.items.push((*at, Bytes::copy_from_slice(row.get().as_bytes())));
                 }
             }
-            continuation = response.continuation().map(str::to_owned);
+            let next = response.continuation().map(str::to_owned);
+            progress.note(continuation.as_deref(), next.as_deref(), progress::is_empty(response.body()))?;
+            continuation = next;
             found.charge += response.charge();
             found.log.merge(response.into_diagnostics());
             if continuation.is_none() {

@@ -1,5 +1,6 @@
 //! What an emulator is started with.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use crate::server::Limits;
 
 /// Everything an [`Emulator`](crate::Emulator) can be told. The default suits tests: in memory, any free port of the
 /// loopback interface, the well-known key, signatures checked.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Config {
     /// Interface to listen on; loopback.
     pub bind: IpAddr,
@@ -65,6 +66,60 @@ pub struct Config {
     /// Databases, containers and items to make where they are missing; see
     /// [`with_blueprint`](Config::with_blueprint).
     pub blueprint: Option<Blueprint>,
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // By name, so that a field that is added is thought of here. Keys stay out of logs.
+        let Self {
+            bind,
+            port,
+            management_port,
+            store,
+            restore_from,
+            key: _,
+            read_only_key,
+            auth,
+            account_id,
+            regions,
+            write_mode,
+            replication_delays,
+            consistency,
+            partitions,
+            throttling,
+            serverless,
+            gateway,
+            threads,
+            limits,
+            tls,
+            entra,
+            blueprint,
+        } = self;
+        f.debug_struct("Config")
+            .field("bind", bind)
+            .field("port", port)
+            .field("management_port", management_port)
+            .field("store", store)
+            .field("restore_from", restore_from)
+            .field("key", &"<hidden>")
+            .field("read_only_key", &read_only_key.as_ref().map(|_| "<hidden>"))
+            .field("auth", auth)
+            .field("account_id", account_id)
+            .field("regions", regions)
+            .field("write_mode", write_mode)
+            .field("replication_delays", replication_delays)
+            .field("consistency", consistency)
+            .field("partitions", partitions)
+            .field("throttling", throttling)
+            .field("serverless", serverless)
+            .field("gateway", gateway)
+            .field("threads", threads)
+            .field("limits", limits)
+            .field("tls", tls)
+            .field("entra", entra)
+            .field("blueprint", blueprint)
+            .finish()
+    }
 }
 
 impl Default for Config {
@@ -345,4 +400,23 @@ pub enum Gateway {
     AsService,
     /// Every query is answered in full. Handy for `curl`; programs that rely on it fail against the service.
     ServeAll,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_not_printed() {
+        let config = Config {
+            key: "bWFzdGVyIHNlY3JldA==".to_owned(),
+            read_only_key: Some("cmVhZGVyIHNlY3JldA==".to_owned()),
+            ..Config::default()
+        };
+        let emulator = crate::Emulator::open(config.clone()).expect("it opens");
+        for text in [format!("{config:?}"), format!("{emulator:?}")] {
+            assert!(text.contains("<hidden>"), "{text}");
+            assert!(!text.contains("bWFzdGVy") && !text.contains("cmVhZGVy"), "{text}");
+        }
+    }
 }

@@ -19,6 +19,7 @@ use crate::config::{Config, Fsync, Store};
 use crate::engine::{Engine, EngineOptions};
 use crate::fault::Faults;
 use crate::flusher::Flusher;
+use crate::guard::Guard;
 use crate::http::{Account, Entrance, Place};
 use crate::lanes::{self, Lanes};
 use crate::ledger::Ledger;
@@ -266,13 +267,16 @@ impl Serving {
         // Last of what can fail: a runtime must not be dropped where the caller runs one.
         let runtime = lanes::runtime().map_err(StartError::Thread)?;
         let limits = Limits { connection_age_max: None, ..config.limits.clone() };
-        let manager =
-            Management::new(account.clone(), emulator.endpoint(), emulator.certificate().map(str::to_owned));
+        let management = management.zip(management_address).map(|(listener, address)| {
+            let certificate = emulator.certificate().map(str::to_owned);
+            let guard = Guard::new(address);
+            (listener, Management::new(account.clone(), emulator.endpoint(), certificate, guard))
+        });
         let gate = Arc::new(Gate::new(limits, None, lanes.clone()));
         let serving = async move {
             let doors = serve_doors(account, stopped.clone());
             let management = async {
-                if let Some(listener) = management {
+                if let Some((listener, manager)) = management {
                     serve(listener, manager, gate, stopped).await;
                 }
             };

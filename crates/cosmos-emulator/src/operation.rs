@@ -203,7 +203,7 @@ impl Operation {
         }
     }
 
-    /// Whether a read-only key may not ask for it.
+    /// Whether it changes something.
     pub fn is_write(self) -> bool {
         match self {
             Self::CreateDatabase
@@ -253,6 +253,11 @@ impl Operation {
             | Self::ListPermissions
             | Self::QueryPermissions => false,
         }
+    }
+
+    /// Whether its answer carries resource tokens, which may allow more than the key that asks.
+    pub(crate) fn shows_tokens(self) -> bool {
+        matches!(self, Self::ReadPermission | Self::ListPermissions | Self::QueryPermissions)
     }
 
     /// Whether it reads items and changes none.

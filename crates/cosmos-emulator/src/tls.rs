@@ -26,6 +26,7 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::config::{Config, Store, Tls};
+use crate::private;
 
 /// Names every made certificate is for.
 const NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
@@ -163,17 +164,19 @@ impl Made {
                 folder.display()
             ))
         };
-        fs::create_dir_all(folder).map_err(failed)?;
+        // The folder above is the data folder, which is the user's to choose; this one is ours.
+        folder.parent().map_or(Ok(()), private::make_folder).map_err(failed)?;
+        private::make_folder_here(folder).map_err(failed)?;
         // The names come last: without them the rest does not count.
         let names_file = folder.join(NAMES_FILE);
         match fs::remove_file(&names_file) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             Ok(()) | Err(_) => {}
         }
-        write_private(&folder.join(KEY_FILE), &made.key).map_err(failed)?;
-        fs::write(folder.join(AUTHORITY_FILE), &made.authority).map_err(failed)?;
-        fs::write(folder.join(CERTIFICATE_FILE), &made.certificate).map_err(failed)?;
-        fs::write(names_file, format!("{}\n{}\n", made.ends, names.join("\n"))).map_err(failed)?;
+        private::write(&folder.join(KEY_FILE), &made.key).map_err(failed)?;
+        private::write(&folder.join(AUTHORITY_FILE), &made.authority).map_err(failed)?;
+        private::write(&folder.join(CERTIFICATE_FILE), &made.certificate).map_err(failed)?;
+        private::write(&names_file, &format!("{}\n{}\n", made.ends, names.join("\n"))).map_err(failed)?;
         Ok(made)
     }
 
@@ -267,20 +270,6 @@ fn read(path: &Path, what: &str) -> Result<String, TlsError> {
         };
         TlsError(format!("The {what} {} cannot be read: {error}. {advice}", path.display()))
     })
-}
-
-/// Writes a file that only its owner may read.
-fn write_private(path: &Path, text: &str) -> io::Result<()> {
-    use std::io::Write as _;
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        Ok(()) | Err(_) => {}
-    }
-    let mut options = fs::OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path)?.write_all(text.as_bytes())
 }
 
 fn broken(error: &dyn fmt::Display) -> TlsError {

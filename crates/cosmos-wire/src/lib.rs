@@ -18,6 +18,7 @@
 pub mod batch;
 pub mod binary_json;
 pub mod date;
+pub mod endpoint;
 pub mod epk;
 pub mod header;
 pub mod number;

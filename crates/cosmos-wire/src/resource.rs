@@ -292,19 +292,6 @@ impl Link {
         }
     }
 
-    /// Links that a client may have signed, likeliest first: SDKs differ when addressing by rid, and
-    /// some mix the name of a database with the rid of a container.
-    #[must_use]
-    pub fn accepted_signed_links(&self) -> Vec<String> {
-        let id = self.id().unwrap_or_default();
-        let mut links = vec![self.signed_link()];
-        if self.addressing() == Addressing::Rid || id.parse::<Rid>().is_ok() {
-            let full = self.owner_text();
-            links.extend([id.to_ascii_lowercase(), full.to_ascii_lowercase(), full, id.to_owned()]);
-        }
-        links
-    }
-
     /// Request path, percent-encoded, with a leading slash.
     #[must_use]
     pub fn to_path(&self) -> String {
@@ -454,16 +441,7 @@ mod tests {
         for (path, kind, text) in cases {
             let link = Link::parse(path).unwrap();
             assert_eq!((link.signed_type(), link.signed_link().as_str()), (kind, text), "{path}");
-            assert_eq!(link.accepted_signed_links()[0], text, "{path}");
         }
-    }
-
-    #[test]
-    fn a_name_with_the_rid_of_a_container_may_be_signed_either_way() {
-        let mixed = Link::parse("/dbs/ToDo/colls/DJB7AI1lZHo=/pkranges").unwrap();
-        let accepted = mixed.accepted_signed_links();
-        assert_eq!(accepted[..2], ["dbs/ToDo/colls/DJB7AI1lZHo=", "djb7ai1lzho="]);
-        assert_eq!(Link::parse("/dbs/ToDo/colls/C/docs").unwrap().accepted_signed_links().len(), 1);
     }
 
     #[test]

@@ -1,15 +1,17 @@
 //! Opening the container: create it or check it, and make sure that its layout is one we can read.
+//!
+//! The account is looked at before anything else (`Store::connect`), then the container, then the stamp of its layout.
+//! Only after all of them are found good is anything written.
 
 use cosmos_driver::ContainerProperties;
 use duroxide::providers::ProviderError;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::config::CosmosDBProviderConfig;
-use crate::core::{Backoff, decode};
-use crate::documents::{Document, FORMAT_VERSION, ids};
+use crate::core::Backoff;
 use crate::error::{Fault, Trouble};
-use crate::store::{Call, Op, Read, Store};
+use crate::layout::{Stamp, put_stamp};
+use crate::store::{Call, Store};
 
 const OPERATION: &str = "new";
 
@@ -51,17 +53,27 @@ impl From<Fault> for Obstacle {
 }
 
 impl Obstacle {
-    /// What only a key could have changed about a container.
-    fn of_definition(fault: Fault, config: &CosmosDBProviderConfig) -> Self {
+    /// What only a key could have created or changed about a container.
+    fn of_definition(fault: Fault, wanted: &ContainerProperties, config: &CosmosDBProviderConfig) -> Self {
         if !fault.needs_a_key {
             return Self::Fault(fault);
         }
+        let definition = serde_json::to_string(&asked_for(wanted)).unwrap_or_default();
         Self::Refused(format!(
             "The container {} of the database {} is not there, or not as workflows need it, and tokens may not change \
-             that. Create it as `duroxide_cdb::container_definition` describes, or open it once with a key.",
+             that. Create or change it so that it is {definition} (as `duroxide_cdb::container_definition` describes), or \
+             open it once with a key.",
             config.container, config.database
         ))
     }
+}
+
+/// What is asked of a container, without what the service adds to its definition.
+fn asked_for(definition: &ContainerProperties) -> ContainerProperties {
+    let mut asked = definition.clone();
+    asked.other.clear();
+    asked.unique_key_policy = None;
+    asked
 }
 
 fn explain(config: &CosmosDBProviderConfig, fault: &Fault) -> ProviderError {
@@ -77,20 +89,27 @@ async fn prepare(store: &Store, call: Call, config: &CosmosDBProviderConfig) -> 
     let definition = match store.definition(call).await? {
         Some(definition) => definition,
         None => {
-            let ours = |fault| Obstacle::of_definition(fault, config);
-            existing_is_fine(store.create_database(call).await).map_err(ours)?;
             let wanted = container_definition(&config.container);
+            let ours = |fault| Obstacle::of_definition(fault, &wanted, config);
+            existing_is_fine(store.create_database(call).await).map_err(ours)?;
             existing_is_fine(store.create_container(call, &wanted).await).map_err(ours)?;
             let created = store.definition(call).await?;
             created.ok_or_else(|| Fault::transient("the container is not there yet after it was created"))?
         }
     };
     check_key(&definition)?;
+    check_unique_keys(&definition)?;
+    let stamp = Stamp::read(store, call).await?;
+    // Before the indexes: those of a newer layout are not for this version to change.
+    if let Some(refusal) = stamp.as_ref().and_then(|stamp| stamp.document.refusal()) {
+        return Err(Obstacle::Refused(refusal));
+    }
     if let Some(better) = improved(&definition) {
         let replaced = store.replace_definition(call, &better).await;
-        replaced.map_err(|fault| Obstacle::of_definition(fault, config))?;
+        replaced.map_err(|fault| Obstacle::of_definition(fault, &better, config))?;
     }
-    check_format(store, call).await
+    put_stamp(store, call, stamp.as_ref()).await?;
+    Ok(())
 }
 
 fn existing_is_fine(outcome: Result<(), Fault>) -> Result<(), Fault> {
@@ -145,24 +164,51 @@ fn check_key(definition: &ContainerProperties) -> Result<(), Obstacle> {
     Ok(())
 }
 
+/// A conflict is understood as "a document with this id is there". With a unique key it could be any other document, and
+/// what was to be written would be taken for written. Unique keys cannot be taken off a container.
+fn check_unique_keys(definition: &ContainerProperties) -> Result<(), Obstacle> {
+    let keys = definition.unique_key_policy.as_ref().and_then(|policy| policy["uniqueKeys"].as_array());
+    let paths = keys.into_iter().flatten().filter_map(|key| key["paths"].as_array()).flatten();
+    let paths: Vec<&str> = paths.filter_map(Value::as_str).collect();
+    if paths.is_empty() {
+        return Ok(());
+    }
+    Err(Obstacle::Refused(format!(
+        "The container {} has the unique key {}, which may refuse documents of workflows, and it cannot be taken off: \
+         name another container, or create one as `duroxide_cdb::container_definition` describes.",
+        definition.id,
+        paths.join(", ")
+    )))
+}
+
 /// The definition with what it lacks: expiry of tombstones, and indexes for the queries.
 fn improved(definition: &ContainerProperties) -> Option<ContainerProperties> {
     let mut better = definition.clone();
     // Any other value would let heads and histories expire, or keep tombstones for ever.
     better.default_ttl = Some(ITEMS_SAY);
-    let covers = |policy: &Value| {
-        let included: Vec<&str> = policy["includedPaths"]
-            .as_array()
-            .map(|paths| paths.iter().filter_map(|path| path["path"].as_str()).collect())
-            .unwrap_or_default();
-        let all = included.contains(&"/*")
-            || INDEXED.iter().all(|path| included.contains(&format!("/{path}/?").as_str()));
-        all && serves_the_order(policy)
-    };
-    if !better.indexing_policy.as_ref().is_none_or(covers) {
+    if !better.indexing_policy.as_ref().is_some_and(serves_the_queries) {
         better.indexing_policy = Some(indexing_policy());
     }
     (better != *definition).then_some(better)
+}
+
+/// Whether a policy indexes what queries filter by, with every write and by itself, and in the order they want.
+fn serves_the_queries(policy: &Value) -> bool {
+    // What the policy does not say is as the service has it by default.
+    let mode = policy["indexingMode"].as_str().unwrap_or("consistent");
+    let is_on = mode.eq_ignore_ascii_case("consistent") && policy["automatic"] != false;
+    let paths = |name: &str| -> Vec<&str> {
+        let paths = policy[name].as_array().map(Vec::as_slice).unwrap_or_default();
+        paths.iter().filter_map(|path| path["path"].as_str()).collect()
+    };
+    let (included, excluded) = (paths("includedPaths"), paths("excludedPaths"));
+    let is_indexed = |path: &&str| {
+        let own = [format!("/{path}/?"), format!("/{path}/*")];
+        let names = |list: &[&str]| own.iter().any(|own| list.contains(&own.as_str()));
+        // The longer path counts.
+        names(&included) || (included.contains(&"/*") && !names(&excluded))
+    };
+    is_on && INDEXED.iter().all(is_indexed) && serves_the_order(policy)
 }
 
 /// Whether a policy has the composite indexes that find due work without looking at what is due later or for others.
@@ -175,49 +221,6 @@ fn serves_the_order(policy: &Value) -> bool {
         ascending && names.eq(order.iter().map(|path| format!("/{path}")))
     };
     ORDERED.iter().all(|order| composites.iter().any(|composite| serves(composite, order)))
-}
-
-/// The layout's stamp.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Format {
-    id: String,
-    instance_id: String,
-    #[serde(rename = "type")]
-    kind: String,
-    format_version: u32,
-}
-
-impl Document for Format {
-    fn id(&self) -> &str {
-        &self.id
-    }
-}
-
-async fn check_format(store: &Store, call: Call) -> Result<(), Obstacle> {
-    let stamp = Format {
-        id: ids::FORMAT.to_owned(),
-        instance_id: ids::META.to_owned(),
-        kind: ids::FORMAT.to_owned(),
-        format_version: FORMAT_VERSION,
-    };
-    match store.read(call, ids::META, ids::FORMAT, None).await? {
-        Read::Found { body, .. } => {
-            let found: Format = decode(&body)?;
-            if found.format_version > FORMAT_VERSION {
-                return Err(Obstacle::Refused(format!(
-                    "The container has layout {}, this version of duroxide-cdb knows up to {FORMAT_VERSION}: upgrade it.",
-                    found.format_version
-                )));
-            }
-            Ok(())
-        }
-        Read::NotModified | Read::Missing => {
-            let op = Op::create(&stamp).map_err(|error| Fault::refused(error.to_string()))?;
-            existing_is_fine(store.write(call, ids::META, &op).await.map(drop))?;
-            Ok(())
-        }
-    }
 }
 
 const KEY_PATH: &str = "/instanceId";
@@ -257,6 +260,44 @@ mod tests {
         let better = improved(&old).unwrap();
         assert_eq!(better.default_ttl, Some(ITEMS_SAY));
         assert_eq!(better, container_definition("flows"));
+    }
+
+    #[test]
+    fn a_policy_that_indexes_late_or_not_by_itself_or_leaves_something_out_is_replaced() {
+        let ours = container_definition("flows");
+        let all = json!({
+            "indexingMode": "consistent", "automatic": true, "includedPaths": [{ "path": "/*" }],
+            "excludedPaths": [{ "path": "/\"_etag\"/?" }],
+            "compositeIndexes": ours.indexing_policy.as_ref().unwrap()["compositeIndexes"],
+        });
+        let with = |change: &dyn Fn(&mut Value)| {
+            let mut other = ours.clone();
+            let mut policy = all.clone();
+            change(&mut policy);
+            other.indexing_policy = Some(policy);
+            improved(&other)
+        };
+        assert_eq!(with(&|_| {}), None, "more than enough");
+        assert_eq!(with(&|policy| policy["indexingMode"] = "lazy".into()), Some(ours.clone()));
+        assert_eq!(with(&|policy| policy["indexingMode"] = "none".into()), Some(ours.clone()));
+        assert_eq!(with(&|policy| policy["automatic"] = false.into()), Some(ours.clone()));
+        let hole = json!([{ "path": "/status/?" }]);
+        assert_eq!(with(&|policy| policy["excludedPaths"] = hole.clone()), Some(ours.clone()));
+        let elsewhere = json!([{ "path": "/workItem/?" }]);
+        assert_eq!(with(&|policy| policy["excludedPaths"] = elsewhere.clone()), None);
+    }
+
+    #[test]
+    fn a_unique_key_is_refused_and_an_empty_policy_is_none() {
+        let mut plain = container_definition("flows");
+        plain.unique_key_policy = Some(json!({ "uniqueKeys": [] }));
+        assert!(check_unique_keys(&plain).is_ok());
+        let Err(Obstacle::Refused(sentence)) =
+            check_unique_keys(&plain.with_unique_key(&["/email", "/name"]))
+        else {
+            panic!("not refused")
+        };
+        assert!(sentence.contains("/email, /name"), "{sentence}");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cosmos_wire::endpoint::{has_user, without_user};
 use duroxide::providers::ProviderError;
 
 use crate::slots::LeaseProvider;
@@ -38,8 +39,13 @@ pub struct CosmosDBProviderConfig {
     pub poll_interval_max: Duration,
     /// How long one operation outside a lock may take, retries included. Default 30 s.
     pub operation_timeout: Duration,
-    /// How long a consumed message's tombstone guards against a late second delivery. Default 7 days.
+    /// How long a consumed message's tombstone guards against a late second delivery. A message may be delivered again as
+    /// long as its sender has not noted that it arrived: seconds while any process runs, else until one runs again. So
+    /// this should be longer than all processes may be stopped at once. Default 7 days.
     pub tombstone_ttl: Duration,
+    /// How long messages to an instance that has not begun wait for its start before they become dead letters. Default
+    /// 24 hours.
+    pub early_mail_retention: Duration,
     /// Bytes of history and values kept in memory for instances this process works on. Default 64 MiB.
     pub cache_bytes_max: usize,
     /// Name of this process in lock documents. Default: a random one.
@@ -128,7 +134,13 @@ impl CosmosDBProviderConfig {
         if !self.endpoint.starts_with("http://") && !self.endpoint.starts_with("https://") {
             return refuse(format!(
                 "The endpoint {:?} is not a URL: it must begin with https://.",
-                self.endpoint
+                without_user(&self.endpoint)
+            ));
+        }
+        if has_user(&self.endpoint) {
+            return refuse(format!(
+                "The endpoint {:?} has a user name or password, which Cosmos DB does not know: leave that out.",
+                without_user(&self.endpoint)
             ));
         }
         if self.credential.is_none() && self.key.trim().is_empty() {
@@ -153,9 +165,18 @@ impl CosmosDBProviderConfig {
                 self.poll_interval_min, self.poll_interval_max
             ));
         }
+        if !(1..=TTL_SECONDS_MAX).contains(&self.tombstone_ttl.as_secs()) {
+            return refuse(format!(
+                "tombstone_ttl ({:?}) is not allowed: use one second to 68 years, and more than a process may be down.",
+                self.tombstone_ttl
+            ));
+        }
         Ok(())
     }
 }
+
+/// The service's limit for the time to live of an item.
+const TTL_SECONDS_MAX: u64 = i32::MAX as u64;
 
 impl Default for CosmosDBProviderConfig {
     fn default() -> Self {
@@ -172,6 +193,7 @@ impl Default for CosmosDBProviderConfig {
             poll_interval_max: Duration::from_millis(1250),
             operation_timeout: Duration::from_secs(30),
             tombstone_ttl: Duration::from_secs(7 * 24 * 3600),
+            early_mail_retention: Duration::from_secs(24 * 60 * 60),
             cache_bytes_max: 64 << 20,
             owner: String::new(),
             clock_offset_ms: 0,
@@ -186,7 +208,7 @@ impl Default for CosmosDBProviderConfig {
 impl fmt::Debug for CosmosDBProviderConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CosmosDBProviderConfig")
-            .field("endpoint", &self.endpoint)
+            .field("endpoint", &without_user(&self.endpoint))
             .field("key", &"<hidden>")
             .field("database", &self.database)
             .field("container", &self.container)
@@ -220,6 +242,16 @@ mod tests {
     }
 
     #[test]
+    fn a_password_in_the_endpoint_is_refused_and_never_printed() {
+        for endpoint in ["https://me:secret@a.test", "me:secret@a.test"] {
+            let config = CosmosDBProviderConfig::new(endpoint, "a2V5");
+            let error = config.validate().unwrap_err();
+            assert!(!error.message.contains("secret") && error.message.contains("a.test"), "{error}");
+            assert!(!format!("{config:?}").contains("secret"));
+        }
+    }
+
+    #[test]
     fn both_spellings_of_the_environment_are_read() {
         let lookup = |name: &str| match name {
             "COSMOSDB_ENDPOINT" => Some("https://a.test".to_owned()),
@@ -248,7 +280,9 @@ mod tests {
             CosmosDBProviderConfig::new("https://a.test", " "),
             good.clone().with_container("a/b"),
             good.clone().with_database(""),
-            CosmosDBProviderConfig { poll_interval_min: Duration::from_secs(2), ..good },
+            CosmosDBProviderConfig { poll_interval_min: Duration::from_secs(2), ..good.clone() },
+            CosmosDBProviderConfig { tombstone_ttl: Duration::from_millis(999), ..good.clone() },
+            CosmosDBProviderConfig { tombstone_ttl: Duration::MAX, ..good },
         ] {
             let error = bad.validate().unwrap_err();
             assert!(!error.retryable && error.message.ends_with('.'), "{error}");

@@ -10,12 +10,16 @@ use futures::stream::StreamExt as _;
 use tokio::time::Instant;
 
 use crate::cache::Cache;
+use crate::claims::UnsettledClaims;
 use crate::clock::{Clock, millis, millis_until};
 use crate::config::CosmosDBProviderConfig;
 use crate::documents::{Head, Tagged, Version, WorkDocument, ids};
+use crate::elders::Elders;
 use crate::error::{Fault, Trouble};
 use crate::finder::{Crew, Pace, Strays, TurnFinder, WorkFinder};
-use crate::orchestration::lock::TurnLease;
+use crate::layout::Layout;
+use crate::lease::{Leases, Lockable, Patience};
+use crate::orchestration::lock::TurnContents;
 use crate::outbox::OutboxFaultInjector;
 use crate::session::Sessions;
 use crate::slots::{LeaseProvider, Watch};
@@ -31,13 +35,17 @@ pub(crate) struct Core {
     pub(crate) works: WorkFinder,
     crews: Mutex<BTreeMap<String, Arc<Crew>>>,
     pub(crate) strays: Strays,
-    pub(crate) turn_leases: Leases<TurnLease>,
-    pub(crate) work_leases: Leases<WorkLease>,
+    pub(crate) turn_leases: Leases<Head, TurnContents>,
+    pub(crate) work_leases: Leases<WorkDocument>,
+    /// Claims of this process that may have been applied without its knowing.
+    pub(crate) claims: UnsettledClaims,
     pub(crate) cache: Cache,
     pub(crate) sessions: Sessions,
     /// Pinned versions of instances that some filter turned away, with the time they were seen.
     pinned: Mutex<HashMap<String, (Option<Version>, Instant)>>,
     pub(crate) outbox_faults: Mutex<Option<OutboxFaultInjector>>,
+    pub(crate) layout: Layout,
+    pub(crate) elders: Elders,
     leases: Option<Arc<dyn LeaseProvider>>,
 }
 
@@ -56,16 +64,11 @@ pub(crate) struct Settings {
     pub(crate) operation_timeout: Duration,
     pub(crate) tombstone_ttl_seconds: u64,
     pub(crate) age_threshold_ms: u64,
+    pub(crate) early_mail_ms: u64,
     pub(crate) poll_min: Duration,
     pub(crate) poll_max: Duration,
     /// How long work is left to those who look after its slot.
     pub(crate) steal_after_ms: u64,
-}
-
-/// A work item this process has locked.
-#[derive(Debug)]
-pub(crate) struct WorkLease {
-    pub(crate) item: tokio::sync::Mutex<Tagged<Arc<WorkDocument>>>,
 }
 
 impl Core {
@@ -76,6 +79,8 @@ impl Core {
             config.owner.clone()
         };
         Self {
+            elders: Elders::since(store.clock().now_ms()),
+            layout: Layout::default(),
             clock: store.clock(),
             store,
             settings: Settings {
@@ -83,6 +88,7 @@ impl Core {
                 operation_timeout: config.operation_timeout,
                 tombstone_ttl_seconds: config.tombstone_ttl.as_secs(),
                 age_threshold_ms: millis(config.reconciler_age_threshold),
+                early_mail_ms: millis(config.early_mail_retention),
                 poll_min: config.poll_interval_min,
                 poll_max: config.poll_interval_max,
                 steal_after_ms: millis(config.steal_after),
@@ -94,6 +100,7 @@ impl Core {
             strays: Strays::default(),
             turn_leases: Leases::default(),
             work_leases: Leases::default(),
+            claims: UnsettledClaims::default(),
             cache: Cache::new(config.cache_bytes_max),
             sessions: Sessions::default(),
             pinned: Mutex::default(),
@@ -110,16 +117,6 @@ impl Core {
     /// A call that must end when a lock does.
     pub(crate) fn call_until(&self, operation: &'static str, until_ms: u64) -> Call {
         Call { operation, deadline: self.clock.instant() + millis_until(until_ms, self.clock.now_ms()) }
-    }
-
-    /// A call that may go on as long as a lease is held. One that is not held any more leaves no time.
-    pub(crate) fn call_while_held<T>(
-        &self,
-        operation: &'static str,
-        leases: &Leases<T>,
-        secret: &str,
-    ) -> Call {
-        Call { operation, deadline: leases.end(secret).unwrap_or_else(|| self.clock.instant()) }
     }
 
     /// A call that gives up soon, so that one bad partition does not hold up all others.
@@ -242,9 +239,44 @@ impl Core {
         }
     }
 
+    /// As [`read_as`](Self::read_as), where the document is written: no other process has changed it before this moment
+    /// without being seen.
+    pub(crate) async fn read_latest_as<T: serde::de::DeserializeOwned>(
+        &self,
+        call: Call,
+        partition: &str,
+        id: &str,
+    ) -> Result<Option<Tagged<T>>, Fault> {
+        match self.patiently(call, || self.store.read_latest(call, partition, id)).await? {
+            Read::Found { body, etag } => Ok(Some(Tagged { document: decode(&body)?, etag })),
+            Read::NotModified | Read::Missing => Ok(None),
+        }
+    }
+
     /// Reads the head of an instance, whatever state it is in.
     pub(crate) async fn head(&self, call: Call, instance: &str) -> Result<Option<Tagged<Head>>, Fault> {
         self.read_as(call, instance, &ids::head(instance)).await
+    }
+
+    /// Reads a document that can be locked. A tombstone in its place is no such document.
+    pub(crate) async fn read_lockable<D: Lockable>(
+        &self,
+        patience: impl Into<Patience<'_>>,
+        partition: &str,
+        id: &str,
+    ) -> Result<Option<Tagged<D>>, Fault> {
+        #[derive(serde::Deserialize)]
+        struct Envelope {
+            #[serde(rename = "type")]
+            kind: String,
+        }
+        let patience = patience.into();
+        match patience.retrying(|call| self.store.read(call, partition, id, None)).await? {
+            Read::Found { body, etag } if D::TYPES.contains(&decode::<Envelope>(&body)?.kind.as_str()) => {
+                Ok(Some(Tagged { document: decode(&body)?, etag }))
+            }
+            Read::Found { .. } | Read::NotModified | Read::Missing => Ok(None),
+        }
     }
 }
 
@@ -274,6 +306,14 @@ fn pause(next: Duration, asked: Option<Duration>, remaining: Duration) -> Option
     Some(pause).filter(|pause| *pause < remaining)
 }
 
+/// How long to wait before the next try of what must not be given up before its time is over: as long as the server asked,
+/// but never so long that there is no time left for another try.
+fn pause_within(next: Duration, asked: Option<Duration>, remaining: Duration) -> Option<Duration> {
+    let wanted = next.max(asked.unwrap_or_default());
+    let pause = wanted.min(remaining / 2).max(PAUSE_MIN).min(remaining);
+    Some(pause).filter(|pause| !pause.is_zero())
+}
+
 /// Growing pauses between tries.
 #[derive(Debug)]
 pub(crate) struct Backoff {
@@ -295,53 +335,14 @@ impl Backoff {
         self.pause = (self.pause * 2).min(Duration::from_secs(1));
         true
     }
-}
 
-/// Locks this process holds, by the random part of their token.
-#[derive(Debug)]
-pub(crate) struct Leases<T> {
-    held: Mutex<HashMap<String, (Arc<T>, Instant)>>,
-}
-
-impl<T> Default for Leases<T> {
-    fn default() -> Self {
-        Self { held: Mutex::default() }
-    }
-}
-
-impl<T> Leases<T> {
-    pub(crate) fn get(&self, secret: &str) -> Option<Arc<T>> {
-        self.lock().get(secret).map(|(lease, _)| Arc::clone(lease))
-    }
-
-    /// Keeps a lease; those that nobody came back for are dropped on the way.
-    pub(crate) fn put(&self, secret: &str, lease: Arc<T>, ends: Instant) {
-        let mut held = self.lock();
-        if held.len() >= LEASES_SWEPT_FROM {
-            let now = Instant::now();
-            held.retain(|_, (_, ends)| *ends + FORGET_AFTER > now);
-        }
-        held.insert(secret.to_owned(), (lease, ends));
-    }
-
-    /// The lease ends later.
-    pub(crate) fn extend(&self, secret: &str, ends: Instant) {
-        if let Some((_, end)) = self.lock().get_mut(secret) {
-            *end = ends;
-        }
-    }
-
-    /// When a lease ends, as far as is known by now.
-    fn end(&self, secret: &str) -> Option<Instant> {
-        self.lock().get(secret).map(|(_, ends)| *ends)
-    }
-
-    pub(crate) fn remove(&self, secret: &str) {
-        self.lock().remove(secret);
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, (Arc<T>, Instant)>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Waits at most for half of the time that is left, even if the server asked for more. False when none is left.
+    pub(crate) async fn wait_within(&mut self, call: Call, fault: &Fault) -> bool {
+        let Some(pause) = pause_within(self.pause, fault.retry_after, call.remaining()) else { return false };
+        tracing::debug!(operation = call.operation, %fault, ?pause, "trying again while the lock is held");
+        tokio::time::sleep(pause).await;
+        self.pause = (self.pause * 2).min(Duration::from_secs(1));
+        true
     }
 }
 
@@ -351,8 +352,6 @@ const STEAL_EVERY: u64 = 8;
 const QUICK: Duration = Duration::from_secs(3);
 const PINNED_FOR: Duration = Duration::from_secs(10);
 const PINNED_MAX: usize = 10_000;
-const LEASES_SWEPT_FROM: usize = 256;
-const FORGET_AFTER: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
 mod tests {
@@ -372,6 +371,22 @@ mod tests {
             (1000, Some(300), 300, None),
         ] {
             let pause = pause(ms(next), asked.map(ms), ms(remaining));
+            assert_eq!(pause, expected.map(ms), "{next} {asked:?} {remaining}");
+        }
+    }
+
+    #[test]
+    fn who_must_not_give_up_tries_until_no_time_is_left() {
+        let ms = Duration::from_millis;
+        for (next, asked, remaining, expected) in [
+            (10, None, 5000, Some(10)),
+            (10, Some(300), 5000, Some(300)),
+            (10, Some(6000), 5000, Some(2500)),
+            (1000, None, 400, Some(200)),
+            (10, Some(6000), 8, Some(8)),
+            (10, None, 0, None),
+        ] {
+            let pause = pause_within(ms(next), asked.map(ms), ms(remaining));
             assert_eq!(pause, expected.map(ms), "{next} {asked:?} {remaining}");
         }
     }

@@ -35,8 +35,12 @@ pub(crate) struct Fault {
     pub(crate) needs_a_key: bool,
     /// Whether what is stored cannot be read: it was the store that answered, and it will answer the same.
     pub(crate) is_damage: bool,
+    /// Whether the key or the token was not accepted, or does not allow what was asked.
+    pub(crate) is_access_refused: bool,
     /// Whether the key or the token was not accepted.
     is_unauthorized: bool,
+    /// Whether the account does not promise what workflows need.
+    is_unfit: bool,
     message: String,
 }
 
@@ -51,6 +55,11 @@ impl Fault {
         Self { is_damage: true, ..Self::refused(message) }
     }
 
+    /// A lock that turned out to be another's before anything was sent.
+    pub(crate) fn of_lost_lock(why: Lost) -> Self {
+        Self::new(Trouble::Changed, why.sentence().0)
+    }
+
     pub(crate) fn transient(message: impl Into<String>) -> Self {
         Self::new(Trouble::Transient, message)
     }
@@ -63,7 +72,9 @@ impl Fault {
             retry_after: None,
             needs_a_key: false,
             is_damage: false,
+            is_access_refused: false,
             is_unauthorized: false,
+            is_unfit: false,
             message: message.into(),
         }
     }
@@ -72,9 +83,20 @@ impl Fault {
         self.trouble == Trouble::Transient
     }
 
+    /// Whether the same request may succeed later, for a process that was allowed to make it a moment ago: keys are
+    /// rotated, role assignments and firewall rules change and come back.
+    pub(crate) fn may_pass(&self) -> bool {
+        self.is_transient() || self.is_access_refused
+    }
+
+    /// Whether the request will never succeed, whoever asks and whenever.
+    pub(crate) fn is_final_refusal(&self) -> bool {
+        self.trouble == Trouble::Refused && !self.may_pass()
+    }
+
     /// Whether an account that is being opened may yet be opened.
     pub(crate) fn may_pass_at_opening(&self) -> bool {
-        self.is_transient() && !self.is_unauthorized
+        self.is_transient() && !self.is_unauthorized && !self.is_unfit
     }
 
     /// The status of one operation that made a whole batch fail.
@@ -170,6 +192,9 @@ impl From<Error> for Fault {
             // give a workflow up.
             ErrorKind::Unauthorized => (Trouble::Transient, CHECK_KEY),
             ErrorKind::Forbidden => (Trouble::Refused, CHECK_RIGHTS),
+            // Somebody has changed the account while this process ran. Nothing was sent, and workflows go on when the
+            // change is taken back.
+            ErrorKind::AccountUnfit => (Trouble::Transient, ""),
             // What cannot be sent, or is of a kind this crate does not know, will not get better by itself.
             _ => (Trouble::Refused, ""),
         };
@@ -179,7 +204,9 @@ impl From<Error> for Fault {
             index: None,
             retry_after: error.retry_after(),
             is_damage: false,
+            is_access_refused: matches!(error.kind(), ErrorKind::Unauthorized | ErrorKind::Forbidden),
             is_unauthorized: error.kind() == ErrorKind::Unauthorized,
+            is_unfit: error.kind() == ErrorKind::AccountUnfit,
             needs_a_key: (error.status(), error.sub_status()) == (Some(403), Some(NOT_FOR_TOKENS)),
             message: format!("{error}{advice}"),
         }
@@ -218,13 +245,17 @@ impl std::fmt::Display for Fault {
 }
 
 /// Why a lock is not, or no longer, the caller's.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lost {
     /// The token is of another making.
     Unknown,
     /// The lock of a turn was given back, or the turn was committed.
     NotHeld,
     Expired,
+    /// An earlier call could not keep the promise of the lock.
+    GivenUp,
+    /// A message that the turn holds was consumed or removed by another process.
+    MessageGone,
     /// Somebody else has the turn.
     TakenOver,
     /// The instance was deleted.
@@ -245,6 +276,13 @@ impl Lost {
                 "the lock has expired",
                 "it is fetched again: drop this result, and renew earlier or lock longer if this goes on",
             ),
+            Self::GivenUp => (
+                "an earlier call with this token failed, and its lock is left to run out",
+                "it is fetched again: drop this result",
+            ),
+            Self::MessageGone => {
+                ("a message that the turn holds is gone", "what is left is fetched again: drop this turn")
+            }
             Self::TakenOver => {
                 ("somebody else has taken the turn over", "drop this turn, and lock longer if this goes on")
             }

@@ -209,7 +209,7 @@ pub(crate) async fn append(
         if !chunks.parts().is_empty() {
             let sweep_at = core.clock.now_ms() + crate::orchestration::layout::PREPARING_MS;
             let mark = Manifest::prepared(instance, chunks.commit(), 0, chunks.parts().len(), sweep_at);
-            publish::prepare(core, &|| call, &mark, &[], &chunks).await.map_err(surface)?;
+            publish::prepare(core, call.into(), &mark, &[], &chunks).await.map_err(surface)?;
             ops.push(Op::delete(&mark.id, None));
         }
         match core.patiently(call, || core.store.batch(call, instance, &ops)).await {

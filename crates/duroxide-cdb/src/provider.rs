@@ -47,7 +47,8 @@ impl CosmosDBProvider {
     /// Connects to an account with a key; database and the container `duroxide` are created if they are missing.
     ///
     /// # Errors
-    /// When the account cannot be reached, the key is wrong, or the container is not one of ours.
+    /// When the account cannot be reached, the key is wrong, the account does not promise what workflows need (one write
+    /// region, session consistency at least), or the container is not one of ours.
     pub async fn new(endpoint: &str, key: &str, database: &str) -> Result<Self, ProviderError> {
         Self::new_with_config(CosmosDBProviderConfig::new(endpoint, key).with_database(database)).await
     }
@@ -137,6 +138,7 @@ impl Provider for CosmosDBProvider {
         poll_timeout: Duration,
         filter: Option<&DispatcherCapabilityFilter>,
     ) -> Result<Option<(OrchestrationItem, String, u32)>, ProviderError> {
+        self.core().layout.check_waiting("fetch_orchestration_item", poll_timeout).await?;
         orchestration::fetch::fetch(self.core(), lock_timeout, poll_timeout, filter).await
     }
 
@@ -213,6 +215,7 @@ impl Provider for CosmosDBProvider {
         session: Option<&SessionFetchConfig>,
         tag_filter: &TagFilter,
     ) -> Result<Option<(WorkItem, String, u32)>, ProviderError> {
+        self.core().layout.check_waiting("fetch_work_item", poll_timeout).await?;
         work::fetch::fetch(self.core(), lock_timeout, poll_timeout, session, tag_filter).await
     }
 

@@ -1,18 +1,29 @@
 //! Every SQL text, as a constant with parameters.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
-/// A query: a constant text and its parameters.
+/// A query: a text, constant but for what is left out of one, and its parameters.
 #[derive(Debug, Clone)]
 pub(crate) struct Query {
-    pub(crate) text: &'static str,
+    pub(crate) text: Cow<'static, str>,
     pub(crate) parameters: Vec<(&'static str, Value)>,
+    /// Whether it is asked in the region that takes writes, because others may be behind.
+    pub(crate) is_for_latest: bool,
 }
 
 impl Query {
     /// A query without parameters.
     pub(crate) fn new(text: &'static str) -> Self {
-        Self { text, parameters: Vec::new() }
+        Self { text: Cow::Borrowed(text), parameters: Vec::new(), is_for_latest: false }
+    }
+
+    /// The same, asked where other processes write: what is decided by the answer cannot be taken back, and nothing but
+    /// the answer tells of what they wrote.
+    pub(crate) fn for_latest(mut self) -> Self {
+        self.is_for_latest = true;
+        self
     }
 
     /// The same with one more parameter.
@@ -44,16 +55,26 @@ macro_rules! work_items {
     };
 }
 
+/// Heads of instances that listings show. Those of the public crate up to 0.1.10 have no format, or the number 0 where an
+/// earlier version of this crate took a deletion back, and are named unless they only held a lock.
+macro_rules! instances {
+    () => {
+        "c.type = 'instance' AND (c.started = true \
+         OR ((NOT IS_DEFINED(c.formatVersion) OR c.formatVersion = 0) AND c.orchestrationName != ''))"
+    };
+}
+
 /// One partition: everything a turn needs. History only of execution `@exec` after event `@after`, values only of
 /// turns after `@turn`, messages only up to order key `@upto`.
 pub(crate) const LOAD: &str = "SELECT * FROM c WHERE c.type IN ('instance', 'deleting', 'manifest', 'kv', 'kv_delta') \
-    OR (c.type = 'orch_queue' AND c.visibleAt <= @now AND (NOT IS_DEFINED(c.seq) OR c.seq <= @upto)) \
+    OR (c.type = 'orch_queue' AND (c.visibleAt <= @now OR c.parkedAt > 0) \
+        AND (NOT IS_DEFINED(c.seq) OR c.seq <= @upto)) \
     OR (c.type = 'value' AND c.sinceTurn > @turn) \
     OR (c.type = 'history' AND c.executionId = @exec AND c.eventId > @after)";
 
 /// One partition: the first messages of a long queue.
 pub(crate) const FIRST_MESSAGES: &str = "SELECT TOP @rows c.seq, LENGTH(c.workItem) AS size FROM c \
-    WHERE c.type = 'orch_queue' AND c.visibleAt <= @now AND c.seq > 0 ORDER BY c.seq";
+    WHERE c.type = 'orch_queue' AND (c.visibleAt <= @now OR c.parkedAt > 0) AND c.seq > 0 ORDER BY c.seq";
 
 /// One partition: the history of one execution after an event.
 pub(crate) const HISTORY: &str =
@@ -72,6 +93,10 @@ pub(crate) const WORK_OF_INSTANCE: &str = "SELECT c.id, c.executionId, c.executi
 /// One partition: the queued messages with the ids given.
 pub(crate) const MESSAGES_BY_ID: &str =
     "SELECT * FROM c WHERE c.type = 'orch_queue' AND ARRAY_CONTAINS(@ids, c.id)";
+
+/// One partition: the versions of the queued messages with the ids given.
+pub(crate) const VERSIONS_BY_ID: &str =
+    "SELECT c.id, c._etag FROM c WHERE c.type = 'orch_queue' AND ARRAY_CONTAINS(@ids, c.id)";
 
 /// One partition: the executions that have a record or history.
 pub(crate) const EXECUTIONS: &str = "SELECT c.type, c.executionId, c.status, c.completedAt, c.eventCount FROM c \
@@ -134,28 +159,28 @@ pub(crate) const UNFINISHED: &str = "SELECT TOP @rows * FROM c \
     AND (NOT IS_DEFINED(c.sweepAt) OR c.sweepAt <= @now) AND NOT ARRAY_CONTAINS(@passed, c._rid)";
 
 /// One range: ids and ages of instances.
-pub(crate) const INSTANCES: &str = "SELECT c.instanceId, c.createdAt FROM c WHERE c.type = 'instance' \
-    AND (c.started = true OR (NOT IS_DEFINED(c.formatVersion) AND c.orchestrationName != ''))";
+pub(crate) const INSTANCES: &str = concat!("SELECT c.instanceId, c.createdAt FROM c WHERE ", instances!());
 
 /// One range: as [`INSTANCES`], of one status.
-pub(crate) const INSTANCES_BY_STATUS: &str = "SELECT c.instanceId, c.createdAt FROM c WHERE c.type = 'instance' \
-    AND c.status = @status \
-    AND (c.started = true OR (NOT IS_DEFINED(c.formatVersion) AND c.orchestrationName != ''))";
+pub(crate) const INSTANCES_BY_STATUS: &str =
+    concat!("SELECT c.instanceId, c.createdAt FROM c WHERE ", instances!(), " AND c.status = @status");
 
 /// One range: what bulk operations choose from.
-pub(crate) const INSTANCE_FACTS: &str = "SELECT c.instanceId, c.createdAt, c.status, c.completedAt, c.updatedAt, \
-    c.parentInstanceId FROM c WHERE c.type = 'instance' \
-    AND (c.started = true OR (NOT IS_DEFINED(c.formatVersion) AND c.orchestrationName != ''))";
+pub(crate) const INSTANCE_FACTS: &str = concat!(
+    "SELECT c.instanceId, c.createdAt, c.status, c.completedAt, c.updatedAt, c.parentInstanceId FROM c WHERE ",
+    instances!()
+);
 
 /// The whole container: what is counted about the instances of each status, so that the answer is as short for a million
 /// of them as for one. The driver has it planned and adds up what the ranges say. Numbers that nobody counted to are left
 /// out.
-pub(crate) const INSTANCE_COUNTS: &str = "SELECT c.status, COUNT(1) AS instances, \
-    SUM(c.executionCount >= 0 AND c.executionCount < 9e15 ? c.executionCount : 1) AS executions, \
-    SUM(c.totalEventCount >= 0 AND c.totalEventCount < 9e15 ? c.totalEventCount : 0) AS events FROM c \
-    WHERE c.type = 'instance' \
-    AND (c.started = true OR (NOT IS_DEFINED(c.formatVersion) AND c.orchestrationName != '')) \
-    GROUP BY c.status";
+pub(crate) const INSTANCE_COUNTS: &str = concat!(
+    "SELECT c.status, COUNT(1) AS instances, \
+     SUM(c.executionCount >= 0 AND c.executionCount < 9e15 ? c.executionCount : 1) AS executions, \
+     SUM(c.totalEventCount >= 0 AND c.totalEventCount < 9e15 ? c.totalEventCount : 0) AS events FROM c WHERE ",
+    instances!(),
+    " GROUP BY c.status"
+);
 
 /// One range: direct children of an instance.
 pub(crate) const CHILDREN: &str = "SELECT c.instanceId, c.createdAt FROM c \

@@ -100,7 +100,7 @@ pub(crate) async fn put(
         return core.create(call, partition, &op).await;
     }
     let mark = Manifest::prepared(partition, chunks.commit(), 0, parts, core.clock.now_ms() + PREPARING_MS);
-    publish::prepare(core, &|| call, &mark, &[], chunks).await?;
+    publish::prepare(core, call.into(), &mark, &[], chunks).await?;
     let ops = [op, Op::delete(&mark.id, None)];
     let mut unsure = false;
     let mut backoff = crate::core::Backoff::default();

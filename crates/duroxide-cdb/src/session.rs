@@ -4,6 +4,7 @@
 //! in memory: taking a further item of it needs no request until half its lock is over.
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use crate::clock::millis;
 use crate::core::{Core, in_parallel};
 use crate::documents::{Session, Tagged, ids};
 use crate::error::{About, Fault, Trouble};
+use crate::lease::Patience;
 use crate::queries::{self, Query};
 use crate::store::{Call, Op};
 
@@ -147,7 +149,7 @@ impl Sessions {
                 }
                 None => None,
             };
-            match write(core, call, &claimed, etag).await {
+            match write(core, call.into(), &claimed, etag).await {
                 Ok(etag) => {
                     self.lock().own(session, Tagged { document: claimed, etag }, now);
                     return Ok(true);
@@ -171,13 +173,18 @@ fn raced(fault: &Fault) -> bool {
     matches!(fault.trouble, Trouble::Changed | Trouble::Exists | Trouble::Missing)
 }
 
-async fn write(core: &Core, call: Call, session: &Session, etag: Option<&str>) -> Result<String, Fault> {
+async fn write(
+    core: &Core,
+    patience: Patience<'_>,
+    session: &Session,
+    etag: Option<&str>,
+) -> Result<String, Fault> {
     let op = match etag {
         Some(etag) => Op::replace(&session.id, session, Some(etag)),
         None => Op::create(session),
     };
     let op = op.map_err(|error| Fault::refused(error.to_string()))?;
-    core.patiently(call, || core.store.write(call, &session.instance_id, &op)).await
+    patience.retrying(|call| core.store.write(call, &session.instance_id, &op)).await
 }
 
 /// Makes the locks of the owners' sessions last longer, unless they are idle. Returns how many it did.
@@ -199,27 +206,43 @@ pub(crate) async fn renew(
         alive.map(|session| session.session_id.clone()).collect()
     };
     let renewals = due.into_iter().map(|session| -> BoxFuture<'_, Result<bool, Fault>> {
-        Box::pin(async move { renew_one(core, core.call(OPERATION), &session, extend_for).await })
+        Box::pin(async move { renew_one(core, OPERATION, &session, extend_for).await })
     });
-    let mut renewed = 0;
+    let (mut renewed, mut failed) = (0, None);
     for outcome in in_parallel(RENEWALS_AT_ONCE, renewals).await {
         match outcome {
             Ok(done) => renewed += usize::from(done),
-            Err(fault) => return Err(fault.surface(OPERATION, About::All)),
+            // One that cannot be renewed does not keep the others from being told.
+            Err(fault) => failed = Some(fault),
         }
     }
-    Ok(renewed)
+    match failed {
+        Some(fault) if renewed == 0 => Err(fault.surface(OPERATION, About::All)),
+        Some(fault) => {
+            tracing::warn!(%fault, renewed, "some sessions could not be renewed");
+            Ok(renewed)
+        }
+        None => Ok(renewed),
+    }
 }
 
-async fn renew_one(core: &Core, call: Call, session: &str, extend_for: Duration) -> Result<bool, Fault> {
+/// Makes the lock of one session last longer. Trouble is sat out until the lock ends.
+async fn renew_one(
+    core: &Core,
+    operation: &'static str,
+    session: &str,
+    extend_for: Duration,
+) -> Result<bool, Fault> {
     for _ in 0..CLAIMS_MAX {
         let now = core.clock.now_ms();
         let owned = core.sessions.lock().owned.get(session).cloned();
         let Some(mut owned) = owned.filter(|owned| owned.document.locked_until > now) else {
             return Ok(false);
         };
+        let until_ms = AtomicU64::new(owned.document.locked_until);
+        let patience = Patience::WhileHeld { operation, clock: &core.clock, until_ms: &until_ms };
         owned.document.locked_until = owned.document.locked_until.max(core.clock.after(extend_for));
-        match write(core, call, &owned.document, Some(&owned.etag)).await {
+        match write(core, patience, &owned.document, Some(&owned.etag)).await {
             Ok(etag) => {
                 owned.etag = etag;
                 core.sessions.lock().own(session, owned, now);
@@ -227,6 +250,7 @@ async fn renew_one(core: &Core, call: Call, session: &str, extend_for: Duration)
             }
             Err(fault) if raced(&fault) => {
                 // Perhaps an unanswered write of our own: the document tells.
+                let call = patience.call();
                 let found = core.read_as::<Session>(call, &owned.document.instance_id, ids::SESSION).await?;
                 let mut state = core.sessions.lock();
                 match found {

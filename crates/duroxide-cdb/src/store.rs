@@ -1,14 +1,16 @@
 //! The container: typed reads, writes, batches and queries. With `call.rs` and `error.rs` the only file that
 //! names the driver.
 
+mod oldest;
+
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use cosmos_driver::{
-    Batch, BatchResponse, BatchResult, Container, ContainerProperties, Credential, Database, Driver,
-    ErrorKind, FeedRange, Patch, QueryOptions, Response, Scope,
+    Batch, BatchResponse, BatchResult, CallOptions, Container, ContainerProperties, ContentResponse,
+    Credential, Database, Driver, ErrorKind, FeedRange, Patch, QueryOptions, Requirements, Response, Scope,
 };
 use futures::future::BoxFuture;
 use serde_json::value::RawValue;
@@ -18,7 +20,7 @@ pub(crate) use crate::call::Call;
 use crate::clock::Clock;
 use crate::config::CosmosDBProviderConfig;
 use crate::core::in_parallel;
-use crate::error::Fault;
+use crate::error::{Fault, Trouble};
 use crate::ledger::{Ledger, LedgerSnapshot};
 use crate::queries::Query;
 use crate::slots::Watch;
@@ -79,10 +81,13 @@ pub(crate) struct Store {
     ranges: Mutex<Option<(Vec<FeedRange>, Instant)>>,
     ledger: Ledger,
     clock: Arc<Clock>,
+    /// Since when searches have to do without the index that holds what is due in order.
+    unordered: Mutex<Option<Instant>>,
 }
 
 impl Store {
-    /// Connects to an account.
+    /// Connects to an account. One that does not promise what workflows need is refused, now and whenever it changes: a
+    /// process must see what it has written, and two processes must never write in two places.
     pub(crate) async fn connect(config: &CosmosDBProviderConfig) -> Result<Self, Fault> {
         let credential = match &config.credential {
             Some(credential) => credential.clone(),
@@ -90,13 +95,15 @@ impl Store {
         };
         let driver = Driver::builder(&config.endpoint, credential)
             .config(config.driver.clone())
+            .requirements(Requirements { session_reads: true, single_write: true })
             .application_name(APPLICATION)
             .build()
             .await?;
         let database = driver.database(&config.database);
         let container = database.container(&config.container)?;
         let clock = Arc::new(Clock::shifted(config.clock_offset_ms));
-        Ok(Self { database, container, ranges: Mutex::default(), ledger: Ledger::default(), clock })
+        let (ranges, unordered) = Default::default();
+        Ok(Self { database, container, ranges, ledger: Ledger::default(), clock, unordered })
     }
 
     /// The clock that the answers of the container put right.
@@ -179,6 +186,17 @@ impl Store {
         }
     }
 
+    /// Reads one document where it is written, so that it is not older than this moment, whoever wrote it last. From then
+    /// on this process reads nothing older in the same range. An ordinary read may be answered by a region, or a
+    /// replica, that does not have the latest writes of other processes yet.
+    pub(crate) async fn read_latest(&self, call: Call, partition: &str, id: &str) -> Result<Read, Fault> {
+        match self.execute(call, partition, Batch::new(partition).read(id)).await {
+            Ok(done) => Ok(done.results().first().map_or(Read::Missing, read_of)),
+            Err(fault) if fault.trouble == Trouble::Missing => Ok(Read::Missing),
+            Err(fault) => Err(fault),
+        }
+    }
+
     /// Carries out one write and returns the new ETag.
     pub(crate) async fn write(&self, call: Call, partition: &str, op: &Op) -> Result<String, Fault> {
         let mut options = call.item_options()?;
@@ -190,9 +208,7 @@ impl Store {
             OpKind::Upsert => self.container.upsert_item(partition, body, options).await,
             OpKind::Replace => self.container.replace_item(partition, op.id(), body, options).await,
             OpKind::Delete => self.container.delete_item(partition, op.id(), options).await,
-            OpKind::Set { path, value } => {
-                self.container.patch_item(partition, op.id(), &Patch::new().set(path, value), options).await
-            }
+            OpKind::Set => self.container.patch_item(partition, op.id(), &patch_of(op), options).await,
         };
         match outcome {
             Ok(response) => {
@@ -208,7 +224,8 @@ impl Store {
 
     /// Carries out several writes, all or none, and returns the new ETags.
     pub(crate) async fn batch(&self, call: Call, partition: &str, ops: &[Op]) -> Result<Vec<String>, Fault> {
-        let batch = ops.iter().fold(Batch::new(partition), add);
+        // The caller knows what it wrote. Answers with all bodies could be larger than an answer may be.
+        let batch = ops.iter().fold(Batch::new(partition).with_content(ContentResponse::Minimal), add);
         let done = self.execute(call, partition, batch).await?;
         Ok(done.results().iter().map(|result| result.etag().unwrap_or_default().to_owned()).collect())
     }
@@ -224,14 +241,8 @@ impl Store {
     ) -> Result<(String, Read), Fault> {
         let batch = add(Batch::new(partition), op).read(id);
         let done = self.execute(call, partition, batch).await?;
-        let etag = |index: usize| done.results().get(index).and_then(BatchResult::etag).unwrap_or_default();
-        let read = match done.results().get(1).and_then(BatchResult::body) {
-            Some(body) => {
-                Read::Found { body: Bytes::copy_from_slice(body.as_bytes()), etag: etag(1).to_owned() }
-            }
-            None => Read::Missing,
-        };
-        Ok((etag(0).to_owned(), read))
+        let etag = done.results().first().and_then(BatchResult::etag).unwrap_or_default();
+        Ok((etag.to_owned(), done.results().get(1).map_or(Read::Missing, read_of)))
     }
 
     async fn execute(&self, call: Call, partition: &str, batch: Batch) -> Result<BatchResponse, Fault> {
@@ -261,15 +272,15 @@ impl Store {
         self.collect(call, Scope::PartitionKey(partition.into()), Some(partition), query).await
     }
 
-    /// The rows of a query over one partition, as long as the caller wants another page after each; `None` when it did
-    /// not.
+    /// The pages of a query over one partition, as long as the caller wants another page after each; `None` when it did
+    /// not. Each page shows one moment, and what is on a later page was read later.
     pub(crate) async fn query_while(
         &self,
         call: Call,
         partition: &str,
         query: &Query,
         goes_on: impl FnMut(&[Box<RawValue>]) -> bool,
-    ) -> Result<Option<Vec<Box<RawValue>>>, Fault> {
+    ) -> Result<Option<Vec<Vec<Box<RawValue>>>>, Fault> {
         self.collect_while(call, Scope::PartitionKey(partition.into()), Some(partition), query, goes_on).await
     }
 
@@ -309,7 +320,7 @@ impl Store {
         rows: u32,
         from: Option<String>,
     ) -> Result<Page, Fault> {
-        let mut options = QueryOptions::default().with_page_size(rows).with_call(call.options()?);
+        let mut options = QueryOptions::default().with_page_size(rows).with_call(options_of(call, query)?);
         if let Some(from) = from {
             options = options.with_continuation(from);
         }
@@ -359,8 +370,8 @@ impl Store {
         partition: Option<&str>,
         query: &Query,
     ) -> Result<Vec<Box<RawValue>>, Fault> {
-        let rows = self.collect_while(call, scope, partition, query, |_| true).await?;
-        Ok(rows.unwrap_or_default())
+        let pages = self.collect_while(call, scope, partition, query, |_| true).await?;
+        Ok(pages.unwrap_or_default().into_iter().flatten().collect())
     }
 
     async fn collect_while(
@@ -370,10 +381,10 @@ impl Store {
         partition: Option<&str>,
         query: &Query,
         mut goes_on: impl FnMut(&[Box<RawValue>]) -> bool,
-    ) -> Result<Option<Vec<Box<RawValue>>>, Fault> {
-        let options = QueryOptions::default().with_page_size(PAGE_ROWS).with_call(call.options()?);
+    ) -> Result<Option<Vec<Vec<Box<RawValue>>>>, Fault> {
+        let options = QueryOptions::default().with_page_size(PAGE_ROWS).with_call(options_of(call, query)?);
         let mut pager = self.container.query(query_of(query), scope, options);
-        let mut rows = Vec::new();
+        let mut pages = Vec::new();
         let mut bytes = 0;
         loop {
             let begun = Instant::now();
@@ -381,23 +392,25 @@ impl Store {
                 Ok(Some(page)) => {
                     self.record(call, partition, begun, page.charge());
                     self.learn(begun, page.date());
-                    let read = rows.len();
-                    rows.extend(page.items::<Box<RawValue>>()?);
-                    bytes += rows[read..].iter().map(|row| row.get().len()).sum::<usize>();
+                    let rows = page.items::<Box<RawValue>>()?;
+                    bytes += rows.iter().map(|row| row.get().len()).sum::<usize>();
                     if bytes > PARTITION_BYTES_MAX && partition.is_some() {
                         let sentence =
                             format!("more than {PARTITION_BYTES_MAX} bytes are to be read at once");
                         return Err(Fault::damaged(sentence));
                     }
                     // The last page says so: another request would only be told that there is nothing.
-                    if page.continuation().is_none() {
-                        return Ok(Some(rows));
+                    let is_last = page.continuation().is_none();
+                    let is_enough = !is_last && !goes_on(&rows);
+                    pages.push(rows);
+                    if is_last {
+                        return Ok(Some(pages));
                     }
-                    if !goes_on(&rows[read..]) {
+                    if is_enough {
                         return Ok(None);
                     }
                 }
-                Ok(None) => return Ok(Some(rows)),
+                Ok(None) => return Ok(Some(pages)),
                 Err(error) => {
                     self.record(call, partition, begun, error.charge());
                     return Err(error.into());
@@ -442,6 +455,15 @@ impl Store {
     }
 }
 
+/// What a read that was part of a batch found.
+fn read_of(result: &BatchResult) -> Read {
+    let etag = result.etag().unwrap_or_default().to_owned();
+    match result.body() {
+        Some(body) => Read::Found { body: Bytes::copy_from_slice(body.as_bytes()), etag },
+        None => Read::Missing,
+    }
+}
+
 /// Adds a write to a batch.
 fn add(batch: Batch, op: &Op) -> Batch {
     let body = || Bytes::from(op.body().unwrap_or_default().to_owned());
@@ -450,12 +472,21 @@ fn add(batch: Batch, op: &Op) -> Batch {
         OpKind::Upsert => batch.upsert(body()),
         OpKind::Replace => batch.replace(op.id(), body(), op.if_match()),
         OpKind::Delete => batch.delete(op.id(), op.if_match()),
-        OpKind::Set { path, value } => batch.patch(op.id(), &Patch::new().set(path, value), op.if_match()),
+        OpKind::Set => batch.patch(op.id(), &patch_of(op), op.if_match()),
     }
 }
 
+fn patch_of(op: &Op) -> Patch {
+    op.sets().iter().fold(Patch::new(), |patch, (path, value)| patch.set(*path, *value))
+}
+
+fn options_of(call: Call, query: &Query) -> Result<CallOptions, Fault> {
+    let options = call.options()?;
+    Ok(if query.is_for_latest { options.at_write_region() } else { options })
+}
+
 fn query_of(query: &Query) -> cosmos_driver::Query {
-    let text = cosmos_driver::Query::new(query.text);
+    let text = cosmos_driver::Query::new(query.text.as_ref());
     query.parameters.iter().fold(text, |text, (name, value)| text.with(*name, value.clone()))
 }
 

@@ -9,6 +9,8 @@ pub(crate) struct Op {
     id: String,
     body: Option<String>,
     if_match: Option<String>,
+    /// What a [`Set`](OpKind::Set) sets: paths and numbers.
+    sets: Vec<(&'static str, u64)>,
 }
 
 /// What a write does.
@@ -18,11 +20,8 @@ pub(crate) enum OpKind {
     Upsert,
     Replace,
     Delete,
-    /// Sets one number and leaves the rest as it is.
-    Set {
-        path: &'static str,
-        value: u64,
-    },
+    /// Sets numbers and leaves the rest as it is.
+    Set,
 }
 
 impl Op {
@@ -49,28 +48,34 @@ impl Op {
 
     /// Deletes the document `id`, if it has the ETag given.
     pub(crate) fn delete(id: &str, etag: Option<&str>) -> Self {
-        Self { kind: OpKind::Delete, id: id.to_owned(), body: None, if_match: etag.map(ToOwned::to_owned) }
+        Self { if_match: etag.map(ToOwned::to_owned), ..Self::bare(OpKind::Delete, id) }
     }
 
     /// Sets one number of the document `id`.
     pub(crate) fn set(id: &str, path: &'static str, value: u64) -> Self {
-        Self { kind: OpKind::Set { path, value }, id: id.to_owned(), body: None, if_match: None }
+        Self::bare(OpKind::Set, id).and_set(path, value)
+    }
+
+    /// Sets one number more.
+    pub(crate) fn and_set(mut self, path: &'static str, value: u64) -> Self {
+        self.sets.push((path, value));
+        self
     }
 
     /// Creates or overwrites the document whose JSON text is given.
     pub(crate) fn upsert_text(id: &str, text: &str) -> Self {
-        Self { kind: OpKind::Upsert, id: id.to_owned(), body: Some(text.to_owned()), if_match: None }
+        Self { body: Some(text.to_owned()), ..Self::bare(OpKind::Upsert, id) }
     }
 
     /// Overwrites the document `id` with the JSON text given, if it has the ETag given.
     pub(crate) fn replace_text(id: &str, text: &str, etag: &str) -> Self {
         let if_match = Some(etag.to_owned());
-        Self { kind: OpKind::Replace, id: id.to_owned(), body: Some(text.to_owned()), if_match }
+        Self { body: Some(text.to_owned()), if_match, ..Self::bare(OpKind::Replace, id) }
     }
 
     /// Creates the document whose JSON text is given.
     pub(crate) fn create_text(id: &str, text: &str) -> Self {
-        Self { kind: OpKind::Create, id: id.to_owned(), body: Some(text.to_owned()), if_match: None }
+        Self { body: Some(text.to_owned()), ..Self::bare(OpKind::Create, id) }
     }
 
     /// The same write on condition of an ETag.
@@ -81,6 +86,11 @@ impl Op {
 
     pub(crate) fn if_match(&self) -> Option<&str> {
         self.if_match.as_deref()
+    }
+
+    /// What a [`Set`](OpKind::Set) sets.
+    pub(crate) fn sets(&self) -> &[(&'static str, u64)] {
+        &self.sets
     }
 
     pub(crate) fn kind(&self) -> OpKind {
@@ -106,11 +116,14 @@ impl Op {
         etag: Option<&str>,
     ) -> Result<Self, serde_json::Error> {
         Ok(Self {
-            kind,
-            id: document.id().to_owned(),
             body: Some(serde_json::to_string(document)?),
             if_match: etag.map(ToOwned::to_owned),
+            ..Self::bare(kind, document.id())
         })
+    }
+
+    fn bare(kind: OpKind, id: &str) -> Self {
+        Self { kind, id: id.to_owned(), body: None, if_match: None, sets: Vec::new() }
     }
 }
 

@@ -1,6 +1,6 @@
 //! `cdb completions SHELL`.
 
-use std::io;
+use std::io::Write as _;
 
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
@@ -19,6 +19,6 @@ pub(crate) struct CompletionsArgs {
 pub(crate) fn run(args: &CompletionsArgs) -> anyhow::Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut crate::args::Args::command(), "cdb", &mut script);
-    io::Write::write_all(&mut io::stdout().lock(), &script)?;
+    crate::output::raw().write_all(&script)?;
     Ok(())
 }

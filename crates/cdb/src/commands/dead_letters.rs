@@ -100,7 +100,7 @@ async fn list(args: &ListArgs) -> anyhow::Result<()> {
     let output = Output::new(args.json);
     if output.is_json() {
         for letter in &letters {
-            output.line(&to_json(letter).to_string())?;
+            output.json_line(&to_json(letter))?;
         }
         return Ok(());
     }
@@ -138,7 +138,7 @@ async fn show(args: &OneArgs) -> anyhow::Result<()> {
         letters.into_iter().filter(|letter| matches(letter, &args.id, args.from.as_deref())).collect();
     match found.as_slice() {
         [] => Err(missing(&args.id).into()),
-        [letter] => Ok(Output::new(true).line(&format!("{:#}", to_json(letter)))?),
+        [letter] => Ok(Output::new(true).json_indented(&to_json(letter))?),
         several => {
             let senders: Vec<&str> = several.iter().map(|letter| letter.instance_id.as_str()).collect();
             Err(Problem::Usage(format!(
@@ -181,7 +181,7 @@ async fn change(args: &SomeArgs, change: Change) -> anyhow::Result<()> {
         Change::Requeue => "sent again",
         Change::Drop => "dropped",
     };
-    say(&format!("{} {what}", plural(done, "dead letter")));
+    say(format!("{} {what}", plural(done, "dead letter")));
     Ok(())
 }
 

@@ -134,7 +134,7 @@ async fn rehearse(
             }
         }
         match running {
-            Some(member) if !args.force => say(&format!(
+            Some(member) if !args.force => say(format!(
                 "{root:?} would not be deleted: {member:?} in its tree is running. --force takes it as well"
             )),
             _ => {
@@ -252,7 +252,7 @@ async fn finish_leftovers(documents: &Documents, unfinished: &[Unfinished]) -> a
         );
         if told != left.len() {
             told = left.len();
-            say(&format!("finishing {} that an earlier command left", plural(told, "deletion")));
+            say(format!("finishing {} that an earlier command left", plural(told, "deletion")));
         }
         tokio::time::sleep(SWEEP).await;
     }
@@ -271,7 +271,7 @@ async fn is_gone(documents: &Documents, id: &str) -> anyhow::Result<bool> {
         anyhow::ensure!(began.elapsed() < FENCE_MAX, "the deletion of {id:?} cannot be finished");
         if !told {
             told = true;
-            say(&format!("waiting for the deletion of {id:?} that an earlier command began"));
+            say(format!("waiting for the deletion of {id:?} that an earlier command began"));
         }
         tokio::time::sleep(SWEEP).await;
     }
@@ -306,7 +306,7 @@ async fn choose(
                     0 => {}
                     1 => say("1 running instance is left out: --force takes it as well"),
                     more => {
-                        say(&format!("{more} running instances are left out: --force takes them as well"));
+                        say(format!("{more} running instances are left out: --force takes them as well"));
                     }
                 }
             }
@@ -367,12 +367,12 @@ async fn named(
         && let Some(problem) = missing.pop()
     {
         for other in &missing {
-            say(&other.to_string());
+            say(other.to_string());
         }
         return Err(problem.into());
     }
     for problem in &missing {
-        say(&problem.to_string());
+        say(problem.to_string());
     }
     Ok(chosen)
 }
@@ -440,7 +440,7 @@ fn report(output: Output, trees: usize, tally: Tally, what: &str) -> anyhow::Res
         output.json(&json!({"trees": trees, "instances": tally.instances, "executions": tally.executions,
             "events": tally.events, "messages": tally.messages, "deleted": what == "deleted"}))?;
     } else {
-        output.line(&format!(
+        output.line(format!(
             "{} with {}, {}, {} and {} {what}",
             plural(trees, "tree"),
             plural(tally.instances, "instance"),

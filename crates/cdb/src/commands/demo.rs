@@ -20,7 +20,7 @@ use crate::demo::screen::Screen;
 use crate::demo::summary;
 use crate::exit::Problem;
 use crate::interrupt::Interrupt;
-use crate::output::{Output, ago, plural};
+use crate::output::{Output, ago, line, plural};
 
 /// See durable workflows run, stop and continue.
 ///
@@ -233,7 +233,7 @@ impl<'a> Demo<'a> {
             (format!("{} tree bakery-{run}-deliver {place}", program()), "a workflow and its children"),
             (self.again(), "another run; what is above stays"),
         ] {
-            self.output.line(&format!("  {command:<44}  {}", style.dim(what)))?;
+            self.output.line(line![format!("  {command:<44}  "), style.dim(what)])?;
         }
         Ok(())
     }
@@ -268,11 +268,11 @@ fn greet(connection: &Connection, output: Output, past: &Past, number: u32) -> a
         Place::Memory => "an embedded emulator in memory".to_owned(),
         Place::Account { endpoint, .. } => endpoint.clone(),
     };
-    output.line(&format!("{} on {place}", output.style.bold(&format!("The bakery, run {number},"))))?;
+    output.line(line![output.style.bold(&format!("The bakery, run {number},")), format!(" on {place}")])?;
     if let Some(last) = &past.last {
         let when = ago(last.last_moved_ms, now_ms());
         let done = last.rows.iter().filter(|row| row.origin == Origin::Earlier).count();
-        output.line(&format!(
+        output.line(format!(
             "Still there from before: {} of {}; run {} last moved {when}, {done} of its {} workflows done.",
             plural(past.instances, "instance"),
             plural(usize::try_from(last.number).unwrap_or(usize::MAX), "run"),

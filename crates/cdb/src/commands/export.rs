@@ -1,6 +1,6 @@
 //! `cdb export`: documents as lines of JSON.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,8 @@ use crate::clock::now_ms;
 use crate::context::{Connection, ConnectionArgs};
 use crate::documents::Documents;
 use crate::exit::Problem;
-use crate::output::say;
+use crate::files;
+use crate::output::{raw, say};
 
 /// Write instances to a file, one document per line, exactly as they are stored.
 ///
@@ -41,7 +42,7 @@ const EXAMPLES: &str = "Examples:
 
 /// Exports.
 pub(crate) async fn run(args: &ExportArgs) -> anyhow::Result<()> {
-    let place = Place::of(&args.output);
+    let place = Place::of(&args.output).with_context(|| format!("cannot write {}", args.output.display()))?;
     let mut begun = false;
     let outcome = Connection::during(&args.connection, async |connection| {
         Box::pin(write(connection, args, &place, &mut begun)).await
@@ -51,10 +52,10 @@ pub(crate) async fn run(args: &ExportArgs) -> anyhow::Result<()> {
         // A reader that went away has seen enough.
         let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
         if begun && kind != Some(io::ErrorKind::BrokenPipe) {
-            say(&place.incomplete());
+            say(place.incomplete());
         }
     })?;
-    say(&format!("{count} documents exported"));
+    say(format!("{count} documents exported"));
     Ok(())
 }
 
@@ -108,26 +109,24 @@ enum Place {
 }
 
 impl Place {
-    fn of(output: &Path) -> Self {
+    fn of(output: &Path) -> io::Result<Self> {
         if output.as_os_str() == "-" {
-            return Self::Output;
+            return Ok(Self::Output);
         }
-        // Through links, so that these stay.
-        let path = output.canonicalize().unwrap_or_else(|_| output.to_owned());
-        if path.metadata().is_ok_and(|found| !found.is_file()) {
-            return Self::Device(path);
+        let path = files::resolve(output)?;
+        if files::is_device(&path) {
+            return Ok(Self::Device(path));
         }
-        let mut part = path.clone().into_os_string();
-        part.push(".part");
-        Self::File { path, part: part.into() }
+        let part = files::part_of(&path);
+        Ok(Self::File { path, part })
     }
 
     fn open(&self) -> io::Result<Sink> {
         Ok(match self {
-            Self::Output => Sink::Output(io::stdout()),
-            Self::Device(path) => Sink::File(File::create(path)?),
+            Self::Output => Sink::Output(raw()),
+            Self::Device(path) => Sink::File(OpenOptions::new().write(true).open(path)?),
             Self::File { path, part } => {
-                let file = File::create(part)?;
+                let file = files::create(part)?;
                 // Who could not read the older one must not read the new one.
                 if let Ok(older) = path.metadata() {
                     file.set_permissions(older.permissions())?;

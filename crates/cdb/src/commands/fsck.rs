@@ -14,7 +14,7 @@ use crate::exit::Problem;
 use crate::fsck::{Defect, Family, Level, carry_out, check, unreadable};
 use crate::interrupt::Interrupt;
 use crate::model::Partition;
-use crate::output::{Output, say};
+use crate::output::{Line, Output, line, say};
 use crate::progress::Progress;
 
 /// Check what is stored: histories, counters, large texts, queues, and that nothing waits for something lost.
@@ -93,7 +93,7 @@ async fn work(connection: &Connection, args: &FsckArgs) -> anyhow::Result<()> {
         }
     }
     let litter = defects.len() - broken;
-    say(&format!(
+    say(format!(
         "{} partitions checked: {broken} broken, {litter} litter, {mended} mended",
         partitions.len()
     ));
@@ -127,11 +127,9 @@ async fn look(
 
 fn print(output: Output, defect: &Defect, mended: Option<bool>) -> anyhow::Result<()> {
     if output.is_json() {
-        output.line(
-            &json!({"instance": defect.instance, "level": defect.level, "defect": defect.text,
-                "repairable": defect.repair.is_some(), "mended": mended})
-            .to_string(),
-        )?;
+        output
+            .json_line(&json!({"instance": defect.instance, "level": defect.level, "defect": defect.text,
+                "repairable": defect.repair.is_some(), "mended": mended}))?;
         return Ok(());
     }
     let style = output.style;
@@ -143,8 +141,8 @@ fn print(output: Output, defect: &Defect, mended: Option<bool>) -> anyhow::Resul
         (Some(true), _) => style.good(" — mended"),
         (Some(false), _) => style.bad(" — not mended"),
         (None, Some(_)) => style.dim(" — can be mended"),
-        (None, None) => String::new(),
+        (None, None) => Line::default(),
     };
-    output.line(&format!("{mark} {}: {}{tail}", style.bold(&defect.instance), defect.text))?;
+    output.line(line![mark, " ", style.bold(&defect.instance), ": ", &defect.text, tail])?;
     Ok(())
 }

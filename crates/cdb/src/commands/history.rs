@@ -35,7 +35,7 @@ pub(crate) async fn run(args: &HistoryArgs) -> anyhow::Result<()> {
     let output = Output::new(args.json);
     if output.is_json() {
         for event in &events {
-            output.line(&serde_json::to_string(event)?)?;
+            output.json_line(event)?;
         }
         return Ok(());
     }

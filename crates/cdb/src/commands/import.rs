@@ -42,7 +42,7 @@ pub(crate) async fn run(args: &ImportArgs) -> anyhow::Result<()> {
     let name = args.file.display().to_string();
     let documents = read(args).map_err(|error| anyhow::anyhow!("{name} cannot be imported: {error}"))?;
     if args.check {
-        say(&format!("{name} is whole: {} documents", documents.len()));
+        say(format!("{name} is whole: {} documents", documents.len()));
         return Ok(());
     }
     let no_place = || Err(Problem::Usage("say where to: --endpoint and --key, or --data DIR".to_owned()));
@@ -57,7 +57,7 @@ pub(crate) async fn run(args: &ImportArgs) -> anyhow::Result<()> {
     connection.close().await;
     let (new, same) = outcome?;
     let before = if same > 0 { format!(", {same} were there already") } else { String::new() };
-    say(&format!("{new} documents imported{before}"));
+    say(format!("{new} documents imported{before}"));
     Ok(())
 }
 

@@ -3,7 +3,6 @@
 use clap::{Args, ValueEnum};
 use cosmos_driver::Query;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
 use crate::clock::now_ms;
 use crate::context::{Connection, ConnectionArgs};
@@ -153,9 +152,9 @@ pub(crate) async fn run(args: &InstancesArgs) -> anyhow::Result<()> {
     show(output, &page)?;
     let shown = args.offset + page.len();
     if shown < total {
-        say(&format!("{} of {total} instances; --offset {shown} shows the next, --limit 0 all", page.len()));
+        say(format!("{} of {total} instances; --offset {shown} shows the next, --limit 0 all", page.len()));
     } else if !output.is_json() {
-        say(&plural(total, "instance"));
+        say(plural(total, "instance"));
     }
     tell_unreadable(&unreadable);
     Ok(())
@@ -196,7 +195,7 @@ fn sort(listed: &mut [Listed], by: Sort) {
 fn show(output: Output, page: &[Listed]) -> anyhow::Result<()> {
     if output.is_json() {
         for row in page {
-            output.line(&json!(row).to_string())?;
+            output.json_line(row)?;
         }
         return Ok(());
     }
@@ -236,7 +235,8 @@ const LIST: &str = "SELECT c.instanceId, c.orchestrationName, c.orchestrationVer
     c.currentExecutionId, c.parentInstanceId, c.customStatus, c.createdAt, c.updatedAt FROM c \
     WHERE c.type = 'instance' \
     AND (c.started = true OR (IS_DEFINED(c.started) AND NOT IS_BOOL(c.started)) \
-         OR (NOT IS_DEFINED(c.formatVersion) AND (c.orchestrationName != '' OR NOT IS_STRING(c.orchestrationName)))) \
+         OR ((NOT IS_DEFINED(c.formatVersion) OR c.formatVersion = 0) \
+             AND (c.orchestrationName != '' OR NOT IS_STRING(c.orchestrationName)))) \
     AND (IS_NULL(@status) OR c.status = @status OR NOT IS_STRING(c.status)) \
     AND (IS_NULL(@name) OR c.orchestrationName = @name OR NOT IS_STRING(c.orchestrationName)) \
     AND ((c.updatedAt >= @since AND c.updatedAt <= @before) OR NOT IS_NUMBER(c.updatedAt) OR c.updatedAt < 0)";

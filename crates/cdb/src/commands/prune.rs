@@ -139,7 +139,7 @@ async fn work(connection: &Connection, args: &PruneArgs) -> anyhow::Result<()> {
             &json!({"instances": pruned.len(), "executions": executions, "events": events, "deleted": true}),
         )?;
     } else {
-        output.line(&format!(
+        output.line(format!(
             "{executions} executions with {events} events of {} instances deleted",
             pruned.len()
         ))?;
@@ -195,4 +195,5 @@ fn show(output: Output, pruned: &[Pruned]) -> anyhow::Result<()> {
 
 /// Only ids: an instance that continues as new for years must not need more memory than another.
 const INSTANCES: &str = "SELECT VALUE c.instanceId FROM c WHERE c.type = 'instance' \
-    AND (c.started = true OR (NOT IS_DEFINED(c.formatVersion) AND c.orchestrationName != ''))";
+    AND (c.started = true OR ((NOT IS_DEFINED(c.formatVersion) OR c.formatVersion = 0) \
+    AND c.orchestrationName != ''))";

@@ -10,7 +10,7 @@ use crate::commands::tree::{legible_info, place};
 use crate::context::{Connection, ConnectionArgs};
 use crate::exit::Problem;
 use crate::model::{Partition, kind};
-use crate::output::{Column, Output, Style, Table, ago, clip, one_line, span, utc};
+use crate::output::{Column, Line, Output, Style, Table, ago, clip, line, span, utc};
 use crate::timeline::{self, SpanKind};
 
 /// One execution of an instance.
@@ -143,48 +143,42 @@ impl Portrait {
         let version = if info.orchestration_version.is_empty() {
             String::new()
         } else {
-            format!(" {}", one_line(&info.orchestration_version))
+            format!(" {}", info.orchestration_version)
         };
-        output.line(&format!(
-            "{}  {}  {}{version}",
-            style.bold(&one_line(&info.instance_id)),
+        output.line(line![
+            style.bold(&info.instance_id),
+            "  ",
             style.status(&info.status),
-            one_line(&info.orchestration_name)
-        ))?;
+            format!("  {}{version}", info.orchestration_name)
+        ])?;
         let fact =
-            |name: &str, text: &str| output.line(&format!("  {} {text}", style.dim(&format!("{name:<9}"))));
+            |name: &str, text: Line| output.line(line!["  ", style.dim(&format!("{name:<9}")), " ", text]);
         let lived = span(info.updated_at.saturating_sub(info.created_at));
-        fact("created", &format!("{} UTC ({})", utc(info.created_at), ago(info.created_at, now)))?;
+        fact("created", format!("{} UTC ({})", utc(info.created_at), ago(info.created_at, now)).into())?;
         fact(
             "moved",
-            &format!(
+            format!(
                 "{} UTC ({}), {lived} after its creation",
                 utc(info.updated_at),
                 ago(info.updated_at, now)
-            ),
+            )
+            .into(),
         )?;
         if let Some(parent) = &info.parent_instance_id {
-            fact("parent", &one_line(parent))?;
+            fact("parent", parent.into())?;
         }
         for child in &self.children {
-            fact(
-                "child",
-                &format!(
-                    "{}  {}  {}",
-                    one_line(&child.instance_id),
-                    style.status(&child.status),
-                    one_line(&child.orchestration_name)
-                ),
-            )?;
+            let status = style.status(&child.status);
+            fact("child", line![&child.instance_id, "  ", status, "  ", &child.orchestration_name])?;
         }
         if let Some(text) = &self.custom_status {
-            fact("custom", &one_line(text))?;
+            fact("custom", text.into())?;
         }
         if let Some(result) = &info.output {
-            fact("output", &self.cut(output, result))?;
+            fact("output", self.cut(output, result).into())?;
         }
         for (key, value) in &self.kv {
-            fact("kv", &format!("{} = {}", one_line(key), self.cut(output, value)))?;
+            fact("kv", line![key, " = ", self.cut(output, value)])?;
         }
         if self.executions.len() > 1 {
             output.line("")?;
@@ -196,10 +190,9 @@ impl Portrait {
 
     /// A terminal shows the start of a long text; a file gets all of it.
     fn cut(&self, output: Output, text: &str) -> String {
-        let text = one_line(text);
         match output.columns {
-            Some(columns) => clip(&text, columns.saturating_sub(14).max(20)),
-            None => text,
+            Some(columns) => clip(text, columns.saturating_sub(14).max(20)),
+            None => text.to_owned(),
         }
     }
 
@@ -237,7 +230,7 @@ impl Portrait {
         };
         let to_ms = if last.is_terminal() { last.timestamp_ms } else { now };
         let took = span(to_ms.saturating_sub(first.timestamp_ms));
-        output.line(&output.style.bold(&format!(
+        output.line(output.style.bold(&format!(
             "Timeline of execution {}: {} events, {took}",
             self.execution,
             self.events.len()
@@ -251,10 +244,10 @@ impl Portrait {
         }
         let columns = output.columns.unwrap_or(PLAIN_COLUMNS);
         for line in timeline::draw(&spans, first.timestamp_ms, to_ms, columns, output.style) {
-            output.line(&line)?;
+            output.line(line)?;
         }
         if let EventKind::OrchestrationFailed { details } = &last.kind {
-            output.line(&output.style.bad(&format!("failed: {}", details.display_message())))?;
+            output.line(output.style.bad(&format!("failed: {}", details.display_message())))?;
         }
         Ok(())
     }

@@ -11,6 +11,7 @@ use serde_json::json;
 use crate::clock::now_ms;
 use crate::context::{Connection, ConnectionArgs, IfMissing, Place, Target};
 use crate::exit::Problem;
+use crate::files;
 use crate::interrupt::Interrupt;
 use crate::meters::Meters;
 use crate::output::{Output, parse_span, say};
@@ -152,7 +153,7 @@ fn report(args: &StressArgs, rows: &[Measured], endpoint: &str) -> anyhow::Resul
         "results": rows,
     });
     if let Some(path) = &args.output {
-        std::fs::write(path, format!("{document:#}\n"))
+        files::write(path, &format!("{document:#}\n"))
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     let output = Output::new(args.json);
@@ -162,7 +163,7 @@ fn report(args: &StressArgs, rows: &[Measured], endpoint: &str) -> anyhow::Resul
         output.table(&table(rows))?;
         for row in rows {
             output.line("")?;
-            output.line(&output.style.bold(&format!("Where {} spent it", row.workload)))?;
+            output.line(output.style.bold(&format!("Where {} spent it", row.workload)))?;
             output.table(&operations(row))?;
         }
         say("REQUESTS and RU are per completed instance, waiting clients included");

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -12,11 +11,13 @@ use duroxide::providers::SystemMetrics;
 use serde_json::json;
 
 use crate::commands::queues::{self, Pile};
-use crate::context::{Connection, ConnectionArgs};
+use crate::context::{Connection, ConnectionArgs, refuse_user};
 use crate::exit::Problem;
 use crate::interrupt::{Interrupt, Resizes};
-use crate::ledger::{self, Line};
-use crate::output::{Column, FullScreen, Keys, Output, Paint, Style, Table, clip, parse_span, span};
+use crate::ledger::{self, Line as Entry};
+use crate::output::{
+    Column, FullScreen, Keys, Line, Output, Paint, Style, Table, clip, is_terminal, parse_span, span,
+};
 
 /// Watch instances, queues, rates, request units and latency.
 ///
@@ -61,7 +62,7 @@ struct Look {
     at: Instant,
     metrics: SystemMetrics,
     piles: BTreeMap<(String, String), Pile>,
-    ledger: Vec<Line>,
+    ledger: Vec<Entry>,
     /// How long our own requests took.
     times: [(&'static str, Duration); 3],
 }
@@ -94,6 +95,7 @@ impl Latencies {
 
 /// Looks until told to stop.
 pub(crate) async fn run(args: &TopArgs) -> anyhow::Result<()> {
+    args.management.as_deref().map_or(Ok(()), refuse_user)?;
     let connection = Connection::open(&args.connection).await?;
     let mut interrupt = Interrupt::listen().context("cannot listen for signals")?;
     let outcome = tokio::select! {
@@ -110,7 +112,7 @@ pub(crate) async fn run(args: &TopArgs) -> anyhow::Result<()> {
 }
 
 fn is_screen(args: &TopArgs) -> bool {
-    !args.once && !args.json && io::stdout().is_terminal()
+    !args.once && !args.json && is_terminal()
 }
 
 async fn watch(connection: &Connection, args: &TopArgs) -> anyhow::Result<()> {
@@ -134,7 +136,7 @@ async fn watch(connection: &Connection, args: &TopArgs) -> anyhow::Result<()> {
         return Ok(());
     }
     for line in frame(&before, &now, &latencies, output, &connection.place()) {
-        output.line(&line)?;
+        output.line(line)?;
     }
     Ok(())
 }
@@ -147,7 +149,7 @@ async fn draw_again_and_again(
 ) -> anyhow::Result<()> {
     let mut resizes = Resizes::listen().context("cannot listen for signals")?;
     let title = format!("{}   every {}, q quits", connection.place(), span_of(args.interval));
-    screen.draw(&[title.clone(), String::new(), "looking…".to_owned()])?;
+    screen.draw(&[title.as_str().into(), Line::default(), "looking…".into()])?;
     let mut latencies = Latencies::default();
     let mut before = look(connection, client, args).await?;
     tokio::time::sleep(args.interval).await;
@@ -181,7 +183,7 @@ async fn look(connection: &Connection, client: &Client, args: &TopArgs) -> anyho
             .await
             .with_context(|| format!("cannot read the ledger of {management}"))?,
         (None, Some(emulator)) => {
-            let lines = emulator.ledger().snapshot().lines.into_iter().map(|line| Line {
+            let lines = emulator.ledger().snapshot().lines.into_iter().map(|line| Entry {
                 operation: serde_json::to_value(line.operation)
                     .ok()
                     .and_then(|name| name.as_str().map(str::to_owned))
@@ -223,7 +225,7 @@ struct Rate {
 
 fn rates(before: &Look, now: &Look) -> Vec<Rate> {
     let seconds = now.at.duration_since(before.at).as_secs_f64().max(0.001);
-    let rate = |line: &Line| {
+    let rate = |line: &Entry| {
         let old =
             before.ledger.iter().find(|old| old.operation == line.operation).cloned().unwrap_or_default();
         let per_second = |new: u64, old: u64| new.saturating_sub(old) as f64 / seconds;
@@ -237,13 +239,13 @@ fn rates(before: &Look, now: &Look) -> Vec<Rate> {
     now.ledger.iter().map(rate).filter(|rate| rate.requests > 0.0).collect()
 }
 
-fn frame(before: &Look, now: &Look, latencies: &Latencies, output: Output, title: &str) -> Vec<String> {
+fn frame(before: &Look, now: &Look, latencies: &Latencies, output: Output, title: &str) -> Vec<Line> {
     let style = output.style;
     let columns = output.columns.unwrap_or(usize::MAX);
     let seconds = now.at.duration_since(before.at).as_secs_f64().max(0.001);
     let rate = |new: u64, old: u64| format!("{:+.1}/s", (new as f64 - old as f64) / seconds);
     let (new, old) = (&now.metrics, &before.metrics);
-    let mut lines = vec![style.bold(&clip(title, columns)), String::new()];
+    let mut lines = vec![style.bold(&clip(title, columns)), Line::default()];
     let mut table =
         Table::new(vec![Column::new("INSTANCES"), Column::number("NOW"), Column::number("CHANGE")]);
     for (what, new, old, paint) in [
@@ -256,17 +258,17 @@ fn frame(before: &Look, now: &Look, latencies: &Latencies, output: Output, title
         table.painted_row([what.to_owned(), new.to_string(), rate(new, old)], 0, paint);
     }
     lines.extend(table.lines(output.columns, style));
-    lines.push(String::new());
+    lines.push(Line::default());
     if now.piles.is_empty() {
         lines.push(style.dim("nothing waits"));
     } else {
         lines.extend(queues::table("WAITING", &now.piles).lines(output.columns, style));
     }
-    lines.push(String::new());
+    lines.push(Line::default());
     lines.extend(latency_table(latencies).lines(output.columns, style));
     let rates = rates(before, now);
     if !rates.is_empty() {
-        lines.push(String::new());
+        lines.push(Line::default());
         lines.extend(rate_table(&rates).lines(output.columns, style));
     }
     lines

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::commands::show::absence;
 use crate::context::{Connection, ConnectionArgs};
-use crate::output::{Output, span};
+use crate::output::{Line, Output, line, span};
 
 /// Show an instance with its sub-orchestrations, as a tree.
 #[derive(Debug, Args)]
@@ -37,7 +37,7 @@ pub(crate) async fn run(args: &TreeArgs) -> anyhow::Result<()> {
         return Ok(());
     }
     for line in lines(&family, &args.id, output) {
-        output.line(&line)?;
+        output.line(line)?;
     }
     Ok(())
 }
@@ -89,21 +89,21 @@ pub(crate) fn place(id: &str) -> (&str, usize, &str) {
     (stem, number.len(), number)
 }
 
-fn lines(family: &BTreeMap<String, InstanceInfo>, root: &str, output: Output) -> Vec<String> {
+fn lines(family: &BTreeMap<String, InstanceInfo>, root: &str, output: Output) -> Vec<Line> {
     let mut lines = Vec::new();
     // A stack of what is still to be drawn: the member, what stands before its children, and before itself.
     let mut open: Vec<(&str, String, String)> = vec![(root, String::new(), String::new())];
     while let Some((id, below, before)) = open.pop() {
         let Some(member) = family.get(id) else { continue };
         let style = output.style;
-        lines.push(format!(
-            "{}{}  {}  {}  {}",
+        lines.push(line![
             style.dim(&before),
-            if id == root { style.bold(id) } else { id.to_owned() },
+            if id == root { style.bold(id) } else { id.into() },
+            "  ",
             style.status(&member.status),
-            member.orchestration_name,
+            format!("  {}  ", member.orchestration_name),
             style.dim(&span(member.updated_at.saturating_sub(member.created_at))),
-        ));
+        ]);
         let children = children(family, id);
         for (index, child) in children.iter().enumerate().rev() {
             let (mark, bar) =
@@ -153,7 +153,8 @@ mod tests {
             member("d", Some("a::sub::2")),
         ]);
         let lines = lines(&family, "a", Output::new(true));
-        let shape: Vec<&str> = lines.iter().map(|line| line.split("  Running").next().unwrap()).collect();
+        let shape: Vec<&str> =
+            lines.iter().map(|line| line.text().split("  Running").next().unwrap()).collect();
         assert_eq!(shape, ["a", "├─ a::sub::2", "│  └─ d", "└─ a::sub::10"]);
         assert_eq!(to_json(&family, "a")["children"][0]["children"][0]["instance"], "d");
     }

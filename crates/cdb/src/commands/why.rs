@@ -12,7 +12,7 @@ use crate::context::{Connection, ConnectionArgs};
 use crate::diagnosis::{Evidence, Level, diagnose, unreadable};
 use crate::exit::Problem;
 use crate::model::{Partition, Queued, kind};
-use crate::output::Output;
+use crate::output::{Output, line};
 use crate::timeline::{self, SpanKind};
 
 /// Say why an instance is not moving.
@@ -36,7 +36,8 @@ pub(crate) struct WhyArgs {
 /// Explains.
 pub(crate) async fn run(args: &WhyArgs) -> anyhow::Result<()> {
     let evidence =
-        Connection::during(&args.connection, async |connection| gather(connection, &args.id).await).await?;
+        Connection::during(&args.connection, async |connection| Box::pin(gather(connection, &args.id)).await)
+            .await?;
     let mut findings = unreadable(&args.id, &evidence.partition);
     findings.extend(diagnose(&evidence));
     let level = findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Fine);
@@ -50,16 +51,16 @@ pub(crate) async fn run(args: &WhyArgs) -> anyhow::Result<()> {
             Level::Waiting => style.busy("it waits"),
             Level::Stuck => style.bad("it looks stuck"),
         };
-        output.line(&format!("{}: {verdict}", style.bold(&args.id)))?;
+        output.line(line![style.bold(&args.id), ": ", verdict])?;
         for finding in &findings {
             let mark = match finding.level {
                 Level::Fine => style.good("✔"),
                 Level::Waiting => style.busy("◔"),
                 Level::Stuck => style.bad("✘"),
             };
-            output.line(&format!("{mark} {}", finding.text))?;
+            output.line(line![mark, " ", &finding.text])?;
             if let Some(advice) = &finding.advice {
-                output.line(&format!("  {}", style.dim(advice)))?;
+                output.line(line!["  ", style.dim(advice)])?;
             }
         }
     }

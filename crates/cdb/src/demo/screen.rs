@@ -1,9 +1,9 @@
 //! The demo on the screen: redrawn in place on a terminal, one line per change elsewhere.
 
-use std::io::{self, Write};
+use std::io;
 
 use super::board::{Origin, Phase, Row};
-use crate::output::{Output, Style, clip, plural, span, width};
+use crate::output::{Line, Output, Style, clip, erase, line, plural, print_over, span, width};
 
 /// Draws the workflows.
 #[derive(Debug)]
@@ -42,9 +42,7 @@ impl Screen {
     /// Takes the drawing away: the summary comes in its place.
     pub(crate) fn clear(&mut self) -> io::Result<()> {
         if self.height > 0 {
-            let mut out = io::stdout().lock();
-            write!(out, "\r\u{1b}[{}A\u{1b}[J", self.height)?;
-            out.flush()?;
+            erase(self.height)?;
             self.height = 0;
         }
         Ok(())
@@ -52,39 +50,28 @@ impl Screen {
 
     fn redraw(&mut self, rows: &[Row], hint: &str, columns: usize) -> io::Result<()> {
         self.frame += 1;
-        let mut lines: Vec<String> =
+        let mut lines: Vec<Line> =
             rows.iter().map(|row| row_line(row, self.frame, columns, self.output.style)).collect();
-        lines.push(String::new());
+        lines.push(Line::default());
         lines.push(self.output.style.dim(&clip(&totals(rows, hint), columns)));
-        let mut text = String::new();
-        if self.height > 0 {
-            // The terminal may have echoed ^C: begin at the left.
-            text.push_str(&format!("\r\u{1b}[{}A", self.height));
-        }
-        for line in &lines {
-            text.push_str(line);
-            text.push_str("\u{1b}[K\n");
-        }
+        print_over(self.height, &lines)?;
         self.height = lines.len();
-        let mut out = io::stdout().lock();
-        out.write_all(text.as_bytes())?;
-        out.flush()
+        Ok(())
     }
 
     fn append(&mut self, rows: &[Row]) -> io::Result<()> {
-        let mut out = io::stdout().lock();
         for (index, row) in rows.iter().enumerate() {
             let now = Written { phase: row.phase.clone(), steps: row.steps_done() };
             let before = self.written.get(index).cloned();
             if let Some(sentence) = sentence(row, before.as_ref()) {
-                writeln!(out, "{:<8} {sentence}", row.scenario.name)?;
+                self.output.line(format!("{:<8} {sentence}", row.scenario.name))?;
             }
             match self.written.get_mut(index) {
                 Some(written) => *written = now,
                 None => self.written.push(now),
             }
         }
-        out.flush()
+        Ok(())
     }
 }
 
@@ -110,7 +97,7 @@ fn sentence(row: &Row, before: Option<&Written>) -> Option<String> {
     }
 }
 
-fn row_line(row: &Row, frame: usize, columns: usize, style: Style) -> String {
+fn row_line(row: &Row, frame: usize, columns: usize, style: Style) -> Line {
     let (mark, note) = match &row.phase {
         Phase::Waiting => (style.dim("·"), waiting_note(row)),
         Phase::Running | Phase::Returned => (style.busy(SPINNER[frame % SPINNER.len()]), waiting_note(row)),
@@ -127,8 +114,8 @@ fn row_line(row: &Row, frame: usize, columns: usize, style: Style) -> String {
     let used = 2 + width(&left) + 1 + BAR + 1 + width(&right) + 2;
     let bar = bar(row, style);
     let note = clip(&note, columns.saturating_sub(used + 1));
-    let note = if row.phase.has_ended() { note } else { style.dim(&note) };
-    format!("{mark} {left} {bar} {right}  {note}")
+    let note = if row.phase.has_ended() { note.into() } else { style.dim(&note) };
+    line![mark, format!(" {left} "), bar, format!(" {right}  "), note]
 }
 
 fn waiting_note(row: &Row) -> String {
@@ -140,16 +127,16 @@ fn waiting_note(row: &Row) -> String {
     }
 }
 
-fn bar(row: &Row, style: Style) -> String {
+fn bar(row: &Row, style: Style) -> Line {
     let full = BAR * row.steps_done() / row.scenario.steps.max(1);
     let before = (BAR * row.steps_before / row.scenario.steps.max(1)).min(full);
     let (done_before, done_now) = ("━".repeat(before), "━".repeat(full - before));
     let rest = style.dim(&"╌".repeat(BAR - full));
     match row.origin {
         // What an earlier process did is told from what this one does.
-        Origin::Continued => format!("{}{}{rest}", style.warn(&done_before), style.good(&done_now)),
-        Origin::Started => format!("{}{}{rest}", style.good(&done_before), style.good(&done_now)),
-        Origin::Earlier => format!("{}{rest}", style.dim(&"━".repeat(full))),
+        Origin::Continued => line![style.warn(&done_before), style.good(&done_now), rest],
+        Origin::Started => line![style.good(&done_before), style.good(&done_now), rest],
+        Origin::Earlier => line![style.dim(&"━".repeat(full)), rest],
     }
 }
 
@@ -193,7 +180,7 @@ mod tests {
                 let mut row = Row::new("bakery-1-x".to_owned(), scenario, Origin::Started, 0);
                 row.phase = Phase::Completed("a rather long result of a workflow, ".repeat(4));
                 let line = row_line(&row, 1, columns, Style::new(false));
-                assert!(width(&line) <= columns, "{columns}: {line}");
+                assert!(width(line.text()) <= columns, "{columns}: {line:?}");
             }
         }
     }

@@ -1,8 +1,10 @@
 //! A screen of its own for what is drawn again and again: at the end the terminal is as it was.
 
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal, Read};
 
 use tokio::sync::mpsc;
+
+use super::{Line, writer};
 
 /// The alternate screen, until it is dropped: no cursor, and lines that are too long end at the edge.
 #[derive(Debug)]
@@ -19,19 +21,19 @@ impl FullScreen {
             #[cfg(unix)]
             keys_before: single_keys(),
         };
-        write("\u{1b}[?1049h\u{1b}[?25l\u{1b}[?7l")?;
+        writer::enter_screen()?;
         Ok(screen)
     }
 
     /// Draws over what was there; what does not fit is counted in the last line.
-    pub(crate) fn draw(&mut self, lines: &[String]) -> io::Result<()> {
+    pub(crate) fn draw(&mut self, lines: &[Line]) -> io::Result<()> {
         let height = terminal_size::terminal_size().map_or(24, |(_, height)| usize::from(height.0)).max(2);
         let mut shown = lines.to_vec();
         if lines.len() > height {
             shown.truncate(height - 1);
-            shown.push(format!("… and {} lines more", lines.len() - shown.len()));
+            shown.push(format!("… and {} lines more", lines.len() - shown.len()).into());
         }
-        write(&format!("\u{1b}[H{}\u{1b}[K\u{1b}[J", shown.join("\u{1b}[K\r\n")))
+        writer::draw_screen(&shown)
     }
 }
 
@@ -42,7 +44,7 @@ impl Drop for FullScreen {
         if let Some(before) = &self.keys_before {
             let _ = rustix::termios::tcsetattr(io::stdin(), rustix::termios::OptionalActions::Now, before);
         }
-        let _ = write("\u{1b}[?7h\u{1b}[?25h\u{1b}[?1049l");
+        let _ = writer::leave_screen();
     }
 }
 
@@ -89,10 +91,4 @@ fn single_keys() -> Option<rustix::termios::Termios> {
     single.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
     tcsetattr(io::stdin(), OptionalActions::Now, &single).ok()?;
     Some(before)
-}
-
-fn write(text: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()
 }

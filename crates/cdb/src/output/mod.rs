@@ -1,18 +1,25 @@
-//! What people and programs read: tables or JSON on standard output, talk on standard error.
+//! What people and programs read: tables or JSON on standard output, talk on standard error. Everything is written by
+//! [`writer`], as a [`Line`] or as JSON, neither of which lets control characters of stored texts through.
 
 mod full_screen;
+mod line;
 mod style;
 mod table;
 mod time;
+mod writer;
 
 pub(crate) use full_screen::{FullScreen, Keys};
+pub(crate) use line::{Line, line};
 pub(crate) use style::Style;
-pub(crate) use table::{Column, Paint, Table, clip, one_line, plain, width};
+pub(crate) use table::{Column, Paint, Table, clip, plain, width};
 pub(crate) use time::{ago, parse_moment, parse_span, span, utc};
+pub(crate) use writer::{
+    Logs, clean_panics, erase, is_error_terminal, is_terminal, json_text, print_over, raw, say, say_over,
+};
 
-use std::io::{self, IsTerminal, Write};
+use std::io;
 
-use serde_json::Value;
+use serde::Serialize;
 
 /// Where data goes, and in which form.
 #[derive(Debug, Clone, Copy)]
@@ -37,7 +44,7 @@ pub(crate) enum Format {
 impl Output {
     /// Decides by the terminal and the flag.
     pub(crate) fn new(json: bool) -> Self {
-        let is_terminal = io::stdout().is_terminal();
+        let is_terminal = is_terminal();
         Self {
             format: if json { Format::Json } else { Format::Table },
             style: Style::new(is_terminal && std::env::var_os("NO_COLOR").is_none()),
@@ -51,31 +58,29 @@ impl Output {
     }
 
     /// One JSON document, indented for a terminal and on one line otherwise.
-    pub(crate) fn json(&self, value: &Value) -> io::Result<()> {
-        let text = if self.columns.is_some() { format!("{value:#}") } else { value.to_string() };
-        self.line(&text)
+    pub(crate) fn json(&self, value: &impl Serialize) -> io::Result<()> {
+        writer::print_json(value, self.columns.is_some())
+    }
+
+    /// One JSON document of several, each on a line of its own.
+    pub(crate) fn json_line(&self, value: &impl Serialize) -> io::Result<()> {
+        writer::print_json(value, false)
+    }
+
+    /// One JSON document that people look at as well.
+    pub(crate) fn json_indented(&self, value: &impl Serialize) -> io::Result<()> {
+        writer::print_json(value, true)
     }
 
     /// One line of text.
-    pub(crate) fn line(&self, text: &str) -> io::Result<()> {
-        let mut out = io::stdout().lock();
-        writeln!(out, "{text}")?;
-        out.flush()
+    pub(crate) fn line(&self, text: impl Into<Line>) -> io::Result<()> {
+        writer::print(&[text.into()])
     }
 
     /// A table.
     pub(crate) fn table(&self, table: &Table) -> io::Result<()> {
-        let mut out = io::stdout().lock();
-        for line in table.lines(self.columns, self.style) {
-            writeln!(out, "{line}")?;
-        }
-        out.flush()
+        writer::print(&table.lines(self.columns, self.style))
     }
-}
-
-/// Says something that is not data. Nothing can be done when even standard error is closed.
-pub(crate) fn say(text: &str) {
-    let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// `1 step`, `2 steps`.

@@ -2,7 +2,8 @@
 
 use unicode_width::UnicodeWidthChar;
 
-use super::Style;
+use super::line::clean;
+use super::{Line, Style};
 
 /// One column.
 #[derive(Debug, Clone, Copy)]
@@ -47,7 +48,7 @@ struct Cell {
 }
 
 /// How a text is coloured.
-pub(crate) type Paint = fn(Style, &str) -> String;
+pub(crate) type Paint = fn(Style, &str) -> Line;
 
 impl Table {
     /// No rows yet.
@@ -59,7 +60,7 @@ impl Table {
     pub(crate) fn painted_row<const N: usize>(&mut self, cells: [String; N], painted: usize, paint: Paint) {
         let cell = |(index, text): (usize, String)| {
             let paint = if index == painted { paint } else { plain };
-            Cell { text: one_line(&text), paint }
+            Cell { text: clean(&text).into_owned(), paint }
         };
         self.rows.push(cells.into_iter().enumerate().map(cell).collect());
     }
@@ -80,7 +81,7 @@ impl Table {
     }
 
     /// The lines of the table, at most `limit` characters wide where flexible columns allow it.
-    pub(crate) fn lines(&self, limit: Option<usize>, style: Style) -> Vec<String> {
+    pub(crate) fn lines(&self, limit: Option<usize>, style: Style) -> Vec<Line> {
         let widths = self.widths(limit);
         let total = widths.iter().sum::<usize>() + GAP.len() * widths.len().saturating_sub(1);
         let titles: Vec<Cell> = self
@@ -98,24 +99,24 @@ impl Table {
         lines
     }
 
-    fn line(&self, cells: &[Cell], widths: &[usize], style: Style) -> String {
-        let mut line = String::new();
+    fn line(&self, cells: &[Cell], widths: &[usize], style: Style) -> Line {
+        let mut line = Line::default();
         for (index, (cell, room)) in cells.iter().zip(widths).enumerate() {
             let text = clip(&cell.text, *room);
             let pad = " ".repeat(room.saturating_sub(width(&text)));
             let painted = (cell.paint)(style, &text);
             let is_last = index + 1 == cells.len();
             if self.columns[index].is_number {
-                line.push_str(&pad);
-                line.push_str(&painted);
+                line.push(pad);
+                line.push(painted);
             } else {
-                line.push_str(&painted);
+                line.push(painted);
                 if !is_last {
-                    line.push_str(&pad);
+                    line.push(pad);
                 }
             }
             if !is_last {
-                line.push_str(GAP);
+                line.push(GAP);
             }
         }
         line
@@ -145,19 +146,20 @@ impl Table {
 }
 
 /// No colour.
-pub(crate) fn plain(_: Style, text: &str) -> String {
-    text.to_owned()
+pub(crate) fn plain(_: Style, text: &str) -> Line {
+    text.into()
 }
 
-/// Columns a text takes on the screen.
+/// Columns a text takes on the screen, escaped where it must be.
 pub(crate) fn width(text: &str) -> usize {
-    text.chars().map(|character| character.width().unwrap_or(0)).sum()
+    clean(text).chars().map(|character| character.width().unwrap_or(0)).sum()
 }
 
-/// The text, cut to `room` columns with an ellipsis.
+/// The text as it is shown, cut to `room` columns with an ellipsis.
 pub(crate) fn clip(text: &str, room: usize) -> String {
-    if width(text) <= room {
-        return text.to_owned();
+    let text = clean(text);
+    if width(&text) <= room {
+        return text.into_owned();
     }
     let mut cut = String::new();
     let mut used = 0;
@@ -173,11 +175,6 @@ pub(crate) fn clip(text: &str, room: usize) -> String {
         cut.push('…');
     }
     cut
-}
-
-/// Texts of workflows may hold anything; what people read has one line for each and no control characters.
-pub(crate) fn one_line(text: &str) -> String {
-    text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
 }
 
 const GAP: &str = "  ";
@@ -196,16 +193,16 @@ mod tests {
     #[test]
     fn numbers_are_aligned_and_nothing_is_cut_without_a_limit() {
         let lines = table().lines(None, Style::new(false));
-        assert_eq!(lines[0], "NAME                       RU");
-        assert_eq!(lines[1], "a long name of something  1.5");
-        assert_eq!(lines[2], "b [31m c                  120");
+        assert_eq!(lines[0].text(), "NAME                       RU");
+        assert_eq!(lines[1].text(), "a long name of something  1.5");
+        assert_eq!(lines[2].text(), "b\\u{1b}[31m\\nc            120");
     }
 
     #[test]
     fn flexible_columns_give_way_to_the_terminal() {
         let lines = table().lines(Some(16), Style::new(false));
-        assert_eq!(lines[1], "a long nam…  1.5");
-        assert!(lines.iter().all(|line| width(line) <= 16));
+        assert_eq!(lines[1].text(), "a long nam…  1.5");
+        assert!(lines.iter().all(|line| width(line.text()) <= 16));
     }
 
     #[test]

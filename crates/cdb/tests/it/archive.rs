@@ -120,6 +120,31 @@ fn an_export_that_fails_leaves_an_older_file_as_it_was() {
 
 #[cfg(unix)]
 #[test]
+fn an_export_and_a_data_folder_are_for_their_owner_alone() {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    let place = tempfile::tempdir().unwrap();
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let folder = place.path().join("data");
+    let file = place.path().join("all.ndjson");
+    let victim = place.path().join("victim");
+    std::fs::write(&victim, "precious").unwrap();
+    symlink(&victim, place.path().join("all.ndjson.part")).unwrap();
+    let data = ["--data", folder.to_str().unwrap()];
+    run(&["start", "echo-1", "--name", "echo", data[0], data[1]]).with_code(0);
+    run(&["export", data[0], data[1], "-o", file.to_str().unwrap()]).with_code(0);
+    assert_eq!(mode(&file), 0o600);
+    assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
+    let mut open = vec![folder];
+    while let Some(path) = open.pop() {
+        assert_eq!(mode(&path), if path.is_dir() { 0o700 } else { 0o600 }, "{}", path.display());
+        if path.is_dir() {
+            open.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+        }
+    }
+}
+
+#[cfg(unix)]
+#[test]
 fn an_export_over_a_link_keeps_the_link_and_who_may_read_the_file() {
     use std::os::unix::fs::PermissionsExt as _;
     let folder = tempfile::tempdir().unwrap();

@@ -42,6 +42,21 @@ fn a_wrong_key_is_refused_with_advice_and_never_printed() {
 }
 
 #[test]
+fn a_password_in_an_endpoint_is_refused_and_never_printed() {
+    for args in [
+        &["instances", "--endpoint", "https://me:secret@acct.example"][..],
+        &["instances", "--endpoint", "me:secret@acct.example", "--key", "a2V5"],
+        &["instances", "--endpoint", "https://me:sec/secret@acct.example", "--key", "a2V5"],
+        &["demo", "--endpoint", "http://me:secret@127.0.0.1:1/", "--key", "a2V5"],
+        &["top", "--management", "http://me:secret@127.0.0.1:1/", "--data", "x"],
+    ] {
+        let ended = run(args).with_code(2);
+        assert!(ended.stderr.contains("leave that out"), "{args:?}: {ended:?}");
+        assert!(!format!("{ended:?}").contains("secret"), "{args:?}: {ended:?}");
+    }
+}
+
+#[test]
 fn an_unreachable_endpoint_is_said_soon() {
     let endpoint = "http://127.0.0.1:1";
     let ended = Watched::start(&["instances", "--endpoint", endpoint]).end_within(SOON);

@@ -7,6 +7,7 @@ mod emulator;
 mod errors;
 #[cfg(target_os = "linux")]
 mod full;
+mod hostile;
 mod looking;
 mod mending;
 mod process;
@@ -15,4 +16,5 @@ mod sending;
 mod stage;
 mod stress;
 mod terminal;
+mod tidy;
 mod unreadable;

@@ -135,9 +135,11 @@ impl Client {
             },
         );
         let body = if body.is_null() { String::new() } else { body.to_string() };
+        let is_typed = body.is_empty() || headers.contains("content-type");
+        let json = if is_typed { "" } else { "content-type: application/json\r\n" };
         let request = format!(
             "{method} {path} HTTP/1.1\r\nhost: {}\r\nx-ms-version: 2020-07-15\r\nx-ms-date: {date}\r\n\
-             authorization: {authorization}\r\n{headers}content-length: {}\r\n\r\n{body}",
+             authorization: {authorization}\r\n{headers}{json}content-length: {}\r\n\r\n{body}",
             self.host,
             body.len()
         );

@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use crate::driver::Core;
 use crate::operation::request::{Kind, Operation, Target};
+use crate::options::Consistency;
 
 /// What differs between attempts of one operation.
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +19,8 @@ pub(crate) struct Message<'a> {
     /// Only part of that range is meant.
     pub(crate) is_part_of_range: bool,
     pub(crate) is_tentative_write: bool,
+    /// What a read asks for.
+    pub(crate) consistency: Option<Consistency>,
 }
 
 macro_rules! names {
@@ -69,7 +72,7 @@ pub(crate) fn headers(core: &Core, operation: &Operation, message: &Message<'_>)
     if message.is_tentative_write {
         headers.insert(&TENTATIVE, TRUE);
     }
-    if let Some(level) = operation.consistency {
+    if let Some(level) = message.consistency {
         headers.insert(&CONSISTENCY, HeaderValue::from_static(level.as_str()));
     }
     if operation.is_minimal {

@@ -48,8 +48,9 @@ pub(crate) fn verdict(outcome: &Outcome, repeat: Repeat, budget: &Budget, rules:
             };
             let is_about_a_connection = match error.kind {
                 HttpErrorKind::Closed | HttpErrorKind::Refused | HttpErrorKind::Protocol => true,
-                // No connection at all, or no time left: another connection would not help.
+                // No connection at all, no time left, or the same answer again: another connection would not help.
                 HttpErrorKind::Connect
+                | HttpErrorKind::TooLarge
                 | HttpErrorKind::Tls
                 | HttpErrorKind::AttemptTimeout
                 | HttpErrorKind::Deadline => false,

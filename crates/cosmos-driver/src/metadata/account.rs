@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::operation::request::{Kind, Operation};
 use crate::routing::Endpoint;
 use crate::routing::account::{AccountDocument, AccountRoutes};
-use crate::transport::Address;
+use crate::transport::{Address, HttpErrorKind};
 
 /// Limits refreshes on demand to one per interval; a failed or abandoned one gives its slot back.
 #[derive(Debug)]
@@ -71,6 +71,9 @@ pub(crate) async fn refresh(core: &Arc<Core>) -> Result<(), Error> {
                 let routes = AccountRoutes::build(&document, &core.config.regions, default)?;
                 core.router.replace_account(&routes);
                 core.meters.account_refreshes.increment(1);
+                if let Some(unmet) = routes.unmet(core.config.requirements) {
+                    tracing::error!("nothing is sent while {unmet}");
+                }
                 return Ok(());
             }
             Err(error) => failure = failure.or(Some(error)),
@@ -113,6 +116,7 @@ async fn read(core: &Arc<Core>, endpoint: &Endpoint) -> Result<AccountDocument, 
         range: None,
         is_part_of_range: false,
         is_tentative_write: false,
+        consistency: None,
     };
     let now = core.clock.now();
     let attempt = Try {
@@ -131,6 +135,9 @@ async fn read(core: &Arc<Core>, endpoint: &Endpoint) -> Result<AccountDocument, 
         Outcome::Answered(answer) => Err(Error::answered(answer.status, answer.body)
             .with_activity_id(build::activity_text(&activity))
             .with_diagnostics(log)),
+        Outcome::Broken(error) if error.kind == HttpErrorKind::TooLarge => {
+            Err(Error::protocol(error.message.to_string()).with_diagnostics(log))
+        }
         Outcome::Broken(error) => Err(Error::connection(error.message.to_string()).with_diagnostics(log)),
     }
 }

@@ -21,6 +21,8 @@ pub(crate) struct View<'a> {
     /// Regions this operation could go to.
     pub(crate) regions: usize,
     pub(crate) is_multi_write: bool,
+    /// The attempt named the consistency that the account is known to have.
+    pub(crate) names_level: bool,
     /// The region of the attempt.
     pub(crate) region: &'a Arc<str>,
     /// The service's date differs from ours by more than it accepts.
@@ -93,6 +95,12 @@ fn answered(status: Status, state: &RetryState, view: &View<'_>, rules: &Retry) 
             let action = Action::Retry { context: Context::Retry, delay: Duration::ZERO, state };
             (action, Effects { set_clock: true, ..none })
         }
+        // Perhaps the account promises less by now: that is not what was wrong with the request, so it is found out.
+        (400, 0) if view.names_level && !state.has_checked_account => {
+            let state = RetryState { has_checked_account: true, ..state.clone() };
+            let action = Action::Retry { context: Context::Retry, delay: Duration::ZERO, state };
+            (action, Effects { refresh_account: true, ..none })
+        }
         (400, 1024) | (410, 1000) => reroute(state, rules, Effects { refresh_container: true, ..none }),
         (410, 1002 | 1007 | 1008) => reroute(state, rules, Effects { refresh_ranges: true, ..none }),
         (404, 1013) | (449, _) => in_place(state, rules),
@@ -126,7 +134,7 @@ fn broken(
     let is_unknown = state.has_unknown || (sent == Sent::Unknown && !view.is_read);
     let none = Effects::default();
     match kind {
-        HttpErrorKind::Deadline => (Action::Fail { is_unknown }, none),
+        HttpErrorKind::Deadline | HttpErrorKind::TooLarge => (Action::Fail { is_unknown }, none),
         // Connect failures are about the endpoint and must not blame a partition.
         HttpErrorKind::Connect => failover(
             state,

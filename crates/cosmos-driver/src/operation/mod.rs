@@ -96,6 +96,9 @@ struct Turn {
     range: Option<(Arc<str>, HeaderValue)>,
     is_part_of_range: bool,
     session: Option<HeaderValue>,
+    /// The level that is asked for; `names_level` if by the driver's configuration and not by the caller.
+    consistency: Option<Consistency>,
+    names_level: bool,
 }
 
 impl<'a> Run<'a> {
@@ -117,8 +120,8 @@ impl<'a> Run<'a> {
     async fn go(mut self) -> Result<Response, Error> {
         loop {
             let turn = self.turn()?;
-            if self.has_lost_its_range() {
-                return Err(self.unsent(&turn, Error::answered(Status::new(410, 1002), Bytes::new())));
+            if let Some(error) = self.refusal(&turn) {
+                return Err(self.unsent(&turn, error));
             }
             let route = self.route(&turn);
             let (outcome, region) = match self.attempt(&turn, &route).await {
@@ -155,6 +158,14 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Why the attempt is not made, if so.
+    fn refusal(&self, turn: &Turn) -> Option<Error> {
+        if self.has_lost_its_range() {
+            return Some(Error::answered(Status::new(410, 1002), Bytes::new()));
+        }
+        turn.account.unmet(self.core.config.requirements).map(Error::account_unfit)
+    }
+
     /// The part of the key space that is asked for no longer lies within one range: whoever fans out must split it.
     fn has_lost_its_range(&self) -> bool {
         match (&self.operation.target, &self.operation.container) {
@@ -174,19 +185,29 @@ impl<'a> Run<'a> {
             Target::Range { want, .. } => Some(ranges.holding(&want.min)),
             Target::None => None,
         });
-        let session = self.session(&account, range.map(|range| (&*range.id, &range.parents[..])))?;
+        let own = self.operation.consistency;
+        let is_item_read = self.operation.kind.is_data() && self.operation.kind.is_read();
+        let required = account.level_asked(self.core.config.requirements).filter(|_| is_item_read);
+        let consistency = own.or(required);
+        let session = self.session(
+            &account,
+            consistency.or(account.consistency),
+            range.map(|range| (&*range.id, &range.parents[..])),
+        )?;
         let is_part_of_range = match (&self.operation.target, range) {
             (Target::Range { want, .. }, Some(range)) => range.bounds != *want,
             (Target::Range { .. } | Target::Key { .. } | Target::None, _) => false,
         };
         let range = range.map(|range| (range.id.clone(), range.id_header.clone()));
-        Ok(Turn { account, ranges, range, is_part_of_range, session })
+        let names_level = own.is_none() && required.is_some();
+        Ok(Turn { account, ranges, range, is_part_of_range, session, consistency, names_level })
     }
 
     /// The token of the range that is asked, if this operation is part of a session at all.
     fn session(
         &self,
         account: &AccountRoutes,
+        level: Option<Consistency>,
         range: Option<(&str, &[String])>,
     ) -> Result<Option<HeaderValue>, Error> {
         let operation = &self.operation;
@@ -194,7 +215,7 @@ impl<'a> Run<'a> {
             Some(token) if operation.kind.is_data() => HeaderValue::from_str(token).map(Some).map_err(|_| {
                 Error::bad_request("the session token contains characters that no header can carry")
             }),
-            Some(_) | None => Ok(self.known_session(account, range)),
+            Some(_) | None => Ok(self.known_session(account, level, range)),
         }
     }
 
@@ -202,16 +223,14 @@ impl<'a> Run<'a> {
     fn known_session(
         &self,
         account: &AccountRoutes,
+        level: Option<Consistency>,
         range: Option<(&str, &[String])>,
     ) -> Option<HeaderValue> {
         let operation = &self.operation;
         if !operation.kind.is_data() {
             return None;
         }
-        let is_session = match operation.consistency {
-            Some(level) => level == Consistency::Session,
-            None => account.is_session,
-        };
+        let is_session = level == Some(Consistency::Session);
         if !is_session || (!operation.kind.is_read() && !account.is_multi_write) {
             return None;
         }
@@ -235,7 +254,7 @@ impl<'a> Run<'a> {
         let container = self.operation.container.as_ref();
         Want {
             is_read: self.operation.kind.is_read(),
-            at_write_region: self.state.at_write_region,
+            at_write_region: self.state.at_write_region || self.call.options.at_write_region,
             excluded,
             tried: &self.state.tried,
             partition: container
@@ -269,6 +288,7 @@ impl<'a> Run<'a> {
             range: turn.range.as_ref().map(|(_, header)| header),
             is_part_of_range: turn.is_part_of_range,
             is_tentative_write: turn.account.is_multi_write && !self.operation.kind.is_read(),
+            consistency: turn.consistency,
         };
         let first = Try {
             endpoint: &route.endpoint,
@@ -309,6 +329,7 @@ impl<'a> Run<'a> {
             && account.candidates(kind.is_read()).len() > 1
             && !account.is_hedging_disabled
             && !self.has_raced
+            && !self.call.options.at_write_region
             && self.operation.pinned.is_none();
         if !is_allowed {
             return None;
@@ -340,6 +361,7 @@ impl<'a> Run<'a> {
             repeat: self.operation.repeat(),
             regions: turn.account.candidates(kind.is_read()).len(),
             is_multi_write: turn.account.is_multi_write,
+            names_level: turn.names_level,
             region,
             is_clock_off: matches!(outcome, Outcome::Answered(answer) if self.clock_error(answer).is_some()),
             now: self.core.clock.now(),
@@ -413,6 +435,9 @@ impl<'a> Run<'a> {
             }
             Outcome::Broken(HttpError { kind: HttpErrorKind::Deadline, message, .. }) => {
                 Error::deadline(message.to_string())
+            }
+            Outcome::Broken(HttpError { kind: HttpErrorKind::TooLarge, message, .. }) => {
+                Error::protocol(message.to_string())
             }
             Outcome::Broken(error) => Error::connection(error.message.to_string()),
         };

@@ -25,6 +25,8 @@ pub(crate) struct RetryState {
     pub(crate) at_write_region: bool,
     /// An earlier attempt may have been executed.
     pub(crate) has_unknown: bool,
+    /// The account was read again because a read at the level it should have was refused.
+    pub(crate) has_checked_account: bool,
     /// The wall clock was set by the service's date.
     pub(crate) has_set_clock: bool,
 }

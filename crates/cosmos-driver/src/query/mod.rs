@@ -9,8 +9,10 @@ mod group;
 mod page;
 mod pipeline;
 pub(crate) mod plan;
+pub(crate) mod progress;
 mod request;
 mod rows;
+mod seen;
 mod sort;
 
 use std::sync::Arc;
@@ -38,6 +40,7 @@ pub use request::{Query, QueryOptions, Scope};
 use continuation::{Continuation, Direct};
 use pipeline::{Pipeline, Source};
 use plan::{Plan, PlanDocument};
+use progress::Progress;
 
 /// Reads a query page by page.
 #[derive(Debug)]
@@ -47,6 +50,8 @@ pub struct Pager {
     scope: Scope,
     options: QueryOptions,
     state: State,
+    /// Of the pages that come one by one; each part of a merged query has its own.
+    progress: Progress,
 }
 
 #[derive(Debug)]
@@ -63,13 +68,15 @@ enum State {
 
 impl Pager {
     pub(crate) fn new(container: Container, query: Query, scope: Scope, options: QueryOptions) -> Self {
-        Self { container, query, scope, options, state: State::New }
+        Self { container, query, scope, options, state: State::New, progress: Progress::default() }
     }
 
-    /// The next page; `None` after the last. A page may be empty and still have a successor.
+    /// The next page; `None` after the last. A page may be empty and still have a successor: one call looks no longer for
+    /// rows than an operation may take, unless the rows are groups, which are complete only at the end.
     ///
     /// # Errors
-    /// As any operation. The pager can be asked again after an error; it has not moved.
+    /// As any operation, and when the server's pages lead nowhere: the same continuation twice, or a hundred thousand
+    /// pages without a row in a row. The pager can be asked again after an error; it has not moved.
     pub async fn next(&mut self) -> Result<Option<Page>, Error> {
         if matches!(self.state, State::New) {
             self.state = self.begin().await?;
@@ -184,6 +191,8 @@ impl Pager {
             Ok(response) => response,
             Err(error) => return self.rescue(error, from, &call).await,
         };
+        let asked_with = from.as_ref().map(|from| &*from.token);
+        self.progress.note(asked_with, response.continuation(), progress::is_empty(response.body()))?;
         let Some(token) = response.continuation().map(str::to_owned) else {
             self.state = State::Done;
             return Ok(Page::direct(response, None));

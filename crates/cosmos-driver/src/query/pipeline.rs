@@ -5,7 +5,7 @@
 //! goes on where it was. All state lives here, so a dropped `next` loses nothing.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,13 +18,14 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use http::HeaderValue;
 use http::header::HeaderName;
-use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::continuation::{Continuation, PartPosition, fingerprint};
-use super::group::{Groups, canonical};
+use super::continuation::{Continuation, PartPosition};
+use super::group::Groups;
 use super::plan::{Direction, Distinct, Merge, Plan};
+use super::progress::{self, Progress};
 use super::rows::SortedRow;
+use super::seen::Seen;
 use super::sort::{self, Place};
 use super::{Feed, Page, Query, QueryOptions, range_target};
 use crate::container::Container;
@@ -85,6 +86,7 @@ struct Part {
     /// The turn in which the last fetch began.
     turn: u64,
     pages: VecDeque<Fetched>,
+    progress: Progress,
 }
 
 /// One page of one range, and where it and the next one start.
@@ -97,17 +99,6 @@ struct Fetched {
 enum Row {
     Plain(Box<RawValue>),
     Sorted(Box<SortedRow>),
-}
-
-enum Seen {
-    All,
-    /// Equal rows follow each other, but for arrays and objects, which the order does not look into.
-    Ordered {
-        last: Option<String>,
-        nested: BTreeSet<u128>,
-    },
-    /// Fingerprints, so that a continuation can carry them.
-    Set(BTreeSet<u128>),
 }
 
 impl Pipeline {
@@ -201,6 +192,7 @@ impl Pipeline {
                     is_fetching: false,
                     turn: 0,
                     pages: VecDeque::new(),
+                    progress: Progress::default(),
                 }
             })
             .collect()
@@ -210,6 +202,8 @@ impl Pipeline {
     pub(super) async fn next(&mut self) -> Result<Option<Page>, Error> {
         self.turn += 1;
         self.date = None;
+        let options = self.source.options.call.clone();
+        let deadline = Call::start(&self.source.container.driver().core, &options).deadline;
         loop {
             if self.take == Some(0) || self.parts.is_empty() {
                 return Ok(self.finish_groups()?.map(|rows| self.page(rows, None)));
@@ -226,7 +220,9 @@ impl Pipeline {
                     Vec::new()
                 }
             };
-            if !rows.is_empty() {
+            // However many empty pages a server gives, the caller is asked in time whether to look on.
+            let is_late = self.groups.is_none() && !self.parts.is_empty() && self.is_after(deadline);
+            if !rows.is_empty() || is_late {
                 let continuation = self.continuation()?;
                 return Ok(Some(self.page(rows, continuation)));
             }
@@ -235,6 +231,10 @@ impl Pipeline {
                 self.absorb(id, result)?;
             }
         }
+    }
+
+    fn is_after(&self, deadline: tokio::time::Instant) -> bool {
+        self.source.container.driver().core.clock.now() >= deadline
     }
 
     fn in_flight(&mut self) -> &mut FuturesUnordered<Fetch> {
@@ -323,6 +323,9 @@ impl Pipeline {
             Err(error) if self.parts[at].turn < self.turn && is_of_time(&error) => return Ok(()),
             Err(error) => return Err(error),
         };
+        let asked_with = self.parts[at].token.clone();
+        let is_empty = progress::is_empty(response.body());
+        self.parts[at].progress.note(asked_with.as_deref(), response.continuation(), is_empty)?;
         let rows = self.rows(at, response.body())?;
         let part = &mut self.parts[at];
         let token_before = std::mem::replace(&mut part.token, response.continuation().map(str::to_owned));
@@ -549,32 +552,6 @@ impl Part {
             None => self.token.clone(),
         };
         PartPosition::new(&self.bounds, token)
-    }
-}
-
-impl Seen {
-    fn is_new(&mut self, row: &RawValue) -> bool {
-        let text = || {
-            let mut text = String::new();
-            match serde_json::from_str::<Value>(row.get()) {
-                Ok(value) => canonical(&value, &mut text),
-                Err(_) => text.push_str(row.get()),
-            }
-            text
-        };
-        match self {
-            Self::All => true,
-            Self::Ordered { nested, .. } if row.get().starts_with(['[', '{']) => {
-                nested.insert(fingerprint(text().as_bytes()))
-            }
-            Self::Ordered { last, .. } => {
-                let text = text();
-                let is_new = last.as_ref() != Some(&text);
-                *last = Some(text);
-                is_new
-            }
-            Self::Set(set) => set.insert(fingerprint(text().as_bytes())),
-        }
     }
 }
 

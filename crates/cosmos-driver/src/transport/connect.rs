@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -34,6 +35,7 @@ pub(super) struct Connector {
     connect_timeout: Duration,
     keepalive: Duration,
     ping: PingPolicy,
+    response_bytes_max: usize,
     clock: Clock,
     #[cfg(feature = "fault-injection")]
     faults: Arc<super::fault::Faults>,
@@ -69,6 +71,7 @@ impl Connector {
                 // The other half is for HTTP/1.1.
                 first_answer_within: connections.connect_timeout / 2,
             },
+            response_bytes_max: connections.response_bytes_max,
             clock,
             #[cfg(feature = "fault-injection")]
             faults,
@@ -115,7 +118,7 @@ impl Connector {
         };
         if try_http2 {
             let stream = self.tcp(address).await?;
-            match Http2::handshake(stream, address, self.ping, self.clock.clone()).await {
+            match self.http2(stream, address).await {
                 Ok(service) => {
                     return Ok(Connected { service: Arc::new(service), protocol: Protocol::Http2 });
                 }
@@ -126,7 +129,7 @@ impl Connector {
             }
         }
         let stream = self.tcp(address).await?;
-        let service = Http1::handshake(stream, address).await?;
+        let service = Http1::handshake(stream, address, self.response_bytes_max).await?;
         Ok(Connected { service: Arc::new(service), protocol: Protocol::Http1 })
     }
 
@@ -140,14 +143,21 @@ impl Connector {
             TlsConnector::from(config).connect(name, stream).await.map_err(|e| refused(e.to_string()))?;
         let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2".as_slice());
         if is_http2 {
-            let service = Http2::handshake(stream, address, self.ping, self.clock.clone()).await?;
+            let service = self.http2(stream, address).await?;
             return Ok(Connected { service: Arc::new(service), protocol: Protocol::Http2 });
         }
         if self.negotiation == Negotiation::Http2Only {
             return Err(refused("the peer does not offer HTTP/2".to_owned()));
         }
-        let service = Http1::handshake(stream, address).await?;
+        let service = Http1::handshake(stream, address, self.response_bytes_max).await?;
         Ok(Connected { service: Arc::new(service), protocol: Protocol::Http1 })
+    }
+
+    async fn http2<S>(&self, stream: S, address: &Address) -> Result<Http2, HttpError>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        Http2::handshake(stream, address, self.ping, self.response_bytes_max, self.clock.clone()).await
     }
 
     async fn tcp(&self, address: &Address) -> Result<TcpStream, HttpError> {

@@ -16,12 +16,14 @@ use tokio::sync::Notify;
 
 use super::{
     Address, Call, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService, Progress, Sent,
+    check_size,
 };
 
 pub(super) struct Http1 {
     // Locked only inside a poll or a call, never across an await; the slot count keeps other callers out.
     sender: Mutex<SendRequest<Full<Bytes>>>,
     host: HeaderValue,
+    response_bytes_max: usize,
     shared: Arc<Shared>,
 }
 
@@ -33,7 +35,11 @@ struct Shared {
 }
 
 impl Http1 {
-    pub(super) async fn handshake<S>(stream: S, address: &Address) -> Result<Self, HttpError>
+    pub(super) async fn handshake<S>(
+        stream: S,
+        address: &Address,
+        response_bytes_max: usize,
+    ) -> Result<Self, HttpError>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
@@ -52,7 +58,7 @@ impl Http1 {
         });
         let host = HeaderValue::from_str(address.authority.as_str())
             .map_err(|e| HttpError::new(HttpErrorKind::Connect, Sent::No, e.to_string()))?;
-        Ok(Self { sender: Mutex::new(sender), host, shared })
+        Ok(Self { sender: Mutex::new(sender), host, response_bytes_max, shared })
     }
 
     async fn exchange(
@@ -74,7 +80,7 @@ impl Http1 {
             closed(e.error(), sent)
         })?;
         let (head, body) = response.into_parts();
-        let body = collect(body).await.map_err(|e| closed(&e, Sent::Unknown))?;
+        let body = collect(body, self.response_bytes_max).await?;
         Ok(HttpResponse { status: head.status, headers: head.headers, body })
     }
 }
@@ -108,9 +114,11 @@ fn closed(error: &hyper::Error, sent: Sent) -> HttpError {
 }
 
 /// A body in one frame is passed on as it is; more frames are joined once.
-async fn collect(mut body: Incoming) -> Result<Bytes, hyper::Error> {
+async fn collect(mut body: Incoming, bytes_max: usize) -> Result<Bytes, HttpError> {
+    check_size(body.size_hint().lower(), bytes_max)?;
     let expected = usize::try_from(body.size_hint().lower()).unwrap_or(0);
     let Some(first) = next_data(&mut body).await? else { return Ok(Bytes::new()) };
+    check_size(first.len() as u64, bytes_max)?;
     if first.len() >= expected && body.is_end_stream() {
         return Ok(first);
     }
@@ -119,8 +127,10 @@ async fn collect(mut body: Incoming) -> Result<Bytes, hyper::Error> {
     joined.extend_from_slice(&first);
     joined.extend_from_slice(&second);
     while let Some(more) = next_data(&mut body).await? {
+        check_size((joined.len() + more.len()) as u64, bytes_max)?;
         joined.extend_from_slice(&more);
     }
+    check_size(joined.len() as u64, bytes_max)?;
     Ok(joined.freeze())
 }
 
@@ -132,9 +142,10 @@ fn room(expected: usize, received: usize) -> usize {
 /// As large as a page of a feed gets; a larger body grows.
 const ROOM_MAX: usize = 4 << 20;
 
-async fn next_data(body: &mut Incoming) -> Result<Option<Bytes>, hyper::Error> {
+async fn next_data(body: &mut Incoming) -> Result<Option<Bytes>, HttpError> {
     while let Some(frame) = body.frame().await {
-        if let Ok(data) = frame?.into_data() {
+        let frame = frame.map_err(|e| closed(&e, Sent::Unknown))?;
+        if let Ok(data) = frame.into_data() {
             return Ok(Some(data));
         }
     }

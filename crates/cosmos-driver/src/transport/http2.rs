@@ -17,12 +17,14 @@ use tokio::time::{sleep, timeout};
 use super::connect::PingPolicy;
 use super::{
     Address, Call, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService, Progress, Sent,
+    check_size,
 };
 use crate::clock::Clock;
 
 pub(super) struct Http2 {
     sender: SendRequest<Bytes>,
     address: Address,
+    response_bytes_max: usize,
     shared: Arc<Shared>,
     clock: Clock,
 }
@@ -46,6 +48,7 @@ impl Http2 {
         stream: S,
         address: &Address,
         ping: PingPolicy,
+        response_bytes_max: usize,
         clock: Clock,
     ) -> Result<Self, HttpError>
     where
@@ -71,7 +74,7 @@ impl Http2 {
             heard: AtomicU64::new(clock.tick_ms()),
         });
         tokio::spawn(drive(connection, pings, shared.clone(), ping, clock.clone()));
-        Ok(Self { sender, address: address.clone(), shared, clock })
+        Ok(Self { sender, address: address.clone(), response_bytes_max, shared, clock })
     }
 
     async fn exchange(&self, request: HttpRequest, progress: &Progress) -> Result<HttpResponse, HttpError> {
@@ -109,7 +112,7 @@ impl Http2 {
         let response = response.map_err(|e| broken(&e, Sent::Unknown))?;
         self.shared.heard.store(self.clock.tick_ms(), Ordering::Relaxed);
         let (head, body) = response.into_parts();
-        let body = collect(body).await.map_err(|e| broken(&e, Sent::Unknown))?;
+        let body = collect(body, self.response_bytes_max).await?;
         Ok(HttpResponse { status: head.status, headers: head.headers, body })
     }
 }
@@ -228,8 +231,9 @@ async fn watch(mut pings: PingPong, shared: &Shared, policy: PingPolicy, clock: 
     }
 }
 
-async fn collect(mut body: RecvStream) -> Result<Bytes, h2::Error> {
+async fn collect(mut body: RecvStream, bytes_max: usize) -> Result<Bytes, HttpError> {
     let Some(first) = next_data(&mut body).await? else { return Ok(Bytes::new()) };
+    check_size(first.len() as u64, bytes_max)?;
     if body.is_end_stream() {
         return Ok(first);
     }
@@ -238,15 +242,18 @@ async fn collect(mut body: RecvStream) -> Result<Bytes, h2::Error> {
     joined.extend_from_slice(&first);
     joined.extend_from_slice(&second);
     while let Some(more) = next_data(&mut body).await? {
+        check_size((joined.len() + more.len()) as u64, bytes_max)?;
         joined.extend_from_slice(&more);
     }
+    check_size(joined.len() as u64, bytes_max)?;
     Ok(joined.freeze())
 }
 
-async fn next_data(body: &mut RecvStream) -> Result<Option<Bytes>, h2::Error> {
-    let Some(data) = body.data().await.transpose()? else { return Ok(None) };
-    // The window is given back at once: the whole answer is wanted and its size is bounded by the service.
-    body.flow_control().release_capacity(data.len())?;
+async fn next_data(body: &mut RecvStream) -> Result<Option<Bytes>, HttpError> {
+    let gone = |e| broken(&e, Sent::Unknown);
+    let Some(data) = body.data().await.transpose().map_err(gone)? else { return Ok(None) };
+    // The window is given back at once: the whole answer is wanted, up to the limit its collector has.
+    body.flow_control().release_capacity(data.len()).map_err(gone)?;
     Ok(Some(data))
 }
 

@@ -27,6 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use cosmos_wire::endpoint::{has_user, without_user};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, Method, StatusCode};
 use tokio::time::Instant;
@@ -48,7 +49,10 @@ pub(crate) struct Address {
 
 impl Address {
     pub(crate) fn parse(url: &str) -> Result<Self, Error> {
-        let bad = |why: &str| Error::configuration(format!("endpoint {url:?}: {why}"));
+        let bad = |why: &str| Error::configuration(format!("endpoint {:?}: {why}", without_user(url)));
+        if has_user(url) {
+            return Err(bad("it has a user name or password, which Cosmos DB does not know; leave that out"));
+        }
         let uri: http::Uri = url.trim().parse().map_err(|_| bad("not a URL; write https://host:port/"))?;
         let scheme = uri.scheme().cloned().ok_or_else(|| bad("no scheme; write https://host:port/"))?;
         if scheme != Scheme::HTTP && scheme != Scheme::HTTPS {
@@ -136,6 +140,8 @@ pub(crate) enum HttpErrorKind {
     Refused,
     /// The peer broke the protocol.
     Protocol,
+    /// The answer is longer than this driver takes. It would be the next time, too.
+    TooLarge,
     /// This attempt's time was up; the operation may have more.
     AttemptTimeout,
     /// The operation's time was up.
@@ -154,6 +160,18 @@ impl HttpError {
     pub(crate) fn new(kind: HttpErrorKind, sent: Sent, message: impl Into<Arc<str>>) -> Self {
         Self { kind, sent, message: message.into() }
     }
+}
+
+/// Refuses an answer that is, or says it will be, longer than what is taken.
+fn check_size(bytes: u64, max: usize) -> Result<(), HttpError> {
+    if bytes <= max as u64 {
+        return Ok(());
+    }
+    let why = format!(
+        "the answer is longer than the {max} bytes this driver takes (connections.response_bytes_max): ask for smaller \
+         pages, or raise the limit if the endpoint is to be trusted"
+    );
+    Err(HttpError::new(HttpErrorKind::TooLarge, Sent::Unknown, why))
 }
 
 /// Set once the request's head was handed to the connection; read when a timer cuts the call short.
@@ -328,6 +346,16 @@ mod tests {
         }
         for url in ["", "localhost:8081", "ftp://x/", "https://", "/path"] {
             assert!(Address::parse(url).is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn a_password_in_an_endpoint_is_refused_and_never_printed() {
+        for url in
+            ["https://me:secret@host/", "me:secret@host", "ftp://secret@host", "https://me:se cret@host"]
+        {
+            let error = Address::parse(url).expect_err(url);
+            assert!(!format!("{error} {error:?}").contains("cret"), "{error:?}");
         }
     }
 }

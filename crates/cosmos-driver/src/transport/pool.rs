@@ -386,13 +386,14 @@ impl Slot {
             Err(error) => {
                 self.shard.failed();
                 match error.kind {
-                    HttpErrorKind::Closed | HttpErrorKind::Protocol
+                    HttpErrorKind::Closed | HttpErrorKind::Protocol | HttpErrorKind::TooLarge
                         if self.shard.protocol == Protocol::Http1 => {}
                     HttpErrorKind::Connect
                     | HttpErrorKind::Tls
                     | HttpErrorKind::Closed
                     | HttpErrorKind::Refused
-                    | HttpErrorKind::Protocol => self.is_finished = true,
+                    | HttpErrorKind::Protocol
+                    | HttpErrorKind::TooLarge => self.is_finished = true,
                     HttpErrorKind::AttemptTimeout | HttpErrorKind::Deadline => {}
                 }
                 if self.shard.service.is_closed() {

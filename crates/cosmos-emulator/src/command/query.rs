@@ -20,7 +20,7 @@ use crate::failure::Failure;
 use crate::http::headers::{Asked, name};
 use crate::http::{Account, Call};
 use crate::sql::plan::{Features, GatewayRequest, Verdict, gateway_verdict};
-use crate::sql::{self, Prepared};
+use crate::sql::{self, Leash, Prepared};
 
 /// A query as its body spells it.
 pub(super) struct Question {
@@ -52,8 +52,8 @@ pub(crate) fn run(account: &Account, call: &Call) -> Result<Reply, Failure> {
         session_token: session_token(account, &asked),
     };
     let page = match (&request.scope, account.gateway) {
-        (Scope::All, Gateway::AsService) => range_by_range(account, &container, request)?,
-        _ => account.engine.query(&container, request)?,
+        (Scope::All, Gateway::AsService) => range_by_range(account, &container, request, &call.leash)?,
+        _ => account.engine.query_within(&container, request, call.leash.clone())?,
     };
     let body = Envelope::new(&container.rid(), "Documents").values(&page.rows, Style::Query);
     extra.extend(asked.wants_query_metrics().then(|| metrics(&page, body.len(), started.elapsed())));
@@ -123,6 +123,7 @@ fn range_by_range(
     account: &Account,
     container: &Container,
     request: QueryRequest,
+    leash: &Leash,
 ) -> Result<QueryPage, Failure> {
     let ranges = container.ranges();
     let mut places: VecDeque<Place> = match &request.continuation {
@@ -137,8 +138,8 @@ fn range_by_range(
         range.max = held.max.clone();
     }
     let scope = Scope::EpkRange(range.min.to_hex(), range.max.to_hex());
-    let page =
-        account.engine.query(container, QueryRequest { scope, continuation: place.token, ..request })?;
+    let request = QueryRequest { scope, continuation: place.token, ..request };
+    let page = account.engine.query_within(container, request, leash.clone())?;
     if let Some(token) = page.continuation {
         places.push_front(Place::of(&range, Some(token)));
     } else if places.is_empty()

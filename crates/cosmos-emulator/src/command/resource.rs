@@ -53,7 +53,11 @@ pub(super) fn query(
     let asked = call.asked();
     let question = question(call)?;
     let prepared = Prepared::new(&sql::parse(&question.text)?, &question.parameters)?;
-    let limits = PageLimits { items_max: page_size(&asked)?.rows_max(), ..PageLimits::default() };
+    let limits = PageLimits {
+        items_max: page_size(&asked)?.rows_max(),
+        leash: call.leash.clone(),
+        ..PageLimits::default()
+    };
     let continuation = asked.text(name::CONTINUATION);
     let page = prepared.page(&List::new(list.resources), &limits, continuation, account.clock.now())?;
     Ok(Reply {

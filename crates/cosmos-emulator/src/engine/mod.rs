@@ -38,6 +38,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 
 pub(crate) use catalog::offer::increment_percent;
 pub use catalog::user::Put;
+pub(crate) use catalog::user::may_be_granted;
 pub use container::{Container, ContentPath};
 pub use patch::{OPERATIONS_MAX as PATCH_OPERATIONS_MAX, Operation as PatchOperation, Patch, Pointer};
 pub use region::{Failover, RegionError, RegionId, ReplicationLag};

@@ -14,7 +14,7 @@ use super::request::{QueryPage, QueryRequest, Scope};
 use super::scope::{Part, parts};
 use super::throughput::settle_all;
 use crate::Failure;
-use crate::sql::{self, PageLimits, Prepared};
+use crate::sql::{self, Leash, PageLimits, Prepared};
 
 impl Engine {
     /// One page of a query. Whether the gateway may serve it at all is decided before.
@@ -23,6 +23,19 @@ impl Engine {
     /// 400 for SQL, parameters, orders or tokens the service refuses; 404/1002 and 410/1002 as for reads; 410/1007
     /// when a partition is replaced meanwhile.
     pub fn query(&self, container: &Container, request: QueryRequest) -> Result<QueryPage, Failure> {
+        self.query_within(container, request, Leash::default())
+    }
+
+    /// The same within a time.
+    ///
+    /// # Errors
+    /// As [`query`](Self::query); 408 for what takes longer and cannot be cut into pages.
+    pub fn query_within(
+        &self,
+        container: &Container,
+        request: QueryRequest,
+        leash: Leash,
+    ) -> Result<QueryPage, Failure> {
         let QueryRequest { text, parameters, scope, page_size, continuation, session_token } = request;
         let shape = self.current_shape(container)?;
         let prepared = Prepared::new(&sql::parse(&text)?, &parameters)?;
@@ -39,7 +52,7 @@ impl Engine {
         let reader = self.reader(container, &shape);
         let source =
             ChainSource { parts: self.sources(container, &parts, &reader), shape, origin: origin.flatten() };
-        let limits = PageLimits { items_max: page_size.rows_max(), ..PageLimits::default() };
+        let limits = PageLimits { items_max: page_size.rows_max(), leash, ..PageLimits::default() };
         let page = prepared.page(&source, &limits, token.as_deref(), self.clock().now())?;
         let (documents, document_bytes) = reader.visited.get();
         let (opened, last) = reader.opened.get();

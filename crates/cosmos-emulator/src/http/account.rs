@@ -7,9 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use tokio::sync::Semaphore;
 
 use super::headers::{Asked, name};
 use super::render::{Renderer, Stamp};
+use super::route::Route;
 use super::{Call, auth, location, route};
 use crate::clock::Clock;
 use crate::command::{self, Reply};
@@ -19,10 +21,12 @@ use crate::failure::Failure;
 use crate::fault::{Faults, Strike, Subject, Verdict};
 use crate::flusher::Flusher;
 use crate::ledger::{Entry, Ledger};
+use crate::operation::Operation;
 use crate::regions::{Door, DoorState, Offline, Regions};
 use crate::server::answer::Answer;
 use crate::server::head::Head;
-use crate::server::{BodyError, Handler, Received, Reset};
+use crate::server::{BodyError, Handler, Limits, Received, Reset};
+use crate::sql::Leash;
 
 /// One account: the engine and everything that stands between it and a client.
 pub(crate) struct Account {
@@ -40,6 +44,11 @@ pub(crate) struct Account {
     activity: ActivityIds,
     broom: Rhythm,
     courier: Rhythm,
+    limits: Limits,
+    /// Places for reads that take long, and for writes, which do not wait for queries. What waits for a place costs no
+    /// thread, and leaves with its client.
+    reading: Arc<Semaphore>,
+    writing: Arc<Semaphore>,
 }
 
 impl fmt::Debug for Account {
@@ -80,6 +89,9 @@ impl Account {
             activity: ActivityIds::new(),
             broom: Rhythm::default(),
             courier: Rhythm::default(),
+            reading: Arc::new(Semaphore::new(config.limits.heavy_requests_max.max(1))),
+            writing: Arc::new(Semaphore::new(config.limits.heavy_requests_max.max(1))),
+            limits: config.limits.clone(),
         })
     }
 
@@ -135,6 +147,16 @@ impl Account {
         })
     }
 
+    /// Says what a head asks for, and refuses who may not.
+    fn check_head(&self, head: &Head) -> Result<(Route, Operation), Failure> {
+        let route = route::route(head.path())?;
+        let asked = Asked::of(head);
+        let operation = route::operation(head.method(), &route.target, &asked)?;
+        check_version(&asked)?;
+        self.guard.check(head.method(), &route, operation, &asked, self.clock.now())?;
+        Ok((route, operation))
+    }
+
     /// Parses a request and checks who sent it.
     fn admit(
         &self,
@@ -142,18 +164,19 @@ impl Account {
         head: Head,
         body: Result<Bytes, BodyError>,
     ) -> Result<Call, BodyOrFailure> {
-        let route = route::route(head.path())?;
+        let (route, operation) = self.check_head(&head)?;
         let asked = Asked::of(&head);
-        let operation = route::operation(head.method(), &route.target, &asked)?;
-        check_version(&asked)?;
-        self.guard.check(head.method(), &route, operation, &asked, self.clock.now())?;
         let body = match body {
             Ok(body) => body,
             Err(BodyError::TooLarge) => return Err(Failure::new(413, "Request size is too large").into()),
             Err(BodyError::TooSlow) => {
                 return Err(Failure::new(408, "The body of the request did not arrive in time.").into());
             }
-            Err(BodyError::Truncated) => return Err(BodyOrFailure::Gone),
+            Err(BodyError::NoRoom) => {
+                let message = "Too many large bodies are under way. Retry the request after a while.";
+                return Err(Failure::new(503, message).into());
+            }
+            Err(BodyError::Truncated | BodyError::Unwanted) => return Err(BodyOrFailure::Gone),
         };
         self.check_consistency(&asked)?;
         if operation.is_write() {
@@ -162,7 +185,7 @@ impl Account {
                 topology.check_write(region)?;
             }
         }
-        Ok(Call { region, operation, route, head, body })
+        Ok(Call { region, operation, route, head, body, leash: Leash::default() })
     }
 
     /// A read may ask for less than the account promises, not for more.
@@ -272,16 +295,24 @@ impl Account {
     /// Runs the command of a call. Nothing a request says may end the process: a panic becomes a 500.
     async fn run(
         self: &Arc<Self>,
-        call: Call,
+        mut call: Call,
         place: Place,
     ) -> Result<(Call, Result<Reply, Failure>), Reset> {
+        let Limits { query_page_time, query_time_max, .. } = self.limits;
         if place == Place::Here || !call.operation.is_heavy() {
+            call.leash.begin(query_page_time, query_time_max);
             let outcome = self.run_here(&call);
             return Ok((call, outcome));
         }
+        // The semaphore is never closed, so a place is only ever waited for.
+        let places = if call.operation.is_write() { &self.writing } else { &self.reading };
+        let place = places.clone().acquire_owned().await.map_err(|_| Reset)?;
+        let _attending = Attending(call.leash.clone());
         let account = self.clone();
         let task = tokio::task::spawn_blocking(move || {
+            call.leash.begin(query_page_time, query_time_max);
             let outcome = account.run_here(&call);
+            drop(place);
             (call, outcome)
         });
         // The task never panics; it is only lost when the whole server stops.
@@ -389,7 +420,20 @@ pub(crate) struct Entrance {
     pub(crate) door: Arc<Door>,
 }
 
+/// Attends to work on another thread. When the client leaves, this goes first, and the work is told.
+struct Attending(Leash);
+
+impl Drop for Attending {
+    fn drop(&mut self) {
+        self.0.let_go();
+    }
+}
+
 impl Handler for Entrance {
+    fn wants_body(&self, head: &Head) -> bool {
+        self.account.check_head(head).is_ok()
+    }
+
     async fn handle<A: Answer>(&self, request: Received) -> Result<A, Reset> {
         self.account.answer(&self.door, request, Place::Aside).await
     }

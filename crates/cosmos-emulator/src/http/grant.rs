@@ -12,6 +12,7 @@ use cosmos_wire::signature::{Key, Signable};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::engine::may_be_granted;
 use crate::failure::Failure;
 use crate::http::headers::{Asked, name};
 use crate::http::route::{Route, Target};
@@ -64,10 +65,12 @@ impl Grant {
                  token and retry.",
             ));
         }
-        let within = self.links.iter().any(|link| is_within(&route.link, link));
+        // Permissions of older folders may name more than a container.
+        let mut links = self.links.iter().filter(|link| may_be_granted(link));
+        let within = links.clone().any(|link| is_within(&route.link, link));
         // Clients read the container of an item they may use, and its ranges, to find the item.
         let leads_to = matches!(operation, Operation::ReadContainer | Operation::ReadRanges)
-            && self.links.iter().any(|link| is_within(link, &route.link));
+            && links.any(|link| is_within(link, &route.link));
         let is_allowed = operation == Operation::ReadAccount
             || leads_to
             || (within
@@ -76,10 +79,20 @@ impl Grant {
         if is_allowed { Ok(()) } else { Err(insufficient()) }
     }
 
+    /// Whether a request stays with the partition key of the grant. Without one, mode All deletes even the container, as
+    /// the service has it (`ContainerResourcePermissionTest` of the .NET SDK).
     fn allows_key(&self, route: &Route, operation: Operation, asked: &Asked<'_>) -> bool {
-        let concerns_items =
-            matches!(route.target, Target::Items(_) | Target::Item(..) | Target::PartitionDelete(_));
-        let Some(allowed) = self.partition_key.as_ref().filter(|_| concerns_items) else { return true };
+        let Some(allowed) = &self.partition_key else { return true };
+        match route.target {
+            Target::Items(_) | Target::Item(..) | Target::PartitionDelete(_) | Target::Conflicts(_) => {}
+            // What leads to items says nothing of those under other keys.
+            _ => {
+                return matches!(
+                    operation,
+                    Operation::ReadContainer | Operation::ReadRanges | Operation::ReadEmptyFeed
+                );
+            }
+        }
         // A range of keys goes before the key, and each step of a bulk request may have a key of its own.
         if operation == Operation::Bulk || asked.epk_range() != Ok(None) {
             return false;
@@ -174,6 +187,30 @@ mod tests {
         assert_eq!(ask(&one, "/dbs/d/colls/c/docs/i", Operation::ReadItem, Some("[2]")), 403);
         assert_eq!(ask(&one, "/dbs/d/colls/c/docs", Operation::Query, None), 403);
         assert_eq!(ask(&one, "/dbs/d/colls/c", Operation::ReadContainer, None), 200);
+    }
+
+    #[test]
+    fn a_grant_for_one_partition_key_covers_neither_the_container_nor_what_names_no_key() {
+        let one = Grant { partition_key: Some(json!([1])), may_write: true, ..grant() };
+        assert_eq!(ask(&one, "/dbs/d/colls/c", Operation::ReplaceContainer, Some("[1]")), 403);
+        assert_eq!(ask(&one, "/dbs/d/colls/c", Operation::DeleteContainer, Some("[1]")), 403);
+        assert_eq!(ask(&one, "/dbs/d/colls/c/conflicts", Operation::ListConflicts, None), 403);
+        assert_eq!(ask(&one, "/dbs/d/colls/c/conflicts", Operation::ListConflicts, Some("[1]")), 200);
+        assert_eq!(ask(&one, "/dbs/d/colls/c/conflicts/x", Operation::ReadConflict, Some("[1]")), 403);
+        assert_eq!(ask(&one, "/dbs/d/colls/c/conflicts/x", Operation::DeleteConflict, Some("[1]")), 403);
+    }
+
+    #[test]
+    fn a_grant_of_more_than_a_container_allows_nothing() {
+        for link in ["", "dbs", "dbs/d", "dbs/d/users/u"] {
+            let wide = Grant { links: vec![link.into()], may_write: true, ..grant() };
+            assert_eq!(
+                ask(&wide, "/dbs/d/users/u/permissions", Operation::ListPermissions, None),
+                403,
+                "{link}"
+            );
+            assert_eq!(ask(&wide, "/dbs/d/colls/c/docs/i", Operation::ReadItem, None), 403, "{link}");
+        }
     }
 
     #[test]

@@ -21,6 +21,7 @@ use self::route::Route;
 use crate::engine::RegionId;
 use crate::operation::Operation;
 use crate::server::head::Head;
+use crate::sql::Leash;
 
 /// One request on its way to its command.
 #[derive(Debug)]
@@ -31,6 +32,8 @@ pub(crate) struct Call {
     pub(crate) route: Route,
     pub(crate) head: Head,
     pub(crate) body: Bytes,
+    /// How long it may take; let go when the client leaves.
+    pub(crate) leash: Leash,
 }
 
 impl Call {

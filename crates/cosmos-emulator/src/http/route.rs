@@ -1,6 +1,7 @@
 //! Method, path and markers in headers -> what is asked and of which resource.
 
 use cosmos_wire::resource::percent_decode;
+use cosmos_wire::rid::{self, Rid};
 use http::Method;
 
 use crate::failure::Failure;
@@ -49,6 +50,8 @@ pub(crate) struct Route {
     pub(crate) kind: &'static str,
     /// Decoded link that signatures cover: of the resource, or of the parent of a feed.
     pub(crate) link: String,
+    /// The resource id that signatures cover instead, in lower case, where the path addresses by resource ids.
+    pub(crate) signed_rid: Option<String>,
     /// `dbs/{db}/colls/{container}`, where there is one.
     pub(crate) container: Option<String>,
 }
@@ -73,7 +76,33 @@ pub(crate) fn route(path: &str) -> Result<Route, Failure> {
         | Target::PartitionDelete(_) => Some(parts[..4].join("/")),
         _ => None,
     };
-    Ok(Route { target, kind, link, container })
+    let signed_rid = signed_rid(&target, &parts);
+    Ok(Route { target, kind, link, signed_rid, container })
+}
+
+/// The service takes a path for one of resource ids when its database is one, and then all of it must be: each id holds
+/// those of its owners, so that the last one says everything.
+fn signed_rid(target: &Target, parts: &[&str]) -> Option<String> {
+    if let Target::Offer(rid) = target {
+        return Some(rid.to_ascii_lowercase());
+    }
+    let is_operation = matches!(target, Target::PartitionDelete(_));
+    let ids = parts.iter().skip(1).step_by(2).take(if is_operation { 2 } else { usize::MAX });
+    let mut last: Option<(Rid, &str)> = None;
+    for text in ids {
+        let rid: Rid = text.parse().ok()?;
+        let is_owned = match last {
+            None => rid.kind() == rid::Kind::Database,
+            Some((owner, _)) => {
+                rid.as_bytes().len() > owner.as_bytes().len() && rid.as_bytes().starts_with(owner.as_bytes())
+            }
+        };
+        if !is_owned {
+            return None;
+        }
+        last = Some((rid, text));
+    }
+    last.map(|(_, text)| text.to_ascii_lowercase())
 }
 
 /// Kind and link as signatures cover them.

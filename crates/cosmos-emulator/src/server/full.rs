@@ -11,10 +11,12 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
-use super::head::Head;
+use super::head::{Head, names_one_host};
 use super::life::{Life, News};
-use super::{BodyError, Gate, HEAD_BYTES_MAX, Handler, Limits, Received, Reset};
+use super::{BodyError, Gate, HEAD_BYTES_MAX, Handler, Limits, Received, Reset, UNASKED_BYTES_MAX};
 
 /// Streams one HTTP/2 connection may have open, as the service advertises.
 const STREAMS_MAX: u32 = 20;
@@ -30,16 +32,24 @@ pub(super) async fn serve<H: Handler>(
     is_secure: bool,
 ) {
     let limits = Arc::new(gate.limits.clone());
+    let presence = life.presence.clone();
     let spoken = Arc::new(AtomicBool::new(false));
     let service = {
-        let (limits, spoken) = (limits.clone(), spoken.clone());
+        let (limits, spoken, presence) = (limits.clone(), spoken.clone(), presence.clone());
+        let room = gate.room.clone();
         service_fn(move |request: Request<Incoming>| {
             spoken.store(true, Ordering::Relaxed);
-            let (handler, limits) = (handler.clone(), limits.clone());
+            let (handler, limits, room, busy) =
+                (handler.clone(), limits.clone(), room.clone(), presence.busy());
             async move {
                 let (parts, body) = request.into_parts();
-                let body = collect(body, &limits).await;
-                let request = Received { head: Head::of_parts(parts, is_secure), body };
+                if !names_one_host(&parts) {
+                    return Ok(host_missing());
+                }
+                let head = Head::of_parts(parts, is_secure);
+                let (body, room) = receive(body, || handler.wants_body(&head), &limits, &room).await;
+                let _held = (busy, room);
+                let request = Received { head, body };
                 let answer: Response<Bytes> = handler.handle(request).await?;
                 Ok::<_, Reset>(answer.map(Full::new))
             }
@@ -62,7 +72,7 @@ pub(super) async fn serve<H: Handler>(
                 }
             }
             (told, life) = &mut news => {
-                if told == News::Cut {
+                if told == News::Cut || (told == News::Dismissed && presence.is_idle()) {
                     return;
                 }
                 news.set(life.next());
@@ -70,6 +80,15 @@ pub(super) async fn serve<H: Handler>(
             }
         }
     }
+}
+
+fn host_missing() -> Response<Full<Bytes>> {
+    let text = r#"{"code":"BadRequest","message":"A request names one host: send the header Host once."}"#;
+    let mut response = Response::new(Full::new(Bytes::from_static(text.as_bytes())));
+    *response.status_mut() = http::StatusCode::BAD_REQUEST;
+    let json = http::HeaderValue::from_static("application/json");
+    response.headers_mut().insert(http::header::CONTENT_TYPE, json);
+    response
 }
 
 fn builder(limits: &Limits) -> auto::Builder<TokioExecutor> {
@@ -96,25 +115,61 @@ fn log_end(ended: Result<(), Box<dyn std::error::Error + Send + Sync>>) {
     }
 }
 
-/// Reads a body into memory, up to the limit.
-async fn collect(mut body: Incoming, limits: &Limits) -> Result<Bytes, BodyError> {
-    if body.is_end_stream() {
-        return Ok(Bytes::new());
-    }
+/// Reads a body. A small one is read as it comes; for the rest of a larger one the client must be let in and there must
+/// be room, and what nobody wants is thrown away.
+async fn receive(
+    mut body: Incoming,
+    is_wanted: impl FnOnce() -> bool,
+    limits: &Limits,
+    room: &Arc<Semaphore>,
+) -> (Result<Bytes, BodyError>, Option<OwnedSemaphorePermit>) {
+    let end = Instant::now() + limits.body_timeout;
     let mut read = Collected::default();
-    loop {
-        let frame = tokio::time::timeout(limits.body_timeout, body.frame());
+    match collect(&mut body, &mut read, limits.body_bytes_max, UNASKED_BYTES_MAX, end).await {
+        Ok(true) => return (read.finish(), None),
+        Ok(false) => {}
+        Err(error) => return (Err(error), None),
+    }
+    if !is_wanted() {
+        // With nothing allowed, nothing is kept.
+        return match collect(&mut body, &mut read, 0, usize::MAX, end).await {
+            Ok(_) | Err(BodyError::TooLarge) => (Err(BodyError::Unwanted), None),
+            Err(error) => (Err(error), None),
+        };
+    }
+    // A length that is not told may be anything that is allowed.
+    let length = body.size_hint().upper().unwrap_or(u64::MAX);
+    let length = usize::try_from(length).unwrap_or(usize::MAX).min(limits.body_bytes_max);
+    let Ok(room) = tokio::time::timeout_at(end, super::room_for(room, length, limits)).await else {
+        return (Err(BodyError::NoRoom), None);
+    };
+    match collect(&mut body, &mut read, limits.body_bytes_max, usize::MAX, end).await {
+        Ok(_) => (read.finish(), room),
+        Err(error) => (Err(error), None),
+    }
+}
+
+/// Reads on until the body ends, which is true, or enough of it is there. Nothing is kept beyond the limit.
+async fn collect(
+    body: &mut Incoming,
+    read: &mut Collected,
+    bytes_max: usize,
+    enough: usize,
+    end: Instant,
+) -> Result<bool, BodyError> {
+    while read.total <= enough {
+        let frame = tokio::time::timeout_at(end, body.frame());
         let frame = match frame.await.map_err(|_| BodyError::TooSlow)? {
             Some(frame) => frame.map_err(|_| BodyError::Truncated)?,
-            None => break,
+            None => return Ok(true),
         };
         if let Ok(data) = frame.into_data()
-            && !read.push(data, limits.body_bytes_max)
+            && !read.push(data, bytes_max)
         {
             return Err(BodyError::TooLarge);
         }
     }
-    read.finish()
+    Ok(false)
 }
 
 /// The parts of a body: nothing is copied when it comes in one piece, nothing is kept once it is too large.

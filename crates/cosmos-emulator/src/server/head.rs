@@ -53,6 +53,16 @@ impl Head {
         }
     }
 
+    /// Every host that the request names, in its headers and in its target. What is no text is the empty one.
+    pub(crate) fn hosts(&self) -> impl Iterator<Item = &str> {
+        let target = match &self.form {
+            Form::Text(_) => None,
+            Form::Parts(parts) => parts.uri.authority().map(http::uri::Authority::as_str),
+        };
+        let header = self.fields().get(http::header::HOST);
+        header.map(|host| std::str::from_utf8(host).unwrap_or_default()).into_iter().chain(target)
+    }
+
     pub(crate) fn fields(&self) -> Fields<'_> {
         match &self.form {
             Form::Text(text) => Fields::Text(text),
@@ -166,9 +176,11 @@ fn plain<'a>(request: &httparse::Request<'_, 'a>, body_bytes_max: usize) -> Opti
     }
     let path = target.split('?').next()?;
     let mut body = None;
+    let mut hosts = 0;
     for field in request.headers.iter() {
         let is = |name: &str| field.name.eq_ignore_ascii_case(name);
         match field.name.len() {
+            4 if is("host") => hosts += 1,
             6 if is("expect") => return None,
             7 if is("upgrade") => return None,
             10 if is("connection") && !field.value.eq_ignore_ascii_case(b"keep-alive") => return None,
@@ -180,7 +192,18 @@ fn plain<'a>(request: &httparse::Request<'_, 'a>, body_bytes_max: usize) -> Opti
             _ => {}
         }
     }
-    Some((method, path, body.unwrap_or(0)))
+    (hosts == 1).then(|| (method, path, body.unwrap_or(0)))
+}
+
+/// Whether a request says to which host it goes, and says it once. Programs on its way could each believe another one,
+/// and a guard would look at one that the server does not.
+pub(super) fn names_one_host(parts: &Parts) -> bool {
+    match parts.headers.get_all(http::header::HOST).iter().count() {
+        // HTTP/2 has another place for it, and HTTP/1.0 none.
+        0 => parts.version != http::Version::HTTP_11,
+        1 => true,
+        _ => false,
+    }
 }
 
 fn number(digits: &[u8]) -> Option<usize> {
@@ -248,11 +271,13 @@ mod tests {
             ("GET / HTTP/1.1", "connection: upgrade\r\n"),
             ("GET / HTTP/1.1", "upgrade: h2c\r\n"),
             ("GET / HTTP/1.1", "bad name: 1\r\n"),
+            ("GET / HTTP/1.1", "Host: h\r\n"),
             ("GET /", ""),
         ] {
             let text = head(line, fields);
             assert!(matches!(taken(&text), Progress::Other), "{text}");
         }
+        assert!(matches!(taken("GET / HTTP/1.1\r\n\r\n"), Progress::Other), "no host");
         let many: String = (0..HEADERS_MAX).map(|n| format!("x-{n}: 1\r\n")).collect();
         assert!(matches!(taken(&head("GET / HTTP/1.1", &many)), Progress::Other));
     }

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::present::Presence;
 use super::{Gate, Orders, Traffic};
 
 /// The orders of a gate as one connection hears them, from the moment it was accepted: what is ordered before anybody
@@ -17,7 +18,9 @@ pub(super) struct Life {
     known: Orders,
     orders: watch::Receiver<Orders>,
     traffic: Arc<Traffic>,
+    pub(super) presence: Presence,
     is_leaving: bool,
+    is_dismissed: bool,
 }
 
 /// What a connection is told.
@@ -25,16 +28,19 @@ pub(super) struct Life {
 pub(super) enum News {
     /// Answer what is in flight and go.
     Leave,
+    /// The same, and go at once where nothing is: another connection needs the place.
+    Dismissed,
     /// Go.
     Cut,
 }
 
 impl Life {
-    pub(super) fn new(gate: &Gate) -> Self {
+    pub(super) fn new(gate: &Gate, presence: Presence) -> Self {
         let mut orders = gate.orders.subscribe();
         let first = *orders.borrow_and_update();
         let traffic = Arc::clone(&gate.traffic);
-        Self { opened: Instant::now(), first, known: first, orders, traffic, is_leaving: false }
+        let (opened, known) = (Instant::now(), first);
+        Self { opened, first, known, orders, traffic, presence, is_leaving: false, is_dismissed: false }
     }
 
     /// Waits for the next news. It owns what it waits with, so that one wait can span many requests.
@@ -46,6 +52,11 @@ impl Life {
                     self.traffic.goaways_total.fetch_add(1, Ordering::Relaxed);
                     self.is_leaving = true;
                     return (News::Leave, self);
+                }
+                () = self.presence.dismissed(), if !self.is_dismissed => {
+                    self.is_dismissed = true;
+                    self.is_leaving = true;
+                    return (News::Dismissed, self);
                 }
                 // The gate outlives its connections, so the channel only ever changes.
                 _ = self.orders.changed() => {

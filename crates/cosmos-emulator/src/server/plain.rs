@@ -6,15 +6,16 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep};
 
 use super::answer::Text as Answer;
 use super::head::{self, Head, Progress, Text};
 use super::life::{Life, News};
 use super::prefixed::Prefixed;
-use super::{BodyError, Gate, HEAD_BYTES_MAX, Handler, Limits, Received, Reset};
+use super::{BodyError, Gate, HEAD_BYTES_MAX, Handler, Limits, Received, Reset, UNASKED_BYTES_MAX};
 
 /// How a connection ends.
 pub(super) enum End<S> {
@@ -29,6 +30,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
     H: Handler,
 {
+    let presence = life.presence.clone();
     let mut talk = Talk::new(io, &gate.limits, life.clone());
     loop {
         let (text, length) = match talk.head().await {
@@ -36,10 +38,15 @@ where
             Next::Other => return End::Other(Prefixed { before: talk.inbox, io: talk.io }, life),
             Next::Over => return End::Over,
         };
-        let Some(body) = talk.body(length).await else { return End::Over };
+        let _busy = presence.busy();
+        let head = Head::of_text(text, is_secure);
+        // What is small or came with its head is not asked about; the rest is only kept for clients that are let in.
+        let is_here = length <= UNASKED_BYTES_MAX || talk.inbox.len() >= length;
+        let is_wanted = is_here || handler.wants_body(&head);
+        let Some((body, _room)) = talk.whole_body(length, is_wanted, gate).await else { return End::Over };
         // What was not read of a body would be taken for the next request.
-        let is_last = body.is_err();
-        let handling = handler.handle::<Answer>(Received { head: Head::of_text(text, is_secure), body });
+        let is_last = matches!(body, Err(BodyError::TooSlow | BodyError::NoRoom | BodyError::Truncated));
+        let handling = handler.handle::<Answer>(Received { head, body });
         let Some(Ok(answer)) = talk.wait(handling).await else { return End::Over };
         if !talk.send(answer, is_last).await {
             return End::Over;
@@ -107,7 +114,12 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Talk<'a, S> {
             }
             tokio::select! {
                 biased;
-                told = &mut self.news => if !self.hear(told) { return Next::Over },
+                told = &mut self.news => {
+                    let is_dismissed = told.0 == News::Dismissed;
+                    if !self.hear(told) || is_dismissed {
+                        return Next::Over;
+                    }
+                }
                 more = fill(&mut self.io, &mut self.inbox) => if !more { return Next::Over },
                 () = &mut self.alarm => {
                     let end = self.waiting_since + self.limits.head_timeout;
@@ -120,20 +132,74 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Talk<'a, S> {
         }
     }
 
-    /// Waits for the rest of a body. None when the connection was cut.
-    async fn body(&mut self, length: usize) -> Option<Result<Bytes, BodyError>> {
-        while self.inbox.len() < length {
-            self.inbox.reserve(length - self.inbox.len());
+    /// Waits for the rest of a body, and for the room it takes. None when the connection was cut.
+    async fn whole_body(
+        &mut self,
+        length: usize,
+        is_wanted: bool,
+        gate: &Gate,
+    ) -> Option<(Result<Bytes, BodyError>, Option<OwnedSemaphorePermit>)> {
+        if self.inbox.len() >= length {
+            return Some((Ok(self.inbox.split_to(length).freeze()), None));
+        }
+        let end = Instant::now() + self.limits.body_timeout;
+        if !is_wanted {
+            let thrown_away = self.throw_away(length, end).await?;
+            return Some((thrown_away.and(Err(BodyError::Unwanted)), None));
+        }
+        let room = tokio::select! {
+            room = tokio::time::timeout_at(end, super::room_for(&gate.room, length, self.limits)) => room,
+            told = &mut self.news => {
+                if !self.hear(told) {
+                    return None;
+                }
+                tokio::time::timeout_at(end, super::room_for(&gate.room, length, self.limits)).await
+            }
+        };
+        let Ok(room) = room else { return Some((Err(BodyError::NoRoom), None)) };
+        Some((self.body(length, end).await?, room))
+    }
+
+    /// Reads a body that nobody wants, so that the client gets to read the refusal.
+    async fn throw_away(&mut self, length: usize, end: Instant) -> Option<Result<(), BodyError>> {
+        let mut left = length;
+        loop {
+            let here = self.inbox.len().min(left);
+            self.inbox.advance(here);
+            left -= here;
+            if left == 0 {
+                return Some(Ok(()));
+            }
+            match self.more(end).await? {
+                Ok(()) => {}
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+
+    /// Reads what comes next of a body.
+    async fn more(&mut self, end: Instant) -> Option<Result<(), BodyError>> {
+        loop {
             tokio::select! {
                 biased;
                 told = &mut self.news => if !self.hear(told) { return None },
-                more = tokio::time::timeout(self.limits.body_timeout, fill(&mut self.io, &mut self.inbox)) => {
-                    match more {
-                        Ok(true) => {}
-                        Ok(false) => return Some(Err(BodyError::Truncated)),
-                        Err(_) => return Some(Err(BodyError::TooSlow)),
-                    }
+                more = tokio::time::timeout_at(end, fill(&mut self.io, &mut self.inbox)) => {
+                    return Some(match more {
+                        Ok(true) => Ok(()),
+                        Ok(false) => Err(BodyError::Truncated),
+                        Err(_) => Err(BodyError::TooSlow),
+                    });
                 }
+            }
+        }
+    }
+
+    /// Waits for the rest of a body. None when the connection was cut.
+    async fn body(&mut self, length: usize, end: Instant) -> Option<Result<Bytes, BodyError>> {
+        while self.inbox.len() < length {
+            self.inbox.reserve(length - self.inbox.len());
+            if let Err(error) = self.more(end).await? {
+                return Some(Err(error));
             }
         }
         Some(Ok(self.inbox.split_to(length).freeze()))

@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 
 use super::ast::{BinaryOp, Callee, Expr, Kind, Polarity, SubqueryKind, UnaryOp};
 use super::exec::subquery;
+use super::leash::Leash;
 use super::{like, value};
 use crate::Failure;
 
@@ -33,6 +34,11 @@ pub(crate) struct Context {
     tuple: Cell<u64>,
     random: Cell<u64>,
     patterns: RefCell<Vec<(String, Option<Regex>)>>,
+    leash: Leash,
+    /// Work done since the leash was looked at.
+    toil: Cell<u64>,
+    /// What one tuple counts for: the more a query says, the longer each takes.
+    tuple_toil: u64,
 }
 
 /// Tuples that the inner loops of a page may build, and as many more for each document it reads. A join over large
@@ -43,6 +49,12 @@ const WORK_PER_ROW: u64 = 1_000;
 const BYTES_PER_ROW: usize = 64 << 20;
 /// Bytes that a page keeps over its rows, about as they take memory. Each of them may be small and yet there are many.
 pub(crate) const KEPT_BYTES_MAX: usize = 256 << 20;
+/// Work between two looks at the clock, in units of about a microsecond on a slow machine.
+const TOIL_MAX: u64 = 4_096;
+/// Bytes of arguments that count as one unit of work.
+const BYTES_PER_TOIL: usize = 256;
+/// Most steps of one regular expression, as the length of the pattern times that of the text.
+const PATTERN_STEPS_MAX: usize = 1 << 32;
 /// Compiled regular expressions kept at a time.
 const PATTERNS_MAX: usize = 16;
 
@@ -58,7 +70,31 @@ impl Context {
             tuple: Cell::new(0),
             random: Cell::new(0x9E37_79B9_7F4A_7C15 ^ (u64::from(nanos) << 20)),
             patterns: RefCell::default(),
+            leash: Leash::default(),
+            toil: Cell::new(0),
+            tuple_toil: 1,
         }
+    }
+
+    /// The same on a leash, for a query whose text has this many bytes.
+    pub(crate) fn with_leash(self, leash: Leash, text_bytes: usize) -> Self {
+        Self { leash, tuple_toil: 1 + text_bytes as u64 / 64, ..self }
+    }
+
+    /// Counts work and, once enough has come together, looks whether to go on.
+    pub(crate) fn toil(&self, units: u64) -> Result<(), Failure> {
+        let done = self.toil.get().saturating_add(units);
+        if done < TOIL_MAX {
+            self.toil.set(done);
+            return Ok(());
+        }
+        self.toil.set(0);
+        self.leash.check()
+    }
+
+    /// Whether the page should end where it can.
+    pub(crate) fn is_due(&self) -> bool {
+        self.leash.is_due()
     }
 
     /// The same for a page that keeps no more than this over its rows.
@@ -74,7 +110,7 @@ impl Context {
             ));
         };
         self.work.set(rest);
-        Ok(())
+        self.toil(amount.saturating_mul(self.tuple_toil))
     }
 
     /// Counts the bytes of a value that is built and refuses more than a document may take.
@@ -161,6 +197,9 @@ impl Context {
 
     /// Whether `text` matches a regular expression; `None` if the expression is none.
     pub(crate) fn matches(&self, pattern: &str, text: &str) -> Option<bool> {
+        if pattern.len().saturating_mul(text.len()) > PATTERN_STEPS_MAX {
+            return None;
+        }
         let mut patterns = self.patterns.borrow_mut();
         if let Some((_, regex)) = patterns.iter().find(|(known, _)| known == pattern) {
             return regex.as_ref().map(|regex| regex.is_match(text));
@@ -313,6 +352,8 @@ fn is_like(two: &[Expr; 2], escape: Option<char>, env: Env<'_>) -> Result<Option
     let (text, pattern) = (eval(&two[0], env)?, eval(&two[1], env)?);
     match (text.as_deref(), pattern.as_deref()) {
         (Some(Value::String(text)), Some(Value::String(pattern))) => {
+            // Each character may be met by each part of the pattern, up to the limit that LIKE has itself.
+            env.context.toil(1 + ((text.len() + pattern.len()) / BYTES_PER_TOIL) as u64)?;
             like::is_match(text, pattern, escape).map(Some)
         }
         _ => Ok(None),
@@ -472,9 +513,20 @@ fn call<'a>(callee: &Callee, arguments: &'a [Expr], env: Env<'a>) -> Result<Comp
     for argument in arguments {
         values.push(eval(argument, env)?);
     }
+    env.context.toil(values.iter().map(|value| toil_of(value.as_deref())).sum())?;
     let result = function.call(&values, env.context)?;
     env.context.grow(result.as_ref().map_or(0, value::json_bytes))?;
     Ok(result.map(Cow::Owned))
+}
+
+/// What looking through a value counts for.
+fn toil_of(value: Option<&Value>) -> u64 {
+    let bytes = match value {
+        Some(Value::String(text)) => text.len(),
+        Some(value @ (Value::Array(_) | Value::Object(_))) => value::json_bytes(value),
+        _ => 0,
+    };
+    1 + (bytes / BYTES_PER_TOIL) as u64
 }
 
 fn from_subquery<'a>(

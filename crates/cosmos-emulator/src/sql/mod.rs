@@ -19,6 +19,7 @@ mod eval;
 mod exec;
 mod filter;
 mod function;
+mod leash;
 mod lexer;
 mod like;
 mod list;
@@ -35,6 +36,7 @@ pub use self::ast::Query;
 pub use self::bind::Parameters;
 pub use self::exec::{Page, PageLimits, Prepared};
 pub use self::filter::Filter;
+pub use self::leash::Leash;
 pub use self::list::List;
 
 use crate::Failure;

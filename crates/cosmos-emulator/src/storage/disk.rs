@@ -111,22 +111,23 @@ impl DiskStorage {
     }
 
     fn fail(&self, error: &fjall::Error) -> StorageError {
-        let explained = explain(self.folder.path(), error);
-        match error {
-            fjall::Error::Poisoned => self.failure.borrow().clone().unwrap_or(explained),
-            _ => self.first_failure(explained),
-        }
+        self.first_failure(explain(self.folder.path(), error))
     }
 
-    /// Keeps this failure and tells it to whoever listens, unless there was one before; says which was the first.
+    /// Keeps this failure and tells it to all who listen, unless there was one before; says which is kept.
+    ///
+    /// The engine says only that it failed earlier (poisoned) where one of its own threads could not write, which no
+    /// commit has seen: then that is all there is to tell. Where a commit has seen the cause and another one came before
+    /// it with this, the cause takes its place.
     fn first_failure(&self, failure: StorageError) -> StorageError {
+        let without_cause = explain(self.folder.path(), &fjall::Error::Poisoned);
         let mut first = failure.clone();
         self.failure.send_if_modified(|kept| match kept {
-            Some(kept) => {
+            Some(kept) if kept.0 != without_cause.0 || failure.0 == without_cause.0 => {
                 first.clone_from(kept);
                 false
             }
-            None => {
+            _ => {
                 *kept = Some(failure);
                 true
             }
@@ -251,8 +252,11 @@ impl View for DiskView<'_> {
 
 impl Drop for DiskStorage {
     fn drop(&mut self) {
-        if self.journal_bytes.load(Ordering::Relaxed) > JOURNAL_BYTES_KEPT && self.failure.borrow().is_none()
-        {
+        if self.failure.borrow().is_some() {
+            return;
+        }
+        self.journals.is_closing = true;
+        if self.journal_bytes.load(Ordering::Relaxed) > JOURNAL_BYTES_KEPT {
             self.journals.is_redundant = self.write_out();
         }
     }
@@ -278,6 +282,9 @@ fn open_engine(folder: &Folder, options: Options) -> Result<(Database, Keyspace)
     if !folder.is_new && !folder.store().join("version").exists() {
         // The engine would take this for an empty place and start anew.
         return Err(corrupt(folder.path(), "its store has lost the file `version`"));
+    }
+    if !folder.is_new {
+        Journals::of(folder.store()).check()?;
     }
     let explain = |error: fjall::Error| explain(folder.path(), &error);
     let database = Database::builder(folder.store())
@@ -366,6 +373,49 @@ mod tests {
         // Four that wait, one that fills, and a batch of each writer on top.
         let bound = 5 * MEMTABLE_BYTES + (8 << 20);
         assert!(most.load(Ordering::Relaxed) <= bound, "{} MB", most.load(Ordering::Relaxed) >> 20);
+    }
+
+    #[test]
+    fn rows_that_cannot_be_written_out_are_a_failure_that_is_kept_and_told() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let options = Options { durability: Durability::OsBuffered, ..Options::default() };
+        let storage = DiskStorage::open(folder.path(), options).expect("opens");
+        let mut failures = storage.failures().expect("it can fail");
+        // The journal can be written and tables cannot, as on a disk that fills while they are made.
+        for entry in std::fs::read_dir(folder.path().join("store/keyspaces")).expect("keyspaces").flatten() {
+            let tables = entry.path().join("tables");
+            std::fs::remove_dir_all(&tables).expect("removed");
+            std::fs::write(tables, "in the way").expect("written");
+        }
+        let value = Bytes::from(vec![7; 1 << 20]);
+        let refused = (0..2_000_u32).find_map(|n| {
+            let changes = vec![Change::Put(Bytes::from(n.to_string()), value.clone())];
+            storage.commit(Batch { changes }).err()
+        });
+        let refused = refused.expect("memory for what cannot be written out has an end");
+        assert!(refused.0.contains("every acknowledged write is kept"), "{refused}");
+        let kept = storage.failure().map(|failure| failure.0);
+        let told = failures.borrow_and_update().clone().map(|failure| failure.0);
+        assert_eq!(
+            (kept.as_ref(), told.as_ref()),
+            (Some(&refused.0), Some(&refused.0)),
+            "it is kept and told"
+        );
+        assert_eq!(storage.get(b"0").expect("reads go on").map(|value| value.len()), Some(1 << 20));
+    }
+
+    #[test]
+    fn a_cause_takes_the_place_of_a_failure_without_one_and_stays() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let storage = DiskStorage::open(folder.path(), Options::default()).expect("opens");
+        let kept = || storage.failure().expect("it is kept").0;
+        storage.fail(&fjall::Error::Poisoned);
+        assert!(kept().contains("An earlier write"), "{}", kept());
+        storage.fail(&fjall::Error::Io(io::ErrorKind::StorageFull.into()));
+        assert!(kept().contains("is full"), "{}", kept());
+        for later in [fjall::Error::Poisoned, fjall::Error::Io(io::ErrorKind::PermissionDenied.into())] {
+            assert!(storage.fail(&later).0.contains("is full"));
+        }
     }
 
     #[test]

@@ -4,14 +4,18 @@
 //! emulator.lock         held by the process that uses the folder, and names it
 //! emulator.format       one line: the version of everything below; it is there once the store is complete
 //! emulator.format.new   the same line while the store is being made
+//! emulator.closed       how long each journal was when the store was closed; gone while it is open
 //! store/                the engine's files
 //! ```
+//!
+//! What is made here is for its owner alone, and no link that lies in the folder is followed to make it.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use super::StorageError;
+use crate::private;
 
 /// The format this program writes, and the newest it reads.
 pub(super) const FORMAT_VERSION: u32 = 1;
@@ -50,14 +54,19 @@ impl Folder {
         let explain = |error: io::Error| explain_io(&self.path, &error);
         let store = self.store();
         match (self.path.join(DRAFT_FILE).exists(), store.exists()) {
-            (_, false) => write_draft(&self.path).map_err(explain),
+            (_, false) => {}
             // The process that made it was killed before the store was complete, so nothing in it was acknowledged.
-            (true, true) => fs::remove_dir_all(&store).map_err(explain),
-            (false, true) => Err(StorageError(format!(
-                "{} holds a folder `{STORE_FOLDER}` that this emulator did not make. Name a new or empty data folder.",
-                self.path.display()
-            ))),
+            (true, true) => fs::remove_dir_all(&store).map_err(explain)?,
+            (false, true) => {
+                return Err(StorageError(format!(
+                    "{} holds a folder `{STORE_FOLDER}` that this emulator did not make. Name a new or empty data \
+                     folder.",
+                    self.path.display()
+                )));
+            }
         }
+        write_draft(&self.path).map_err(explain)?;
+        private::make_folder_here(&store).map_err(explain)
     }
 
     /// Where the engine's files are.
@@ -125,7 +134,7 @@ fn make(path: &Path) -> Result<(), StorageError> {
             path.display()
         ))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            fs::create_dir_all(path).map_err(|error| explain_io(path, &error))
+            private::make_folder(path).map_err(|error| explain_io(path, &error))
         }
         Err(error) => Err(explain_io(path, &error)),
     }
@@ -133,13 +142,7 @@ fn make(path: &Path) -> Result<(), StorageError> {
 
 fn lock(path: &Path) -> Result<File, StorageError> {
     let explain = |error: &io::Error| explain_io(path, error);
-    let mut file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(path.join(LOCK_FILE))
-        .map_err(|error| explain(&error))?;
+    let mut file = private::open_or_create(&path.join(LOCK_FILE)).map_err(|error| explain(&error))?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => return Err(in_use(path, &mut file)),
@@ -188,18 +191,18 @@ fn parse_format(text: &str) -> Option<u32> {
 
 /// The stamp appears whole or not at all: it is written beside its place and renamed when the store is complete.
 fn write_draft(path: &Path) -> io::Result<()> {
-    let mut file = File::create(path.join(DRAFT_FILE))?;
+    let mut file = private::create(&path.join(DRAFT_FILE))?;
     writeln!(file, "{FORMAT_NAME} {FORMAT_VERSION}")?;
     file.sync_all()
 }
 
 #[cfg(unix)]
-fn sync_folder(path: &Path) -> io::Result<()> {
+pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
 /// Folders cannot be flushed here; the rename is kept by the file system's own journal.
 #[cfg(not(unix))]
-fn sync_folder(_path: &Path) -> io::Result<()> {
+pub(super) fn sync_folder(_path: &Path) -> io::Result<()> {
     Ok(())
 }

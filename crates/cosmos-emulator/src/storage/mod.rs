@@ -3,6 +3,7 @@
 mod disk;
 mod folder;
 mod group;
+mod inspect;
 mod journal;
 mod memory;
 #[doc(hidden)]

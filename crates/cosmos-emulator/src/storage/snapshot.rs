@@ -81,6 +81,12 @@ fn copy(from: &dyn Storage, to: &dyn Storage) -> Result<Copied, StorageError> {
 }
 
 fn check_vacant(folder: &Path) -> Result<(), StorageError> {
+    if folder.is_symlink() {
+        return Err(StorageError(format!(
+            "{} is a link. A snapshot goes into a new folder: name one.",
+            folder.display()
+        )));
+    }
     match fs::read_dir(folder).map(|mut entries| entries.next().is_some()) {
         Ok(false) => Ok(()),
         Ok(true) => Err(StorageError(format!(

@@ -73,6 +73,55 @@ fn the_read_only_key_reads_and_does_not_write() {
 }
 
 #[test]
+fn the_read_only_key_reads_users_but_not_permissions_whose_tokens_write() {
+    let config = Config { read_only_key: Some(READ_ONLY.to_owned()), ..Config::default() };
+    let emulator = Emulator::start(config).unwrap();
+    let mut admin = Client::new(&emulator).with_container();
+    admin.post("/dbs/d/users", &json!({"id": "u"})).send().expect(201);
+    let permission = json!({"id": "p", "permissionMode": "All", "resource": "dbs/d/colls/c"});
+    admin.post("/dbs/d/users/u/permissions", &permission).send().expect(201);
+    let mut reader = Client::with_key(&emulator, READ_ONLY);
+    reader.get("/dbs/d/users/u").send().expect(200);
+    reader.get("/dbs/d/users").send().expect(200);
+    let list = "/dbs/d/users/u/permissions";
+    let query = json!({"query": "SELECT * FROM p", "parameters": []});
+    for refused in [
+        reader.get(list).send(),
+        reader.get("/dbs/d/users/u/permissions/p").send(),
+        reader.post(list, &query).header("x-ms-documentdb-isquery", "True").send(),
+    ] {
+        assert_eq!(refused.status, 403);
+        assert!(!String::from_utf8_lossy(&refused.body).contains("_token"));
+    }
+    admin.get(list).send().expect(200);
+}
+
+/// Deletes the database at a path with a signature over another link.
+fn delete_signed_over(client: &mut Client, path: &str, link: &str) -> u16 {
+    let key = cosmos_wire::signature::Key::from_base64(cosmos_wire::EMULATOR_KEY).unwrap();
+    let date = cosmos_wire::date::format(std::time::SystemTime::now());
+    let token = key.authorization(&cosmos_wire::signature::Signable::new("DELETE", "dbs", link, &date));
+    client.delete(path).header("x-ms-date", &date).header("authorization", &token).send().status
+}
+
+#[test]
+fn a_signature_covers_the_whole_link_of_names_and_the_rid_alone_of_rids() {
+    let emulator = emulator();
+    let mut client = Client::new(&emulator);
+    for name in ["MyDb", "Other"] {
+        client.post("/dbs", &json!({"id": name})).send().expect(201);
+    }
+    for link in ["mydb", "MyDb", "dbs/mydb", "", "dbs"] {
+        assert_eq!(delete_signed_over(&mut client, "/dbs/MyDb", link), 401, "{link}");
+    }
+    assert_eq!(delete_signed_over(&mut client, "/dbs/MyDb", "dbs/MyDb"), 204);
+    let rid = client.get("/dbs/Other").send().expect(200).json()["_rid"].as_str().unwrap().to_owned();
+    assert_eq!(delete_signed_over(&mut client, "/dbs/Other", &rid.to_lowercase()), 401);
+    let by_rid = format!("/dbs/{}", rid.replace('=', "%3D").replace('+', "%2B"));
+    assert_eq!(delete_signed_over(&mut client, &by_rid, &rid.to_lowercase()), 204);
+}
+
+#[test]
 fn without_auth_everyone_is_let_in() {
     let emulator = Emulator::start(Config::default().with_auth(Auth::Open)).unwrap();
     Client::new(&emulator).get("/dbs").unsigned().send().expect(200);

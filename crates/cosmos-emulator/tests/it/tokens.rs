@@ -210,3 +210,85 @@ fn a_resource_token_lives_as_long_as_was_asked_for() {
     assert_eq!(late.status, 403);
     assert!(message(&late).contains("expired"), "{}", message(&late));
 }
+
+#[test]
+fn a_token_for_one_partition_key_leaves_the_container_and_the_conflicts_of_others_alone() {
+    let (_emulator, mut client) = with_container();
+    client.post("/dbs/d/users", &json!({"id": "u"})).send().expect(201);
+    let permission =
+        json!({"permissionMode": "All", "resource": "dbs/d/colls/c", "resourcePartitionKey": ["k1"]});
+    let token = token_for(&mut client, "one-key", &permission);
+    let container = "/dbs/d/colls/c";
+    let short =
+        json!({"id": "c", "defaultTtl": 5, "partitionKey": {"paths": ["/pk"], "kind": "Hash", "version": 2}});
+    let conflicts = "/dbs/d/colls/c/conflicts";
+    for (answer, what) in [
+        (client.put(container, &short).key("k1").header("authorization", &token).send(), "replace"),
+        (client.delete(container).key("k1").header("authorization", &token).send(), "delete"),
+        (client.get(conflicts).header("authorization", &token).send(), "all conflicts"),
+        (client.get(conflicts).key("k2").header("authorization", &token).send(), "conflicts of k2"),
+        (
+            client.get("/dbs/d/colls/c/conflicts/x").key("k1").header("authorization", &token).send(),
+            "one conflict, which names no key",
+        ),
+    ] {
+        assert_eq!(answer.status, 403, "{what}");
+    }
+    client.get(conflicts).key("k1").header("authorization", &token).send().expect(200);
+    client.get(container).header("authorization", &token).send().expect(200);
+    let kept = client.get(container).send().expect(200).json();
+    assert_eq!(kept.get("defaultTtl"), None);
+}
+
+#[test]
+fn a_token_for_a_whole_container_may_delete_it_as_with_the_service() {
+    let (_emulator, mut client) = with_container();
+    client.post("/dbs/d/users", &json!({"id": "u"})).send().expect(201);
+    let permission = |mode: &str| json!({"permissionMode": mode, "resource": "dbs/d/colls/c"});
+    let read = token_for(&mut client, "read", &permission("Read"));
+    let all = token_for(&mut client, "all", &permission("All"));
+    let mut delete =
+        |token: &str| client.delete("/dbs/d/colls/c").header("authorization", token).send().status;
+    assert_eq!([delete(&read), delete(&all)], [403, 204]);
+}
+
+#[test]
+fn a_permission_names_a_container_or_what_is_in_one() {
+    let (_emulator, mut client) = with_container();
+    client.post("/dbs/d/users", &json!({"id": "u"})).send().expect(201);
+    let mut make = |resource: &str, name: &str| {
+        let body = json!({"id": name, "permissionMode": "All", "resource": resource});
+        client.post("/dbs/d/users/u/permissions", &body).send().status
+    };
+    for resource in [
+        "dbs",
+        "dbs/d",
+        "/dbs/d/",
+        "dbs/d/users",
+        "dbs/d/users/u",
+        "dbs/d/users/u/permissions/p",
+        "dbs/d/colls",
+        "dbs//colls/c",
+        "dbs/d/colls/c/docs",
+        "dbs/d/colls/c/pkranges/0",
+        "offers/abcd",
+        "c",
+    ] {
+        assert_eq!(make(resource, "refused"), 400, "{resource}");
+    }
+    for (index, resource) in [
+        "dbs/d/colls/c",
+        "/dbs/d/colls/c/",
+        "dbs/AQAAAA==/colls/AQAAAJ0fgTc=",
+        "dbs/d/colls/c/docs/i",
+        "dbs/d/colls/c/docs/i/attachments/a",
+        "dbs/d/colls/c/sprocs/s",
+        "dbs/d/colls/c/triggers/t",
+        "dbs/d/colls/c/udfs/f",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        assert_eq!(make(resource, &format!("p{index}")), 201, "{resource}");
+    }
+}

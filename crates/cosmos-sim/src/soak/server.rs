@@ -79,11 +79,11 @@ impl Server {
     }
 
     pub(super) fn post(&self, path: &str, body: Value) -> anyhow::Result<Value> {
-        http::manage(&self.management, &Request::new("POST", encoded(path)).json(body))
+        http::manage(&self.management, &change("POST", path, body))
     }
 
     pub(super) fn put(&self, path: &str, body: Value) -> anyhow::Result<Value> {
-        http::manage(&self.management, &Request::new("PUT", encoded(path)).json(body))
+        http::manage(&self.management, &change("PUT", path, body))
     }
 
     pub(super) fn delete(&self, path: &str) -> anyhow::Result<Value> {
@@ -104,6 +104,11 @@ impl Drop for Server {
         // There is nothing to be done about a process that cannot be killed.
         let _ = self.kill();
     }
+}
+
+/// A request that changes something: the management port takes bodies as JSON only.
+fn change(method: &'static str, path: &str, body: Value) -> Request {
+    Request::new(method, encoded(path)).header("content-type", "application/json").json(body)
 }
 
 fn encoded(path: &str) -> String {

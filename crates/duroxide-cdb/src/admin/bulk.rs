@@ -12,7 +12,7 @@ use crate::error::{About, Fault, is_damage};
 use crate::queries::{self, Query};
 use crate::store::{Call, Walk};
 
-use super::fence::Terms;
+use super::fence::{Terms, is_being_deleted};
 use super::list::Facts;
 use super::{delete, list, prune, wreck};
 
@@ -81,6 +81,8 @@ pub(crate) async fn delete(
                     let done = match delete::instances(core, &tree, Terms::Selected(root, &is_selected)).await
                     {
                         Ok(done) => done,
+                        // The other deletion has it; if that is taken back, a later one finds it.
+                        Err(error) if is_being_deleted(&error) => continue,
                         Err(error) if error.retryable => return Err(error),
                         Err(error) if is_damage(&error) => {
                             progress.pass_over(root, &error);
@@ -143,14 +145,23 @@ pub(crate) async fn prune(
     while let Some(page) = selection.next(core, core.call(OPERATION), |_| true).await.map_err(surface)? {
         progress.examined = selection.examined;
         for facts in page {
-            match prune::executions(core, &facts.instance_id, options, mode).await {
+            let instance = facts.instance_id.as_str();
+            match prune::executions(core, instance, options, mode).await {
                 Ok(pruned) => {
                     progress.instances += pruned.instances_processed;
                     progress.executions += pruned.executions_deleted;
                     progress.events = progress.events.saturating_add(pruned.events_deleted);
                 }
-                Err(error) if is_damage(&error) => progress.pass_over(&facts.instance_id, &error),
-                Err(error) => return Err(error),
+                Err(error) if is_damage(&error) => progress.pass_over(instance, &error),
+                Err(error) => {
+                    // It may have been deleted since it was chosen: then there is nothing to prune.
+                    let head = core.head(core.call(OPERATION), instance).await;
+                    let head = head.map_err(|fault| fault.surface(OPERATION, instance))?;
+                    if head.is_some_and(|head| head.document.is_visible()) {
+                        return Err(error);
+                    }
+                    continue;
+                }
             }
             listener(progress);
         }

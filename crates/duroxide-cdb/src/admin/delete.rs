@@ -38,6 +38,7 @@ pub(crate) async fn instances(
     ids: &[String],
     terms: Terms<'_>,
 ) -> Result<DeleteInstanceResult, ProviderError> {
+    core.layout.check(OPERATION)?;
     if ids.is_empty() {
         return Ok(DeleteInstanceResult::default());
     }
@@ -95,6 +96,8 @@ struct Counts {
 
 /// Empties the partition of an instance, if it still carries the fence. What it still has to send is sent first, except
 /// to the set itself.
+///
+/// The caller has put up the fence, or has read the head where it is written, so whatever is read here is not older.
 async fn remove(core: &Core, instance: &str, deletion: &Deletion) -> Result<Counts, Fault> {
     let call = core.call(OPERATION);
     let mut counts = Counts::default();
@@ -258,8 +261,22 @@ pub(super) async fn remove_all(core: &Core, call: Call, instance: &str, ops: &[O
 }
 
 /// Finishes a recorded deletion.
+///
+/// The process that recorded it may have written in a region, and to partitions, that this process sees late. A head
+/// that does not show its fence yet would be passed over and the record removed; then its fence would be taken for one
+/// without a record and be taken down, and an instance whose relatives are deleted would live on. So the record and each
+/// head are read where they are written before anything is decided.
 pub(crate) async fn resume(core: &Arc<Core>, deletion: &Deletion) -> Result<(), Fault> {
+    let call = core.call(OPERATION);
+    if core.read_latest_as::<Deletion>(call, ids::DELETIONS, &deletion.id).await?.is_none() {
+        return Ok(());
+    }
     for instance in &deletion.instances {
+        let call = core.call(OPERATION);
+        let head = core.read_latest_as::<Head>(call, instance, &ids::head(instance)).await?;
+        if head.is_none_or(|head| head.document.deletion.as_ref() != Some(&deletion.id)) {
+            continue;
+        }
         // An earlier version recorded deletions before it finished what was committed. What of it cannot be read goes
         // with the rest.
         match finish_commits(core, core.call(OPERATION), instance).await {
@@ -274,6 +291,7 @@ pub(crate) async fn resume(core: &Arc<Core>, deletion: &Deletion) -> Result<(), 
 /// Finishes or takes back the deletion of a head that was left fenced.
 pub(crate) async fn resume_head(core: &Arc<Core>, call: Call, head: Tagged<Head>) -> Result<(), Fault> {
     let id = head.document.deletion.clone().unwrap_or_default();
+    // The record may be there and not have arrived where this process reads.
     match record_of(core, call, &id).await? {
         // One of all the heads goes through the set. They must not just wait for somebody to find the record: a page of
         // a sweep may show nothing but them.
@@ -291,8 +309,8 @@ async fn record_of(core: &Core, call: Call, id: &str) -> Result<Option<Tagged<De
     if id.is_empty() {
         return Ok(None);
     }
-    match core.read_as(call, ids::DELETIONS, id).await {
-        Err(fault) if fault.trouble == Trouble::Refused && !fault.is_damage => Ok(None),
+    match core.read_latest_as(call, ids::DELETIONS, id).await {
+        Err(fault) if fault.is_final_refusal() && !fault.is_damage => Ok(None),
         record => record,
     }
 }

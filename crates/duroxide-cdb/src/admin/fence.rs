@@ -14,7 +14,7 @@ use std::time::Duration;
 use duroxide::providers::ProviderError;
 use futures::future::BoxFuture;
 
-use crate::core::{Core, in_parallel};
+use crate::core::{Backoff, Core, in_parallel};
 use crate::documents::{Forgive, Head, Status, Tagged, kind};
 use crate::error::{Fault, Trouble};
 use crate::outbox::{self, Unsent};
@@ -300,6 +300,7 @@ async fn fence(
     reason: Reason<'_>,
 ) -> Result<Option<Tagged<Head>>, ProviderError> {
     let surface = |fault: Fault| fault.surface(OPERATION, id);
+    let mut backoff = Backoff::default();
     loop {
         let (mut head, etag) = match (known, reason) {
             (Some(found), _) => (found.document, Some(found.etag)),
@@ -315,10 +316,7 @@ async fn fence(
             return Ok(None);
         }
         if head.kind == kind::DELETING && !is_abandoned(core, call, &head).await.map_err(surface)? {
-            return Err(ProviderError::retryable(
-                OPERATION,
-                format!("Instance {id} is being deleted already."),
-            ));
+            return Err(being_deleted(id));
         }
         if let Some(refusal) = terms.refusal(id, &head) {
             return Err(ProviderError::permanent(OPERATION, refusal));
@@ -347,11 +345,34 @@ async fn fence(
                 core.cache.forget(id);
                 return Ok(Some(Tagged { document: head, etag }));
             }
-            Err(fault) if matches!(fault.trouble, Trouble::Changed | Trouble::Missing | Trouble::Exists) => {}
+            // A busy instance changes with every turn: each try comes after a longer pause, until there is no time left.
+            Err(fault) if matches!(fault.trouble, Trouble::Changed | Trouble::Missing | Trouble::Exists) => {
+                if !backoff.wait(call, &fault).await {
+                    return Err(busy(id));
+                }
+            }
             Err(fault) => return Err(surface(fault)),
         }
         known = wreck::head(core, call, id).await.map_err(surface)?;
     }
+}
+
+/// The error of an instance that another deletion has fenced.
+fn being_deleted(id: &str) -> ProviderError {
+    ProviderError::retryable(OPERATION, format!("Instance {id}{BEING_DELETED}"))
+}
+
+/// Whether a deletion did not happen because another one has fenced one of its instances.
+pub(super) fn is_being_deleted(error: &ProviderError) -> bool {
+    error.retryable && error.message.contains(BEING_DELETED)
+}
+
+/// The error of an instance that changed with every try to fence it.
+fn busy(id: &str) -> ProviderError {
+    ProviderError::retryable(
+        OPERATION,
+        format!("Instance {id} changed before each try to fence it. Nothing is deleted; try again."),
+    )
 }
 
 /// Whether a head is not the child that was found, but an instance that had its name before.
@@ -390,6 +411,7 @@ pub(super) async fn fenced_by(
     Ok(head.filter(|head| head.document.deletion.as_deref() == Some(deletion)))
 }
 
+const BEING_DELETED: &str = " is being deleted already.";
 /// How long a fence without a record is left alone.
 const FENCE_MS: u64 = 60_000;
 const FENCES_AT_ONCE: usize = 16;

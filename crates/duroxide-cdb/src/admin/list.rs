@@ -69,11 +69,12 @@ async fn names(core: &Core, call: Call, query: &Query) -> Result<Vec<String>, Fa
     Ok(named.into_iter().map(|row| row.instance_id).collect())
 }
 
-/// The direct children of some instances.
+/// The direct children of some instances, also those that were started a moment ago: one that is not seen would outlive
+/// its parent when that is deleted.
 pub(crate) async fn children(core: &Core, call: Call, parents: &[String]) -> Result<Vec<String>, Fault> {
     let mut children = Vec::new();
     for parents in parents.chunks(PARENTS_PER_QUERY) {
-        let query = Query::new(queries::CHILDREN).with("@parents", parents.to_vec());
+        let query = Query::new(queries::CHILDREN).for_latest().with("@parents", parents.to_vec());
         children.extend(names(core, call, &query).await?);
     }
     Ok(children)
@@ -93,7 +94,7 @@ pub(crate) struct Offspring {
 pub(crate) async fn offspring(core: &Core, call: Call, parents: &[String]) -> Result<Offspring, Fault> {
     let mut unborn = Vec::new();
     for parents in parents.chunks(PARENTS_PER_QUERY) {
-        let query = Query::new(queries::UNBORN).with("@parents", parents.to_vec());
+        let query = Query::new(queries::UNBORN).for_latest().with("@parents", parents.to_vec());
         for row in core.store.query_all(call, &query).await? {
             unborn.extend(core.strays.read::<String>(call.operation, &row));
         }

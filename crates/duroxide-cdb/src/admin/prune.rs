@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use duroxide::providers::{ProviderError, PruneOptions, PruneResult};
 
-use crate::core::Core;
+use crate::core::{Backoff, Core};
 use crate::documents::{Status, kind};
 use crate::error::{Fault, Trouble};
 use crate::history::finish_commits;
@@ -24,6 +24,7 @@ pub(crate) async fn executions(
     options: &PruneOptions,
     mode: BulkMode,
 ) -> Result<PruneResult, ProviderError> {
+    core.layout.check(OPERATION)?;
     let call = core.call(OPERATION);
     let surface = |fault: Fault| fault.surface(OPERATION, instance);
     let head = existing(core, call, instance).await?;
@@ -109,6 +110,7 @@ async fn remove(core: &Core, call: Call, instance: &str, mut rows: Vec<Stored>) 
 /// Counts anew what the head says of all executions. What was pruned is not just taken off: who got no answer, or prunes
 /// beside somebody else, would take it off twice.
 async fn recount(core: &Core, call: Call, instance: &str) -> Result<(), Fault> {
+    let mut backoff = Backoff::default();
     loop {
         let Some(found) = core.head(call, instance).await? else { return Ok(()) };
         let mut head = found.document;
@@ -129,7 +131,8 @@ async fn recount(core: &Core, call: Call, instance: &str) -> Result<(), Fault> {
                 core.cache.relock(instance, &head, &etag);
                 return Ok(());
             }
-            Err(fault) if fault.trouble == Trouble::Changed => {}
+            // Turns go on meanwhile. What cannot be counted now is counted by the next pruning.
+            Err(fault) if fault.trouble == Trouble::Changed && backoff.wait(call, &fault).await => {}
             Err(fault) if fault.trouble == Trouble::Missing => return Ok(()),
             Err(fault) => return Err(fault),
         }

@@ -32,7 +32,7 @@ pub(super) struct Waiting {
 
 /// The messages that wait for an instance; if they are too many for a list, one more than fits.
 pub(super) async fn messages(core: &Core, call: Call, instance: &str) -> Result<Vec<Waiting>, Fault> {
-    let query = Query::new(queries::QUEUED).with("@rows", LISTED_MAX + 1);
+    let query = Query::new(queries::QUEUED).for_latest().with("@rows", LISTED_MAX + 1);
     let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
     rows.iter().map(|row| decode(row.get().as_bytes())).collect()
 }

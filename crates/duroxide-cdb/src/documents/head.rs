@@ -23,7 +23,8 @@ pub(crate) struct Head {
     pub(crate) instance_id: String,
     #[serde(rename = "type")]
     pub(crate) kind: String,
-    #[serde(default)]
+    /// Zero, and not written, while the head is as the public crate up to 0.1.10 wrote it.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) format_version: u32,
     /// False until the first ack: such a head only holds a lock and no listing shows it.
     #[serde(default)]
@@ -78,6 +79,10 @@ pub(crate) struct Head {
     /// Attempts of messages that were fetched before and are not held now.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) attempts: BTreeMap<String, u32>,
+
+    /// Messages that wait because a turn was given back that was to take them next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) put_off: Option<PutOff>,
 
     /// Number of commits.
     #[serde(default)]
@@ -148,6 +153,33 @@ pub(crate) struct Held {
     pub(crate) chunks: Option<ChunkRef>,
 }
 
+/// Messages that did not fit into a turn which was then given back with a delay. They wait as long as those in it, so that
+/// they do not overtake them. They are told by their order keys, because they may be many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PutOff {
+    /// The greatest order key in the turn: those above it wait, ...
+    pub(crate) after: u64,
+    /// ... up to this one: what comes later does not.
+    pub(crate) upto: u64,
+    /// Until this time, in milliseconds since the Unix epoch.
+    pub(crate) until: u64,
+}
+
+impl PutOff {
+    /// What waits when a turn is put off `until` a time, with messages `left` behind by it, beside what waits already.
+    pub(crate) fn beside(before: Option<Self>, left: Option<(u64, u64)>, until: u64) -> Option<Self> {
+        let now = left.map(|(after, upto)| Self { after, upto, until });
+        match (before, now) {
+            (Some(before), Some(now)) => Some(Self {
+                after: before.after.min(now.after),
+                upto: before.upto.max(now.upto),
+                until: before.until.max(now.until),
+            }),
+            (before, now) => now.or(before),
+        }
+    }
+}
+
 /// The three numbers of a version, compared as numbers.
 pub(crate) type Version = [u64; 3];
 
@@ -209,6 +241,7 @@ impl Head {
             batch: Vec::new(),
             held_count: 0,
             attempts: BTreeMap::new(),
+            put_off: None,
             turn: 0,
             commit: None,
             last_sequence: 0,
@@ -284,6 +317,12 @@ impl Head {
     /// Whether somebody holds the lock at `now_ms`.
     pub(crate) fn is_locked(&self, now_ms: u64) -> bool {
         self.lock_token.is_some() && self.locked_until.is_some_and(|until| until > now_ms)
+    }
+
+    /// Until when a message with this order key has to wait, if it has to at `now_ms`.
+    pub(crate) fn puts_off(&self, order: u64, now_ms: u64) -> Option<u64> {
+        let PutOff { after, upto, until } = self.put_off?;
+        (until > now_ms && after < order && order <= upto).then_some(until)
     }
 
     /// Whether it differs from another version at most in how long its lock lasts.
@@ -369,6 +408,10 @@ fn first_execution() -> u64 {
     1
 }
 
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
 fn is_false(flag: &bool) -> bool {
     !flag
 }
@@ -393,6 +436,20 @@ mod tests {
         head.unlock(Forgive::ThisAttempt);
         assert_eq!(head.attempts_of("m"), 1);
         assert!(!head.is_locked(5));
+    }
+
+    #[test]
+    fn only_what_was_there_and_did_not_fit_waits_for_what_was_put_off() {
+        let mut head = Head::unstarted("a", 1);
+        head.put_off = Some(PutOff { after: 10, upto: 20, until: 100 });
+        let waits = |order, now| head.puts_off(order, now);
+        assert_eq!([waits(10, 5), waits(11, 5), waits(20, 99)], [None, Some(100), Some(100)]);
+        assert_eq!([waits(21, 5), waits(15, 100)], [None, None]);
+        head.lock("t", 10, "me", vec![]);
+        assert_eq!(head.puts_off(15, 5), Some(100), "a turn of what came later does not let them go");
+        let both = PutOff::beside(head.put_off, Some((20, 30)), 90);
+        assert_eq!(both, Some(PutOff { after: 10, upto: 30, until: 100 }));
+        assert_eq!(PutOff::beside(head.put_off, None, 200), head.put_off);
     }
 
     #[test]

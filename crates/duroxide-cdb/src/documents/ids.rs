@@ -71,6 +71,11 @@ pub(crate) fn dead_letter(intent_id: &str) -> String {
     format!("{DEAD_PREFIX}{intent_id}")
 }
 
+/// The intent by which a message that came too early is sent again.
+pub(crate) fn early_intent(message_id: &str) -> String {
+    format!("intent:early:{message_id}")
+}
+
 /// The intent that a dead letter was.
 pub(crate) fn revived(dead_letter_id: &str) -> String {
     dead_letter_id.strip_prefix(DEAD_PREFIX).unwrap_or(dead_letter_id).to_owned()

@@ -4,7 +4,7 @@ use duroxide::providers::WorkItem;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::message::parent_of;
+use super::message::{Message, parent_of};
 use super::value::ChunkRef;
 use super::{ids, kind};
 
@@ -159,14 +159,35 @@ impl DeadLetter {
         }
     }
 
-    /// The intent it was, to be tried again. The document keeps its id, so it still arrives once at most.
+    /// What becomes of a message whose instance never began. Sent again it has another id: the old one is its tombstone's.
+    pub(crate) fn of_message(message: &Message, reason: String, now: u64) -> Result<Self, serde_json::Error> {
+        let again = Message { id: ids::message(), parked_at: 0, chunks: None, ..message.clone() };
+        Ok(Self {
+            // The message's own id is its tombstone's, so the intent that it becomes when it is sent again needs another.
+            id: ids::dead_letter(&ids::early_intent(&message.id)),
+            instance_id: message.instance_id.clone(),
+            kind: kind::DEAD_LETTER.to_owned(),
+            target_instance_id: message.instance_id.clone(),
+            document: serde_json::to_value(again)?,
+            chunks: message.chunks.clone(),
+            reason,
+            died_at: now,
+        })
+    }
+
+    /// The intent it was, to be tried again. The document keeps its id, so it still arrives once at most. It is as if it
+    /// had been sent now: what waits for a start waits anew.
     pub(crate) fn revived(&self, now: u64) -> Option<Intent> {
+        let mut document = self.document.clone();
+        if let Some(enqueued_at) = document.get_mut("enqueuedAt") {
+            *enqueued_at = now.into();
+        }
         self.document.is_object().then(|| Intent {
             id: ids::revived(&self.id),
             instance_id: self.instance_id.clone(),
             kind: kind::INTENT.to_owned(),
             target_instance_id: self.target_instance_id.clone(),
-            document: Some(self.document.clone()),
+            document: Some(document),
             payload: None,
             chunks: self.chunks.clone(),
             created_at: now,

@@ -38,6 +38,13 @@ pub(crate) struct Message {
     /// Whose child it starts: until the child runs, only this tells of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) parent_instance_id: Option<String>,
+    /// When it was put aside because its instance had not begun; zero if it was not. Searches do not see it before its
+    /// next time of visibility, but the turn that begins the instance takes it whatever that time is.
+    #[serde(default, skip_serializing_if = "is_never")]
+    pub(crate) parked_at: u64,
+    /// The version it was read as.
+    #[serde(rename = "_etag", default, skip_serializing)]
+    pub(crate) etag: String,
 }
 
 impl Message {
@@ -68,6 +75,8 @@ impl Message {
             attempt_count: 0,
             delivered: false,
             parent_instance_id: parent_of(item).map(ToOwned::to_owned),
+            parked_at: 0,
+            etag: String::new(),
         })
     }
 
@@ -125,6 +134,10 @@ fn ahead(key: u64, item: &str) -> u64 {
 
 fn is_zero(count: &u32) -> bool {
     *count == 0
+}
+
+fn is_never(time: &u64) -> bool {
+    *time == 0
 }
 
 /// As if enqueued seventeen years earlier, so that starts keep their order among themselves.

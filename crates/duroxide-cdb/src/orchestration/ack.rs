@@ -10,11 +10,13 @@ use crate::cache::Known;
 use crate::core::{Backoff, Core, decode};
 use crate::documents::{Head, Intent, Tagged};
 use crate::error::{Fault, Lost, Trouble, invalid_token};
-use crate::store::{Call, Op};
+use crate::lease::Patience;
+use crate::settle::{Seen, Verdict};
+use crate::store::Op;
 
 use super::fetch::hint;
 use super::layout::{Layout, Limits, layout};
-use super::lock::{LeaseState, check, lease_of};
+use super::lock::{TurnContents, TurnLease, give_back, lease_of, read_held, read_messages};
 use super::plan::{Plan, Surroundings, Turn, plan};
 use super::{adopt, pieces, publish};
 
@@ -22,32 +24,23 @@ const OPERATION: &str = "ack_orchestration_item";
 
 /// Commits a turn.
 pub(crate) async fn ack(core: &Arc<Core>, token: &str, turn: Turn) -> Result<(), ProviderError> {
-    let (instance, secret, lease) = lease_of(core, core.call(OPERATION), token).await?;
-    let mut draft = draft(core, &*lease.state.lock().await, &turn, &secret).await?;
-    let mut backoff = Backoff::default();
-    let (mut state, etags) = loop {
-        // Preparing a large turn may take longer than the lock: it can be renewed meanwhile.
-        draft.prepare(core, &secret).await.map_err(|fault| fault.surface(OPERATION, &instance))?;
-        let mut state = lease.state.lock().await;
-        match commit(core, &mut state, &turn, &secret, &mut draft, &mut backoff).await {
-            Ok(Some(etags)) => break (state, etags),
-            Ok(None) => {}
-            Err(error) => {
-                if state.head.document.lock_token.as_deref() != Some(secret.as_str()) {
-                    core.turn_leases.remove(&secret);
-                    core.turns.released(&instance, &[]);
-                }
-                return Err(error);
+    let (instance, lease) = lease_of(core, core.call(OPERATION), token).await?;
+    let mut contents = lease.ending.lock().await;
+    let committed = match commit(core, &lease, &mut contents, &turn).await {
+        Ok(committed) => committed,
+        Err(error) => {
+            if lease.state(&core.clock).is_err() {
+                core.turns.released(&instance, &[]);
             }
+            return Err(error);
         }
     };
-    let committed = Committed { plan: draft.plan, layout: draft.layout, etags };
-    core.turn_leases.remove(&secret);
+    drop(contents);
+    core.turn_leases.remove(lease.secret());
     remember(core, &instance, &committed, &turn);
-    let consumed: Vec<String> = state.head.document.batch.iter().map(|held| held.id.clone()).collect();
-    state.head = Tagged { document: committed.plan.head.clone(), etag: committed.etags[0].clone() };
-    drop(state);
-    announce(core, &instance, &committed, &consumed);
+    let head = Arc::new(committed.plan.head.clone());
+    lease.note(Tagged { document: head, etag: committed.etags[0].clone() });
+    announce(core, &instance, &committed);
     finish(core, &instance, committed).await;
     Ok(())
 }
@@ -55,32 +48,29 @@ pub(crate) async fn ack(core: &Arc<Core>, token: &str, turn: Turn) -> Result<(),
 /// A commit that is ready to be sent, under an id of its own.
 struct Draft {
     /// The head it was made from.
-    of: Tagged<Head>,
+    of: Tagged<Arc<Head>>,
     commit: String,
     plan: Plan,
     layout: Layout,
+    /// Whether what the commit needs to find has been written.
+    is_prepared: bool,
 }
 
 impl Draft {
     /// Whether a head is still what the draft was made from. A renewal changes nothing, a recount of a pruned history
     /// does.
-    fn fits(&self, head: &Tagged<Head>) -> bool {
+    fn fits(&self, head: &Tagged<Arc<Head>>) -> bool {
         self.of.etag == head.etag || self.of.document.is_same_but_for_lock_time(&head.document)
     }
 
-    /// Writes what the commit needs to find.
-    async fn prepare(&self, core: &Core, secret: &str) -> Result<(), Fault> {
-        let Some(mark) = &self.layout.prepared else { return Ok(()) };
-        let time = || core.call_while_held(OPERATION, &core.turn_leases, secret);
-        publish::prepare(core, &time, mark, &self.layout.staged, &self.plan.chunks).await
+    /// Writes what the commit needs to find, once.
+    async fn prepare(&mut self, core: &Core, patience: Patience<'_>) -> Result<(), Fault> {
+        if let Some(mark) = self.layout.prepared.as_ref().filter(|_| !self.is_prepared) {
+            publish::prepare(core, patience, mark, &self.layout.staged, &self.plan.chunks).await?;
+        }
+        self.is_prepared = true;
+        Ok(())
     }
-}
-
-async fn draft(core: &Core, state: &LeaseState, turn: &Turn, secret: &str) -> Result<Draft, ProviderError> {
-    let until = check(core, OPERATION, &state.head.document, secret)?;
-    let commit = uuid::Uuid::new_v4().simple().to_string();
-    let (plan, layout) = compose(core, core.call_until(OPERATION, until), state, turn, &commit).await?;
-    Ok(Draft { of: state.head.clone(), commit, plan, layout })
 }
 
 struct Committed {
@@ -88,89 +78,214 @@ struct Committed {
     layout: Layout,
     /// ETags of the commit's operations, if its answer arrived; else only the head's.
     etags: Vec<String>,
+    /// The messages that the turn held.
+    consumed: Vec<String>,
 }
 
-/// Commits a draft and returns the ETags. `None`: it did not fit any more and was made anew, under a new id. What was
-/// prepared under the old one will be swept.
+impl Committed {
+    fn new(draft: Draft, etags: Vec<String>) -> Self {
+        let consumed = draft.of.document.batch.iter().map(|held| held.id.clone()).collect();
+        Self { plan: draft.plan, layout: draft.layout, etags, consumed }
+    }
+}
+
+/// Why a try to commit came to nothing.
+enum Failed {
+    /// A request failed.
+    Request(Fault),
+    /// The turn cannot be committed as it is.
+    Turn(ProviderError),
+    /// A message that the turn holds is gone.
+    Message,
+}
+
+impl From<Fault> for Failed {
+    fn from(fault: Fault) -> Self {
+        Self::Request(fault)
+    }
+}
+
+/// Commits a turn, for as long as its lock lasts.
+///
+/// The runtime answers any error of this with a commit of the instance as failed, under the same token. So trouble is sat
+/// out here as long as the lock is held; and when it is lost, or a message of the turn is, the lease is given up first:
+/// that other commit is refused, and the turn is fetched again.
 async fn commit(
     core: &Core,
-    state: &mut LeaseState,
+    lease: &TurnLease,
+    contents: &mut TurnContents,
     turn: &Turn,
-    secret: &str,
-    draft: &mut Draft,
-    backoff: &mut Backoff,
-) -> Result<Option<Vec<String>>, ProviderError> {
-    let instance = state.head.document.instance_id.clone();
-    let surface = |fault: Fault| fault.surface(OPERATION, &instance);
+) -> Result<Committed, ProviderError> {
+    let instance = lease.stored().document.instance_id.clone();
+    let patience = lease.patience(core, OPERATION);
+    let lose = |lost: Lost| {
+        lease.give_up();
+        invalid_token(OPERATION, &instance, lost)
+    };
+    let mut draft: Option<Draft> = None;
+    let mut is_doubtful = false;
+    let mut backoff = Backoff::default();
     loop {
-        let until = check(core, OPERATION, &state.head.document, secret)?;
-        let call = core.call_until(OPERATION, until);
-        if !draft.fits(&state.head) {
-            *draft = self::draft(core, state, turn, secret).await?;
-            return Ok(None);
-        }
-        let ops = &mut draft.layout.commit;
-        ops[0] = ops[0].clone().on(&state.head.etag);
-        let fault = match core.store.batch(call, &instance, ops).await {
-            Ok(etags) => return Ok(Some(etags)),
-            Err(fault) => fault,
+        let held = match lease.state_after_renewal(&core.clock).await {
+            Ok(()) => lease.held(),
+            Err(lost) => Err(lost),
         };
-        if fault.trouble == Trouble::Refused {
-            return Err(surface(fault));
-        }
-        if fault.may_have_been_applied || fault.trouble != Trouble::Transient {
-            // The head tells whether the commit happened, is still possible, or never will be. It is asked even when
-            // the lock has just ended: no answer is not a failure.
-            let head = core.head(core.quick_call(OPERATION), &instance).await.map_err(surface)?;
-            let Some(head) = head else {
-                state.head.document.clear_lock();
-                return Err(invalid_token(OPERATION, &instance, Lost::Deleted));
-            };
-            if head.document.commit.as_deref() == Some(draft.commit.as_str()) {
-                return Ok(Some(vec![head.etag]));
+        let head = match held {
+            Ok(head) => head,
+            Err(lost) => {
+                return conclude(core, lease, draft.filter(|_| is_doubtful)).await.ok_or_else(|| lose(lost));
             }
-            if head.document.lock_token.as_deref() != Some(secret) {
-                state.head = head;
-                return Err(invalid_token(OPERATION, &instance, Lost::TakenOver));
+        };
+        let fresh = match draft.take().filter(|draft| draft.fits(&head)) {
+            Some(draft) => Ok(draft),
+            // Anew, under a new id. What was prepared under the old one will be swept, and an old one that is still on its
+            // way cannot be applied any more: the head has changed.
+            None => self::draft(core, patience, lease, contents, turn).await,
+        };
+        let (fault, sent) = match fresh {
+            Err(Failed::Turn(error)) => return Err(error),
+            Err(Failed::Message) => {
+                give_back(core, lease).await;
+                return Err(lose(Lost::MessageGone));
             }
-            let moved = head.etag != state.head.etag;
-            state.refresh(head);
-            if !moved && fault.trouble != Trouble::Transient {
-                repair(state, &draft.layout.commit, &fault).map_err(surface)?;
-                *draft = self::draft(core, state, turn, secret).await?;
-                return Ok(None);
+            Err(Failed::Request(fault)) => (fault, None),
+            Ok(mut fresh) => match send(core, patience, lease, &mut fresh).await {
+                Ok(etags) => return Ok(Committed::new(fresh, etags)),
+                Err(fault) => (fault, Some(fresh)),
+            },
+        };
+        is_doubtful |= fault.may_have_been_applied;
+        let id = sent.as_ref().map(|draft| draft.commit.clone());
+        let is_applied = |found: &Head| id.is_some() && found.commit == id;
+        let verdict = lease
+            .settle(core, patience, &head.etag, &fault, is_applied)
+            .await
+            .map_err(|fault| fault.surface(OPERATION, &instance))?;
+        match (verdict, sent) {
+            (Verdict::Done, Some(sent)) => return Ok(Committed::new(sent, vec![lease.stored().etag])),
+            (Verdict::Lost, _) => return Err(lose(Lost::TakenOver)),
+            (Verdict::Gone, _) => return Err(lose(Lost::Deleted)),
+            (Verdict::Blocked, Some(sent)) => {
+                let blocked = unblock(core, patience, lease, contents, &sent.layout.commit, &fault).await;
+                blocked.map_err(|fault| fault.surface(OPERATION, &instance))?.map_err(lose)?;
             }
+            (Verdict::Blocked, None) => return Err(fault.surface(OPERATION, &instance)),
+            (Verdict::Again | Verdict::Done, sent) => draft = sent,
         }
-        if !backoff.wait(call, &fault).await {
-            return Err(surface(fault));
+        // When this says that no time is left, so does the check of the lock, after a renewal that is under way.
+        patience.wait(&mut backoff, &fault).await;
+    }
+}
+
+/// Whether a draft that was sent without an answer was applied after all: asked once more when the lock is over.
+async fn conclude(core: &Core, lease: &TurnLease, doubtful: Option<Draft>) -> Option<Committed> {
+    let draft = doubtful?;
+    let is_applied = |found: &Head| found.commit.as_deref() == Some(draft.commit.as_str());
+    let call = core.quick_call(OPERATION);
+    let seen = lease.look(core, call.into(), "", is_applied).await;
+    matches!(seen, Ok(Seen::Applied)).then(|| Committed::new(draft, vec![lease.stored().etag]))
+}
+
+/// Makes a draft of the commit.
+async fn draft(
+    core: &Core,
+    patience: Patience<'_>,
+    lease: &TurnLease,
+    contents: &mut TurnContents,
+    turn: &Turn,
+) -> Result<Draft, Failed> {
+    let of = lease.stored();
+    // A process that did not fetch the turn does not know the versions of its messages. It has to, where a message that is
+    // gone would not be missed: in the place of one that may be delivered twice there is a tombstone.
+    let may_leave_tombstone = of.document.batch.iter().any(|held| held.delivered);
+    if may_leave_tombstone && !read_held(core, patience, lease, contents).await? {
+        return Err(Failed::Message);
+    }
+    let commit = uuid::Uuid::new_v4().simple().to_string();
+    let (plan, layout) = compose(core, patience, &of.document, contents, turn, &commit).await?;
+    Ok(Draft { of, commit, plan, layout, is_prepared: false })
+}
+
+/// Sends a draft, on condition of the head as it is known now: preparing may have taken longer than a renewal.
+async fn send(
+    core: &Core,
+    patience: Patience<'_>,
+    lease: &TurnLease,
+    draft: &mut Draft,
+) -> Result<Vec<String>, Fault> {
+    draft.prepare(core, patience).await?;
+    let head = lease.held().map_err(Fault::of_lost_lock)?;
+    let ops = &mut draft.layout.commit;
+    ops[0] = ops[0].clone().on(&head.etag);
+    core.store.batch(patience.call(), &head.document.instance_id, ops).await
+}
+
+/// Takes out of the turn what is in the way of its commit, if that is harmless. `Ok(Err)`: the turn holds a message that is
+/// gone, so it must not be committed; the lock is given back without counting the attempt.
+async fn unblock(
+    core: &Core,
+    patience: Patience<'_>,
+    lease: &TurnLease,
+    contents: &mut TurnContents,
+    ops: &[Op],
+    fault: &Fault,
+) -> Result<Result<(), Lost>, Fault> {
+    let Some(op) = fault.index.and_then(|index| ops.get(index)) else { return Err(fault.clone()) };
+    let head = lease.stored().document;
+    if head.batch.iter().any(|held| held.id == op.id()) {
+        // Its ETag is another, or it is gone. As long as it waits in the queue nothing has happened to it but that another
+        // process moved its time.
+        contents.messages = read_messages(core, patience, &head).await?;
+        if contents.messages.len() == head.batch.len() {
+            return Ok(Ok(()));
         }
+        give_back(core, lease).await;
+        return Ok(Err(Lost::MessageGone));
+    }
+    match fault.trouble {
+        // A document of the old layout that the commit replaces, and that is gone already.
+        Trouble::Missing if contents.legacy.iter().any(|id| id == op.id()) => {
+            contents.legacy.retain(|id| id != op.id());
+            Ok(Ok(()))
+        }
+        Trouble::Exists if op.id().contains(":history:") => {
+            Err(Fault::refused("Duplicate event id: history has it already; nothing was written"))
+        }
+        _ => Err(fault.clone()),
     }
 }
 
 async fn compose(
     core: &Core,
-    call: Call,
-    state: &LeaseState,
+    patience: Patience<'_>,
+    head: &Head,
+    contents: &TurnContents,
     turn: &Turn,
     commit: &str,
-) -> Result<(Plan, Layout), ProviderError> {
-    let instance = &state.head.document.instance_id;
+) -> Result<(Plan, Layout), Failed> {
+    let instance = &head.instance_id;
     let around = Surroundings {
         clock: &core.clock,
         commit,
         tombstone_ttl_seconds: core.settings.tombstone_ttl_seconds,
         intent_age_ms: core.settings.age_threshold_ms,
     };
-    let mut plan = plan(&state.head.document, turn, around).map_err(|refusal| {
-        ProviderError::permanent(OPERATION, format!("{refusal} (instance {instance:?})"))
+    let mut plan = plan(head, turn, around).map_err(|refusal| {
+        Failed::Turn(ProviderError::permanent(OPERATION, format!("{refusal} (instance {instance:?})")))
     })?;
-    let (removed, adopted) = adopt::divide(&state.legacy, &plan.head.kv, &plan.deletes);
+    // A message that the turn holds is consumed as it was read, or not at all.
+    let etags: HashMap<&str, &str> =
+        contents.messages.iter().map(|message| (message.id.as_str(), message.etag.as_str())).collect();
+    for op in &mut plan.pinned {
+        if let Some(etag) = etags.get(op.id()).filter(|etag| !etag.is_empty()) {
+            *op = op.clone().on(etag);
+        }
+    }
+    let (removed, adopted) = adopt::divide(&contents.legacy, &plan.head.kv, &plan.deletes);
     plan.deletes.extend(removed);
     plan.adopted = adopted;
-    if needs_look_at_cancelled(core, &state.head.document, turn, &plan) {
-        let found = pieces::cancelled(core, call, instance, &turn.cancelled)
-            .await
-            .map_err(|fault| fault.surface(OPERATION, instance))?;
+    if needs_look_at_cancelled(core, head, turn, &plan) {
+        let found = pieces::cancelled(core, patience.call(), instance, &turn.cancelled).await?;
         plan.cancels.extend(found.named);
         plan.drops.extend(found.pieces);
     }
@@ -178,7 +293,7 @@ async fn compose(
     let head = Op::replace(&plan.head.id, &plan.head, None);
     let layout = head
         .and_then(|head| layout(&plan, head, sweep_at, Limits::default()))
-        .map_err(|error| ProviderError::permanent(OPERATION, error.to_string()))?;
+        .map_err(|error| Failed::Turn(ProviderError::permanent(OPERATION, error.to_string())))?;
     Ok((plan, layout))
 }
 
@@ -194,28 +309,6 @@ fn needs_look_at_cancelled(core: &Core, head: &Head, turn: &Turn, plan: &Plan) -
     let own = |cancel: &&ScheduledActivityIdentifier| cancel.instance == head.instance_id;
     head.incarnation.starts_with("legacy-")
         || !turn.cancelled.iter().filter(own).all(|cancel| pieces::is_whole(events, cancel))
-}
-
-/// Takes out of the turn what stands in the way of its commit, if that is harmless.
-fn repair(state: &mut LeaseState, ops: &[Op], fault: &Fault) -> Result<(), Fault> {
-    let failed = fault.index.and_then(|index| ops.get(index));
-    match (fault.trouble, failed) {
-        // A held message, or a document to remove, that is gone already.
-        (Trouble::Missing, Some(op)) => {
-            let before = (state.head.document.batch.len(), state.legacy.len());
-            state.head.document.batch.retain(|held| held.id != op.id());
-            state.gone.insert(op.id().to_owned());
-            state.legacy.retain(|id| id != op.id());
-            if before == (state.head.document.batch.len(), state.legacy.len()) {
-                return Err(fault.clone());
-            }
-            Ok(())
-        }
-        (Trouble::Exists, Some(op)) if op.id().contains(":history:") => {
-            Err(Fault::refused("Duplicate event id: history has it already; nothing was written"))
-        }
-        _ => Err(fault.clone()),
-    }
 }
 
 /// Keeps what the commit made of the instance, so that the next read and turn need not load it.
@@ -261,7 +354,7 @@ fn remember(core: &Core, instance: &str, committed: &Committed, turn: &Turn) {
 }
 
 /// Tells the finders what the commit made and took away.
-fn announce(core: &Core, instance: &str, committed: &Committed, consumed: &[String]) {
+fn announce(core: &Core, instance: &str, committed: &Committed) {
     let plan = &committed.plan;
     let etags: HashMap<&str, &String> =
         committed.layout.commit.iter().map(Op::id).zip(&committed.etags).collect();
@@ -276,13 +369,13 @@ fn announce(core: &Core, instance: &str, committed: &Committed, consumed: &[Stri
     for message in &plan.messages {
         core.turns.hint(hint(message));
     }
-    core.turns.released(instance, consumed);
+    core.turns.released(instance, &committed.consumed);
 }
 
 /// Publishes and delivers. The commit stands whatever happens here; others finish what this cannot.
 async fn finish(core: &Arc<Core>, instance: &str, committed: Committed) {
     let call = core.call(OPERATION);
-    let Committed { plan, layout, etags } = committed;
+    let Committed { plan, layout, etags, .. } = committed;
     let staged: std::collections::HashSet<String> = layout
         .staged
         .iter()

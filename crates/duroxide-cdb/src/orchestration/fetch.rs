@@ -12,17 +12,18 @@ use crate::cache::Known;
 use crate::clock::{millis_until, sequence_of};
 use crate::contain::contained;
 use crate::core::{Core, decode};
-use crate::documents::{self, Head, Held, Message, MissingValue, Pairs, Tagged, kind};
+use crate::documents::{self, Forgive, Head, Held, Message, MissingValue, Pairs, Tagged, kind};
 use crate::error::{About, Fault};
 use crate::finder::{Candidate, Left, MessageHint, Outcome, Verdict, Wish, visible_at};
 use crate::history::finish_commits;
+use crate::lease::Lease;
 use crate::queries::{self, Query};
 use crate::store::Call;
 use crate::token::Token;
 
 use super::backlog::{MESSAGE_BYTES_MAX, MESSAGES_MAX, next_window};
 use super::load::{self, Partition};
-use super::lock::{TurnLease, acquire};
+use super::lock::{TurnContents, acquire, give_back};
 use super::orphans;
 
 const OPERATION: &str = "fetch_orchestration_item";
@@ -155,16 +156,19 @@ async fn examine(
     filter: Option<&DispatcherCapabilityFilter>,
 ) -> Result<Examined, Fault> {
     let instance = &candidate.instance;
-    let partition = load::look(core, call, instance).await?;
+    let mut partition = load::look(core, call, instance).await?;
     let now = core.clock.now_ms();
     // A part of a long queue in which nothing is left tells nothing of what waits behind it.
     if partition.upto.is_none() || !partition.messages.is_empty() {
-        candidate.saw(
-            partition.as_of,
-            &partition.messages.iter().map(|message| message.id.as_str()).collect::<HashSet<_>>(),
-        );
+        let waiting = partition.put_off.iter().map(|(id, _)| id.as_str());
+        let ids = partition.messages.iter().map(|message| message.id.as_str()).chain(waiting);
+        candidate.saw(partition.as_of, &ids.collect::<HashSet<_>>());
     }
-    if let Some(head) = partition.head.as_ref().map(|head| &head.document) {
+    if let Some(head) = partition.head.as_mut().map(|head| &mut head.document) {
+        // A lock that an earlier try of this process left without knowing it: that was no attempt.
+        if core.claims.is_ours(instance, &head.id, head.lock_token.as_deref()) {
+            head.unlock(Forgive::ThisAttempt);
+        }
         if head.kind == kind::DELETING {
             return Ok(Examined::Pass(Verdict::Park { now }));
         }
@@ -178,7 +182,8 @@ async fn examine(
         }
     }
     if partition.messages.is_empty() {
-        return Ok(Examined::Pass(Verdict::RestUntil(0)));
+        let until = partition.put_off.iter().map(|(_, until)| *until).min().unwrap_or(0);
+        return Ok(Examined::Pass(Verdict::RestUntil(until)));
     }
     let (batch, items) = choose(core, call, instance, &partition.messages).await?;
     if batch.is_empty() {
@@ -190,8 +195,7 @@ async fn examine(
         Tagged { document: adopted, etag: head.etag }
     });
     if !head.as_ref().is_some_and(|head| head.document.started) && !items.iter().any(begins) {
-        let rest = rest_of(&partition.messages, &batch);
-        return orphans::settle(core, call, instance, &batch, &rest, &items).await.map(Examined::Pass);
+        return orphans::settle(core, call, &partition.messages, &batch, &items).await.map(Examined::Pass);
     }
     let known = partition.known.clone();
     let mut values = known.map_or_else(HashMap::new, |known| HashMap::clone(&known.values));
@@ -329,7 +333,13 @@ async fn take(
         return Ok(Examined::Pass(Verdict::RestUntil(now + RACE_REST_MS)));
     };
     let until = locked.document.locked_until.unwrap_or(0);
-    // An accepted lock proves that the head is the one that was read: what is missing now is lost.
+    // An accepted lock proves that nothing was committed since the head was read: history, values and the messages that
+    // were read with the head or after it are still there. Those that were read before it are looked at again.
+    if !are_still_there(core, call, partition, &view.batch).await? {
+        let stored = Tagged { document: Arc::new(locked.document), etag: locked.etag };
+        give_back(core, &Lease::new(token.secret(), stored, TurnContents::default())).await;
+        return Ok(Examined::Pass(Verdict::RestUntil(now)));
+    }
     let ((events, kv_snapshot), history_error) = match view.replay {
         Ok(replay) => (replay, None),
         Err(error) => (Default::default(), Some(error)),
@@ -345,7 +355,9 @@ async fn take(
         history_error,
         kv_snapshot,
     };
-    let left: Vec<MessageHint> = rest_of(&partition.messages, &view.batch).into_iter().map(hint).collect();
+    // Also those that were parked, whose time is still to come: the instance takes them now.
+    let is_due = |message: &Message| MessageHint { visible_at: message.visible_at.min(now), ..hint(message) };
+    let left: Vec<MessageHint> = rest_of(&partition.messages, &view.batch).into_iter().map(is_due).collect();
     if item.history_error.is_none() && locked.document.started {
         let upto = next_window(&partition.messages, partition.upto);
         let known = Known {
@@ -357,11 +369,50 @@ async fn take(
         core.cache.put(instance, known);
     }
     let taken = locked.document.batch.iter().map(|held| held.id.clone()).collect();
-    let lease =
-        TurnLease::new(locked, view.batch.into_iter().cloned().collect(), partition.legacy.documents.clone());
-    core.turn_leases.put(token.secret(), Arc::new(lease), core.call_until(OPERATION, until).deadline);
+    let contents = TurnContents {
+        left: left_behind(core, partition, &view.batch),
+        messages: view.batch.into_iter().cloned().collect(),
+        legacy: partition.legacy.documents.clone(),
+    };
+    let stored = Tagged { document: Arc::new(locked.document), etag: locked.etag };
+    core.turn_leases.put(&core.clock, Lease::new(token.secret(), stored, contents));
     let fetched = Box::new((item, token.to_string(), attempt));
     Ok(Examined::Ready(Ready { fetched, verdict: Verdict::Locked { until, taken, left } }))
+}
+
+/// Whether the messages of a turn that were read before its head are still as they were read. One request, and only where
+/// a look took several pages.
+async fn are_still_there(
+    core: &Core,
+    call: Call,
+    partition: &Partition,
+    batch: &[&Message],
+) -> Result<bool, Fault> {
+    #[derive(Deserialize)]
+    struct Row {
+        id: String,
+        #[serde(rename = "_etag")]
+        etag: String,
+    }
+    let doubtful = batch.iter().filter(|message| partition.read_before_head.contains(&message.id));
+    let doubtful: HashMap<&str, &str> =
+        doubtful.map(|message| (message.id.as_str(), message.etag.as_str())).collect();
+    let Some(any) = batch.first().filter(|_| !doubtful.is_empty()) else { return Ok(true) };
+    let ids: Vec<&str> = doubtful.keys().copied().collect();
+    let query = Query::new(queries::VERSIONS_BY_ID).with("@ids", ids);
+    let rows = core.patiently(call, || core.store.query(call, &any.instance_id, &query)).await?;
+    let found = rows.iter().map(|row| decode(row.get().as_bytes())).collect::<Result<Vec<Row>, Fault>>()?;
+    let same = found.iter().filter(|row| doubtful.get(row.id.as_str()) == Some(&row.etag.as_str()));
+    Ok(same.count() == doubtful.len())
+}
+
+/// The order keys of the messages that are there and do not fit into a turn.
+fn left_behind(core: &Core, partition: &Partition, batch: &[&Message]) -> Option<(u64, u64)> {
+    let after = batch.iter().map(|message| message.order()).max()?;
+    let last = partition.messages.iter().map(Message::order).max()?;
+    // Of a long queue only a part was read: the rest has keys below any that this process makes from now on.
+    let upto = if partition.upto.is_some() { core.clock.next_sequence_after(last) } else { last };
+    (upto > after).then_some((after, upto))
 }
 
 pub(crate) fn hint(message: &Message) -> MessageHint {
@@ -427,7 +478,7 @@ async fn search(core: &Core, wish: Wish) -> Result<(), Fault> {
         .with("@from", reach.from)
         .with("@rows", reach.rows)
         .with("@known", core.turns.known(KNOWN_MAX, now));
-    let pages = core.store.query_ranges(call, &query, &core.watch(reach.number)).await;
+    let pages = core.store.query_oldest(call, &query, &core.watch(reach.number)).await;
     let mut found = false;
     let mut cursor = 0;
     let mut failed = None;
@@ -444,6 +495,7 @@ async fn search(core: &Core, wish: Wish) -> Result<(), Fault> {
         for row in page.rows {
             last = visible_at(&row);
             let Some(row) = core.strays.read::<Row>(OPERATION, &row) else { continue };
+            core.elders.saw_message(&row.instance_id, row.seq, row.enqueued_at);
             let seq = if row.seq == 0 { sequence_of(row.enqueued_at) } else { row.seq };
             let (instance, id, visible_at) = (row.instance_id, row.id, row.visible_at);
             if !core.is_ours(&instance, visible_at) {

@@ -1,6 +1,6 @@
 //! Reading a partition: one query for a turn, and only what is not known already.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use duroxide::Event;
 use duroxide::EventKind;
@@ -39,6 +39,10 @@ pub(crate) struct Partition {
     pub(crate) as_of: u64,
     /// Messages up to this order key were asked for, because many wait.
     pub(crate) upto: Option<u64>,
+    /// Messages that were read before the head was, by id: a commit of another process in between may have taken them.
+    pub(crate) read_before_head: HashSet<String>,
+    /// Messages that are there and have to wait, and until when.
+    pub(crate) put_off: Vec<(String, u64)>,
 }
 
 /// Key-values as the public crate kept them.
@@ -84,13 +88,13 @@ pub(crate) async fn look(core: &Core, call: Call, instance: &str) -> Result<Part
             let goes_on = |rows: &[_]| window.is_some() || backlog.goes_on(rows);
             core.store.query_while(call, instance, &query, goes_on).await
         };
-        let Some(rows) = core.patiently(call, look).await? else {
+        let Some(pages) = core.patiently(call, look).await? else {
             // More messages wait than the next turns take: only those are read.
             let upto = first_window(core, call, instance, as_of).await?;
             window = Some(Window { upto, is_remembered: false });
             continue;
         };
-        let (mut partition, manifests) = sort_rows(&rows)?;
+        let (mut partition, manifests) = sort_pages(&pages)?;
         if !manifests.is_empty() {
             for manifest in manifests {
                 publish::publish(core, call, &manifest, None).await?;
@@ -108,6 +112,10 @@ pub(crate) async fn look(core: &Core, call: Call, instance: &str) -> Result<Part
             })
         };
         if known.as_ref().is_some_and(|known| !same(known)) {
+            if let Some(known) = &known {
+                core.elders
+                    .saw_head(partition.head.as_ref().map(|head| &head.document), &known.head.document);
+            }
             core.cache.forget(instance);
             (known, window) = (None, None);
             continue;
@@ -121,6 +129,7 @@ pub(crate) async fn look(core: &Core, call: Call, instance: &str) -> Result<Part
             window = None;
             continue;
         }
+        partition.set_aside_put_off(as_of);
         partition.known = known;
         partition.as_of = as_of;
         partition.upto = window.map(|window| window.upto);
@@ -132,13 +141,46 @@ pub(crate) async fn look(core: &Core, call: Call, instance: &str) -> Result<Part
 /// The order key up to which the messages of a long queue are read. Those without one are all read.
 async fn first_window(core: &Core, call: Call, instance: &str, now: u64) -> Result<u64, Fault> {
     let query = Query::new(queries::FIRST_MESSAGES).with("@now", now).with("@rows", backlog::WINDOW + 1);
-    let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
+    let rows = core.patiently(call, || core.store.query_in_order(call, instance, &query, "seq")).await?;
     let first: Vec<Outline> =
         rows.iter().map(|row| decode(row.get().as_bytes())).collect::<Result<_, Fault>>()?;
     Ok(backlog::window(&first).unwrap_or(ORDER_MAX))
 }
 
-fn sort_rows(rows: &[Box<RawValue>]) -> Result<(Partition, Vec<Manifest>), Fault> {
+impl Partition {
+    /// Leaves out the messages that have to wait for others that were put off.
+    fn set_aside_put_off(&mut self, now: u64) {
+        let Some(head) = self.head.as_ref().map(|head| &head.document) else { return };
+        let waits = |message: &Message| head.puts_off(message.order(), now);
+        let put_off = self.messages.iter().filter_map(|message| Some((message.id.clone(), waits(message)?)));
+        self.put_off = put_off.collect();
+        self.messages.retain(|message| waits(message).is_none());
+    }
+}
+
+/// Sorts the pages of a look. Only a page shows one moment: the messages on pages before the one with the head are of an
+/// earlier moment than the head. Where there is none, all of them are: the head that is made then may not be the first.
+fn sort_pages(pages: &[Vec<Box<RawValue>>]) -> Result<(Partition, Vec<Manifest>), Fault> {
+    let mut partition = Partition::default();
+    let mut manifests = Vec::new();
+    for (number, rows) in pages.iter().enumerate() {
+        let had_head = partition.head.is_some();
+        let had = partition.messages.len();
+        sort_rows(rows, &mut partition, &mut manifests)?;
+        let is_before_head = !had_head && partition.head.is_none() && number + 1 < pages.len();
+        if is_before_head {
+            let before = partition.messages[had..].iter().map(|message| message.id.clone());
+            partition.read_before_head.extend(before);
+        }
+    }
+    Ok((partition, manifests))
+}
+
+fn sort_rows(
+    rows: &[Box<RawValue>],
+    partition: &mut Partition,
+    manifests: &mut Vec<Manifest>,
+) -> Result<(), Fault> {
     #[derive(Deserialize)]
     struct Envelope {
         #[serde(rename = "type")]
@@ -148,8 +190,6 @@ fn sort_rows(rows: &[Box<RawValue>]) -> Result<(Partition, Vec<Manifest>), Fault
         #[serde(default, deserialize_with = "lenient")]
         committed: Option<bool>,
     }
-    let mut partition = Partition::default();
-    let mut manifests = Vec::new();
     for row in rows {
         let text = row.get().as_bytes();
         let envelope: Envelope = decode(text)?;
@@ -179,13 +219,16 @@ fn sort_rows(rows: &[Box<RawValue>]) -> Result<(Partition, Vec<Manifest>), Fault
             _ => {}
         }
     }
-    Ok((partition, manifests))
+    Ok(())
 }
 
 /// Reads rows as a look at a partition reads them.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn read_rows(rows: &[Box<RawValue>]) {
-    let Ok((partition, _)) = sort_rows(rows) else { return };
+    let mut partition = Partition::default();
+    if sort_rows(rows, &mut partition, &mut Vec::new()).is_err() {
+        return;
+    }
     for document in partition.history {
         let _ = document.into_texts().and_then(|texts| documents::decode(&texts));
     }
@@ -213,7 +256,7 @@ impl LegacyValues {
     pub(crate) async fn read(core: &Core, call: Call, instance: &str) -> Result<Self, Fault> {
         let query = Query::new(queries::LEGACY_VALUES);
         let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
-        let (partition, _) = sort_rows(&rows)?;
+        let (partition, _) = sort_pages(&[rows])?;
         partition.damage.map_or(Ok(partition.legacy), |damage| Err(Fault::damaged(damage)))
     }
 }

@@ -1,51 +1,35 @@
 //! The lock of a turn: take it, keep it, give it back. Each is one conditional write of the head.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use duroxide::providers::ProviderError;
 
+use crate::claims::Claiming;
 use crate::core::{Backoff, Core, decode};
-use crate::documents::{Forgive, Head, Held, Message, Tagged};
-use crate::error::{About, Fault, Lost, Trouble, invalid_token};
+use crate::documents::{Forgive, Head, Held, Message, PutOff, Tagged};
+use crate::error::{About, Fault, Lost, invalid_token};
+use crate::lease::{Lease, Patience};
 use crate::queries::{self, Query};
+use crate::settle::{self, Next, Verdict};
 use crate::store::{Call, Op};
 use crate::token::Token;
 
 use super::fetch::hint;
 
 /// A turn this process holds.
-#[derive(Debug)]
-pub(crate) struct TurnLease {
-    /// Ack, renew and abandon of one token take turns.
-    pub(crate) state: tokio::sync::Mutex<LeaseState>,
-}
+pub(crate) type TurnLease = Lease<Head, TurnContents>;
 
-/// The locked head and what the lock holds.
-#[derive(Debug)]
-pub(crate) struct LeaseState {
-    pub(crate) head: Tagged<Head>,
-    /// The held messages, if this process fetched them.
+/// What the call that ends a turn has to know of it.
+#[derive(Debug, Default)]
+pub(crate) struct TurnContents {
+    /// The held messages, each with the ETag it was read with, if this process fetched them.
     pub(crate) messages: Vec<Message>,
     /// Documents of the public crate's layout that the first commit replaces.
     pub(crate) legacy: Vec<String>,
-    /// Held messages that turned out to be gone. The stored head still names them.
-    pub(crate) gone: HashSet<String>,
-}
-
-impl LeaseState {
-    /// Goes on with the head as it is stored, without what is known to be gone.
-    pub(crate) fn refresh(&mut self, head: Tagged<Head>) {
-        self.head = head;
-        self.head.document.batch.retain(|held| !self.gone.contains(&held.id));
-    }
-}
-
-impl TurnLease {
-    pub(crate) fn new(head: Tagged<Head>, messages: Vec<Message>, legacy: Vec<String>) -> Self {
-        Self { state: tokio::sync::Mutex::new(LeaseState { head, messages, legacy, gone: HashSet::new() }) }
-    }
+    /// The order keys of messages that were there when the turn was fetched and did not fit into it: those above the
+    /// first key, up to the second.
+    pub(crate) left: Option<(u64, u64)>,
 }
 
 /// Takes the lock of a head, or of an instance without one. `None`: somebody else was quicker.
@@ -58,58 +42,63 @@ pub(crate) async fn acquire(
     timeout: Duration,
     held: Vec<Held>,
 ) -> Result<Option<Tagged<Head>>, Fault> {
+    let instance = head.instance_id.clone();
+    head.lock(token.secret(), 0, &core.settings.owner, held);
+    let claiming = core.claims.begin(&instance, &head.id, token.secret());
     let mut backoff = Backoff::default();
-    let mut tried = false;
     loop {
         // The lease begins when the claim is sent, not when the call began.
-        let until = core.clock.after(timeout);
-        if tried {
-            head.locked_until = Some(until);
-        } else {
-            head.lock(token.secret(), until, &core.settings.owner, held.clone());
-            tried = true;
-        }
+        head.locked_until = Some(core.clock.after(timeout));
         let op = match etag {
             Some(etag) => Op::replace(&head.id, &head, Some(etag)),
             None => Op::create(&head),
         };
         let op = op.map_err(|error| Fault::refused(error.to_string()))?;
-        let fault = match core.store.write(call, &head.instance_id, &op).await {
-            Ok(etag) => return usable(core, call, Tagged { document: head, etag }).await,
+        let fault = match core.store.write(call, &instance, &op).await {
+            Ok(etag) => return usable(core, call, claiming, Tagged { document: head, etag }).await,
             Err(fault) => fault,
         };
-        match fault.trouble {
-            // Either somebody else's write, or an unanswered one of ours: the head tells.
-            Trouble::Changed | Trouble::Exists | Trouble::Missing | Trouble::Transient => {
-                if fault.trouble != Trouble::Transient || fault.may_have_been_applied {
-                    match core.head(call, &head.instance_id).await? {
-                        Some(now) if now.document.lock_token.as_deref() == Some(token.secret()) => {
-                            return usable(core, call, now).await;
-                        }
-                        _ if fault.trouble != Trouble::Transient => return Ok(None),
-                        _ => {}
-                    }
+        match settle::after(&fault) {
+            Next::Refuse => return Err(fault),
+            Next::Again => {}
+            // Either another process's write, or an unanswered one of this process: the head tells.
+            Next::Look => match core.head(call, &instance).await? {
+                Some(now) if now.document.lock_token.as_deref() == Some(token.secret()) => {
+                    return usable(core, call, claiming, now).await;
                 }
-                if !backoff.wait(call, &fault).await {
-                    return Err(fault);
+                _ if !fault.is_transient() => {
+                    claiming.settle();
+                    return Ok(None);
                 }
-            }
-            Trouble::Refused => return Err(fault),
+                _ => {}
+            },
+        }
+        if !fault.is_transient() || !backoff.wait(call, &fault).await {
+            return Err(fault);
         }
     }
 }
 
 /// A lock that came back after its end is given back with the attempt.
-async fn usable(core: &Core, call: Call, locked: Tagged<Head>) -> Result<Option<Tagged<Head>>, Fault> {
+async fn usable(
+    core: &Core,
+    call: Call,
+    claiming: Claiming<'_>,
+    locked: Tagged<Head>,
+) -> Result<Option<Tagged<Head>>, Fault> {
     let until = locked.document.locked_until.unwrap_or(0);
     if until > core.clock.now_ms() {
+        claiming.settle();
         return Ok(Some(locked));
     }
     let mut head = locked.document;
     head.unlock(Forgive::ThisAttempt);
     let op = Op::replace(&head.id, &head, Some(&locked.etag))
         .map_err(|error| Fault::refused(error.to_string()))?;
-    let _ = core.store.write(call, &head.instance_id, &op).await;
+    // If this fails the claim stays unsettled, and the next look of this process takes the attempt back.
+    if core.store.write(call, &head.instance_id, &op).await.is_ok() {
+        claiming.settle();
+    }
     Ok(None)
 }
 
@@ -118,104 +107,99 @@ pub(crate) async fn lease_of(
     core: &Core,
     call: Call,
     text: &str,
-) -> Result<(String, String, Arc<TurnLease>), ProviderError> {
+) -> Result<(String, Arc<TurnLease>), ProviderError> {
     let Some(Token::Turn { instance, secret }) = Token::parse(text) else {
         return Err(invalid_token(call.operation, About::All, Lost::Unknown));
     };
     if let Some(lease) = core.turn_leases.get(&secret) {
-        return Ok((instance, secret, lease));
+        return Ok((instance, lease));
     }
     let head = core.head(call, &instance).await.map_err(|fault| fault.surface(call.operation, &instance))?;
     match head {
         Some(head) if head.document.lock_token.as_deref() == Some(secret.as_str()) => {
-            let ends = core.call_until(call.operation, head.document.locked_until.unwrap_or(0)).deadline;
-            let lease = Arc::new(TurnLease::new(head, Vec::new(), Vec::new()));
-            core.turn_leases.put(&secret, Arc::clone(&lease), ends);
-            Ok((instance, secret, lease))
+            let stored = Tagged { document: Arc::new(head.document), etag: head.etag };
+            let lease =
+                core.turn_leases.put(&core.clock, Lease::new(&secret, stored, TurnContents::default()));
+            Ok((instance, lease))
         }
         _ => Err(invalid_token(call.operation, &instance, Lost::NotHeld)),
-    }
-}
-
-/// Whether a lease is still the token's and in time. Returns its end.
-pub(crate) fn check(core: &Core, operation: &str, head: &Head, secret: &str) -> Result<u64, ProviderError> {
-    if head.lock_token.as_deref() != Some(secret) {
-        return Err(invalid_token(operation, &head.instance_id, Lost::NotHeld));
-    }
-    match head.locked_until {
-        Some(until) if until > core.clock.now_ms() => Ok(until),
-        _ => Err(invalid_token(operation, &head.instance_id, Lost::Expired)),
     }
 }
 
 /// Makes a turn's lock last longer. It never gets shorter and never comes back to life.
 pub(crate) async fn renew(core: &Core, text: &str, extend_for: Duration) -> Result<(), ProviderError> {
     const OPERATION: &str = "renew_orchestration_item_lock";
-    let (instance, secret, lease) = lease_of(core, core.call(OPERATION), text).await?;
-    let mut state = lease.state.lock().await;
-    let until = check(core, OPERATION, &state.head.document, &secret)?;
-    let call = core.call_until(OPERATION, until);
-    let extended = until.max(core.clock.after(extend_for));
-    rewrite(core, call, &mut state, &secret, |head| head.locked_until = Some(extended)).await?;
-    let ends = core.call_until(OPERATION, extended).deadline;
-    core.turn_leases.extend(&secret, ends);
-    core.turns.extended(&instance, extended);
-    core.cache.relock(&instance, &state.head.document, &state.head.etag);
+    let (instance, lease) = lease_of(core, core.call(OPERATION), text).await?;
+    let _one_at_a_time = lease.renewing.lock().await;
+    lease.state(&core.clock).map_err(|lost| invalid_token(OPERATION, &instance, lost))?;
+    let extended = lease.until_ms().max(core.clock.after(extend_for));
+    let patience = lease.patience(core, OPERATION);
+    rewrite(core, &lease, patience, |head| head.locked_until = Some(extended)).await?;
+    let stored = lease.stored();
+    if lease.owned().is_ok() {
+        core.turns.extended(&instance, extended);
+        core.cache.relock(&instance, &stored.document, &stored.etag);
+    }
     Ok(())
 }
 
-/// Writes a changed version of a locked head and settles unanswered writes. Others write it too, so the change is made
-/// again to what they wrote.
+/// Writes a changed version of a locked head and settles unanswered writes. Other calls of this process, and prunings of
+/// other processes, write it too, so the change is made again to what they wrote.
 async fn rewrite(
     core: &Core,
-    call: Call,
-    state: &mut LeaseState,
-    secret: &str,
+    lease: &TurnLease,
+    patience: Patience<'_>,
     change: impl Fn(&mut Head),
 ) -> Result<(), ProviderError> {
-    let instance = state.head.document.instance_id.clone();
-    let surface = |fault: Fault| fault.surface(call.operation, &instance);
+    let operation = patience.call().operation;
+    let instance = lease.stored().document.instance_id.clone();
+    let surface = |fault: Fault| fault.surface(operation, &instance);
     let mut backoff = Backoff::default();
     loop {
-        let mut head = state.head.document.clone();
+        let stored = lease.held().map_err(|lost| invalid_token(operation, &instance, lost))?;
+        let mut head = Head::clone(&stored.document);
         change(&mut head);
-        let op = Op::replace(&head.id, &head, Some(&state.head.etag))
+        let op = Op::replace(&head.id, &head, Some(&stored.etag))
             .map_err(|error| surface(Fault::refused(error.to_string())))?;
-        let fault = match core.store.write(call, &instance, &op).await {
+        let fault = match core.store.write(patience.call(), &instance, &op).await {
             Ok(etag) => {
-                state.head = Tagged { document: head, etag };
+                lease.note(Tagged { document: Arc::new(head), etag });
                 return Ok(());
             }
             Err(fault) => fault,
         };
-        match fault.trouble {
-            Trouble::Changed | Trouble::Transient => {
-                if fault.trouble == Trouble::Changed || fault.may_have_been_applied {
-                    let now = core.head(call, &instance).await.map_err(surface)?;
-                    let Some(now) = now.filter(|now| now.document.turn == head.turn) else {
-                        return Err(invalid_token(call.operation, &instance, Lost::NotHeld));
-                    };
-                    let applied = now.document.lock_token == head.lock_token
-                        && now.document.locked_until == head.locked_until
-                        && now.document.batch == head.batch;
-                    let ours = now.document.lock_token.as_deref() == Some(secret);
-                    if applied {
-                        state.head = now;
-                        return Ok(());
-                    }
-                    if !ours {
-                        return Err(invalid_token(call.operation, &instance, Lost::TakenOver));
-                    }
-                    state.refresh(now);
-                }
-                if !backoff.wait(call, &fault).await {
-                    return Err(surface(fault));
-                }
-            }
-            Trouble::Missing => return Err(invalid_token(call.operation, &instance, Lost::Deleted)),
-            Trouble::Exists | Trouble::Refused => return Err(surface(fault)),
+        let is_applied = |found: &Head| {
+            found.turn == head.turn
+                && found.lock_token == head.lock_token
+                && found.locked_until == head.locked_until
+                && found.batch == head.batch
+        };
+        let verdict = lease.settle(core, patience, &stored.etag, &fault, is_applied).await;
+        match verdict.map_err(surface)? {
+            Verdict::Done => return Ok(()),
+            Verdict::Again => {}
+            Verdict::Blocked => return Err(surface(fault)),
+            Verdict::Lost => return Err(invalid_token(operation, &instance, Lost::TakenOver)),
+            Verdict::Gone => return Err(invalid_token(operation, &instance, Lost::Deleted)),
+        }
+        if !patience.wait(&mut backoff, &fault).await {
+            return match lease.state(&core.clock) {
+                Err(lost) => Err(invalid_token(operation, &instance, lost)),
+                Ok(()) => Err(surface(fault)),
+            };
         }
     }
+}
+
+/// Gives back a turn that must not be committed; the attempt does not count. If this fails, the lock runs out by itself.
+pub(super) async fn give_back(core: &Core, lease: &TurnLease) {
+    let call = core.quick_call("give_back_turn");
+    if let Err(error) = rewrite(core, lease, call.into(), |head| head.unlock(Forgive::ThisAttempt)).await {
+        tracing::debug!(%error, "the lock of a turn that is not committed runs out by itself");
+    }
+    let stored = lease.stored();
+    core.cache.relock(&stored.document.instance_id, &stored.document, &stored.etag);
+    lease.give_up();
 }
 
 /// Gives a turn back. Only the messages it held are touched.
@@ -227,79 +211,78 @@ pub(crate) async fn abandon(
 ) -> Result<(), ProviderError> {
     const OPERATION: &str = "abandon_orchestration_item";
     let call = core.call(OPERATION);
-    let (instance, secret, lease) = lease_of(core, call, text).await?;
-    let mut state = lease.state.lock().await;
-    if state.head.document.lock_token.as_deref() != Some(secret.as_str()) {
-        return Err(invalid_token(OPERATION, &instance, Lost::NotHeld));
-    }
-    let delay = delay.filter(|delay| !delay.is_zero());
-    if let Some(delay) = delay {
-        if state.messages.is_empty() {
-            let held: Vec<String> = state.head.document.batch.iter().map(|held| held.id.clone()).collect();
-            state.messages = read_messages(core, call, &instance, &held).await?;
-        }
-        let visible_at = core.clock.after(delay);
-        for message in &mut state.messages {
-            message.visible_at = visible_at;
-        }
-        put_off(core, call, &mut state, &secret, forgive).await?;
-        for message in &state.messages {
-            core.turns.hint(hint(message));
-        }
+    let (instance, lease) = lease_of(core, call, text).await?;
+    let mut contents = lease.ending.lock().await;
+    lease.owned().map_err(|lost| invalid_token(OPERATION, &instance, lost))?;
+    if let Some(delay) = delay.filter(|delay| !delay.is_zero()) {
+        read_held(core, call.into(), &lease, &mut contents)
+            .await
+            .map_err(|fault| fault.surface(OPERATION, &instance))?;
+        put_off(core, call, &lease, &mut contents, core.clock.after(delay), forgive).await?;
     } else {
-        rewrite(core, call, &mut state, &secret, |head| head.unlock(forgive)).await?;
-        for message in &state.messages {
-            core.turns.hint(hint(message));
-        }
+        rewrite(core, &lease, call.into(), |head| head.unlock(forgive)).await?;
     }
-    core.cache.relock(&instance, &state.head.document, &state.head.etag);
-    core.turn_leases.remove(&secret);
+    for message in &contents.messages {
+        core.turns.hint(hint(message));
+    }
+    let stored = lease.stored();
+    core.cache.relock(&instance, &stored.document, &stored.etag);
+    core.turn_leases.remove(lease.secret());
     core.turns.released(&instance, &[]);
     Ok(())
 }
 
 /// Unlocks the head and moves the held messages into the future, in one batch. Only their time is sent: together they
-/// may be larger than a batch.
+/// may be larger than a batch. Messages that were there and did not fit into the turn must not overtake those in it: the
+/// head says that they wait as long.
 async fn put_off(
     core: &Core,
     call: Call,
-    state: &mut LeaseState,
-    secret: &str,
+    lease: &TurnLease,
+    contents: &mut TurnContents,
+    until: u64,
     forgive: Forgive,
 ) -> Result<(), ProviderError> {
-    let instance = state.head.document.instance_id.clone();
+    let instance = lease.stored().document.instance_id.clone();
     let surface = |fault: Fault| fault.surface(call.operation, &instance);
+    for message in &mut contents.messages {
+        message.visible_at = until;
+    }
     let mut backoff = Backoff::default();
     loop {
-        let mut head = state.head.document.clone();
+        let stored = lease.held().map_err(|lost| invalid_token(call.operation, &instance, lost))?;
+        let mut head = Head::clone(&stored.document);
         head.unlock(forgive);
-        let unlock = Op::replace(&head.id, &head, Some(&state.head.etag))
+        head.put_off = PutOff::beside(head.put_off, contents.left, until);
+        let unlock = Op::replace(&head.id, &head, Some(&stored.etag))
             .map_err(|error| surface(Fault::refused(error.to_string())))?;
-        let put_off =
-            state.messages.iter().map(|message| Op::set(&message.id, "/visibleAt", message.visible_at));
-        let ops: Vec<Op> = std::iter::once(unlock).chain(put_off).collect();
+        let delays = contents.messages.iter().map(|message| {
+            let delay = Op::set(&message.id, "/visibleAt", until);
+            if message.parked_at > 0 { delay.and_set("/parkedAt", 0) } else { delay }
+        });
+        let ops: Vec<Op> = std::iter::once(unlock).chain(delays).collect();
         let fault = match core.store.batch(call, &instance, &ops).await {
             Ok(mut etags) => {
-                state.head = Tagged { document: head, etag: etags.swap_remove(0) };
+                lease.note(Tagged { document: Arc::new(head), etag: etags.swap_remove(0) });
                 return Ok(());
             }
             Err(fault) => fault,
         };
-        let now = match fault.trouble {
-            Trouble::Refused | Trouble::Exists => return Err(surface(fault)),
-            _ => core.head(call, &instance).await.map_err(surface)?,
+        let is_applied = |found: &Head| {
+            found.lock_token.is_none() && found.attempts == head.attempts && found.put_off == head.put_off
         };
-        if let (Trouble::Missing, Some(op)) = (fault.trouble, fault.index.and_then(|index| ops.get(index))) {
+        let verdict = lease.settle(core, call.into(), &stored.etag, &fault, is_applied).await;
+        match verdict.map_err(surface)? {
+            Verdict::Done => return Ok(()),
+            Verdict::Again => {}
             // What is gone needs no other time.
-            state.messages.retain(|message| message.id != op.id());
-        }
-        match now {
-            Some(now) if now.document.lock_token.as_deref() == Some(secret) => state.refresh(now),
-            Some(now) if now.document.lock_token.is_none() && now.document.attempts == head.attempts => {
-                state.head = now;
-                return Ok(());
+            Verdict::Blocked => match fault.index.and_then(|index| ops.get(index)) {
+                Some(op) if op.id() != head.id => contents.messages.retain(|message| message.id != op.id()),
+                _ => return Err(surface(fault)),
+            },
+            Verdict::Lost | Verdict::Gone => {
+                return Err(invalid_token(call.operation, &instance, Lost::NotHeld));
             }
-            _ => return Err(invalid_token(call.operation, &instance, Lost::NotHeld)),
         }
         if !backoff.wait(call, &fault).await {
             return Err(surface(fault));
@@ -307,14 +290,28 @@ async fn put_off(
     }
 }
 
-async fn read_messages(
+/// Reads the held messages in a process that did not fetch them. False if one of them is gone.
+pub(super) async fn read_held(
     core: &Core,
-    call: Call,
-    instance: &str,
-    ids: &[String],
-) -> Result<Vec<Message>, ProviderError> {
-    let query = Query::new(queries::MESSAGES_BY_ID).with("@ids", ids.to_vec());
-    let rows = core.patiently(call, || core.store.query(call, instance, &query)).await;
-    rows.and_then(|rows| rows.iter().map(|row| decode(row.get().as_bytes())).collect())
-        .map_err(|fault| fault.surface(call.operation, instance))
+    patience: Patience<'_>,
+    lease: &TurnLease,
+    contents: &mut TurnContents,
+) -> Result<bool, Fault> {
+    let head = lease.stored().document;
+    if contents.messages.len() < head.batch.len() {
+        contents.messages = read_messages(core, patience, &head).await?;
+    }
+    Ok(contents.messages.len() >= head.batch.len())
+}
+
+/// The messages that a head holds, as they are stored now.
+pub(super) async fn read_messages(
+    core: &Core,
+    patience: Patience<'_>,
+    head: &Head,
+) -> Result<Vec<Message>, Fault> {
+    let held: Vec<String> = head.batch.iter().map(|held| held.id.clone()).collect();
+    let query = Query::new(queries::MESSAGES_BY_ID).with("@ids", held);
+    let rows = patience.retrying(|call| core.store.query(call, &head.instance_id, &query)).await?;
+    rows.iter().map(|row| decode(row.get().as_bytes())).collect()
 }

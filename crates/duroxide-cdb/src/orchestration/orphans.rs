@@ -1,60 +1,136 @@
 //! Messages to an instance that has not begun.
 //!
-//! Queue messages are dropped, as the contract wants. Answers are dropped when there is no such instance at all: whoever
-//! asked for them was deleted, and nobody else ever will want them. Events and cancellations wait for a start.
+//! A start may be on its way: committed by a parent and still in its outbox, written by a process whose clock is ahead, or
+//! put off by a runtime that does not know the orchestration. So mail, events and cancellations wait for it. They are
+//! *parked*: searches do not see them before a time that moves away as they grow older, and whichever turn begins the
+//! instance takes them along at once, in their order. After [`early_mail_retention`] without a start they become dead
+//! letters, which an operator can list, send again or drop.
+//!
+//! Answers are dropped when there is no such instance at all: whoever asked for them was deleted, and no later life of the
+//! instance wants them.
+//!
+//! [`early_mail_retention`]: crate::CosmosDBProviderConfig::early_mail_retention
 
 use duroxide::providers::WorkItem;
 
 use crate::core::Core;
-use crate::documents::{Message, Tombstone};
-use crate::error::Fault;
+use crate::documents::{DeadLetter, Message, Tombstone};
+use crate::error::{Fault, Trouble};
 use crate::finder::Verdict;
 use crate::store::{Call, Op};
 
+use super::fetch::hint;
 use super::pieces;
 
-/// Drops what nobody will take. `items` are the messages of `batch`, decoded; `rest` are all others.
+/// Decides about the messages of an instance that has not begun: all of them are in `messages`, the first ones, decoded, in
+/// `batch` and `items`. None of them begins it: what does comes first in the queue.
 pub(super) async fn settle(
     core: &Core,
     call: Call,
-    instance: &str,
+    messages: &[Message],
     batch: &[&Message],
-    rest: &[&Message],
     items: &[WorkItem],
 ) -> Result<Verdict, Fault> {
-    let now = core.clock.now_ms();
-    let is_unwanted: fn(&WorkItem) -> bool = if are_mail(items, rest) {
-        is_mail
-    } else if items.iter().any(is_answer) && core.head(call, instance).await?.is_none() {
-        // The head was asked for after the messages were seen: had the instance begun before, it would be there.
-        is_answer
-    } else {
-        return Ok(Verdict::Park { now });
+    let Some(instance) = messages.first().map(|message| message.instance_id.as_str()) else {
+        return Ok(Verdict::RestUntil(0));
     };
-    for (message, item) in batch.iter().zip(items).filter(|(_, item)| is_unwanted(item)) {
-        // Its sender may not know yet that it arrived, and the next life of the instance must not get it.
-        let removal = if message.delivered && is_answer(item) {
-            let tombstone = Tombstone::new(instance, &message.id, core.settings.tombstone_ttl_seconds);
-            Op::replace(&message.id, &tombstone, None).map_err(|error| Fault::refused(error.to_string()))?
-        } else {
-            Op::delete(&message.id, None)
-        };
-        pieces::remove(core, call, instance, removal, message.chunks.clone()).await?;
+    let now = core.clock.now_ms();
+    // The head is asked for after the messages were seen: had the instance begun before, it would be there.
+    if items.iter().any(is_answer) && core.head(call, instance).await?.is_none() {
+        for (message, _) in batch.iter().zip(items).filter(|(_, item)| is_answer(item)) {
+            drop_answer(core, call, message).await?;
+        }
+        return Ok(Verdict::RestUntil(now));
     }
-    Ok(Verdict::RestUntil(now))
+    let is_due = |message: &Message| message.visible_at <= now;
+    let is_overdue = |message: &Message| {
+        is_due(message) && message.enqueued_at.saturating_add(core.settings.early_mail_ms) <= now
+    };
+    let (expired, waiting): (Vec<&Message>, Vec<&Message>) =
+        messages.iter().partition(|message| is_overdue(message));
+    for message in expired {
+        bury(core, call, message).await?;
+    }
+    for group in waiting.iter().copied().filter(|message| is_due(message)).collect::<Vec<_>>().chunks(GROUP) {
+        park(core, call, instance, group, now).await?;
+    }
+    // What another process has parked is looked at again when it says.
+    for message in waiting.iter().filter(|message| !is_due(message)) {
+        core.turns.hint(hint(message));
+    }
+    Ok(Verdict::RestUntil(0))
 }
 
-/// Whether a queue holds nothing but queue messages. The pieces of large ones behind the batch are not read: they show
-/// when it is their turn.
-fn are_mail(items: &[WorkItem], rest: &[&Message]) -> bool {
-    items.iter().all(is_mail)
-        && rest.iter().filter(|message| message.chunks.is_none()).all(|message| {
-            serde_json::from_str(&message.work_item).is_ok_and(|item: WorkItem| is_mail(&item))
-        })
+/// How long a message that was sent so long ago is put aside: a quarter of the time it has waited already. So it is looked
+/// at some fifty times a day, and should the process that knows it die, it is late by no more than that.
+fn parking_ms(age_ms: u64) -> u64 {
+    (age_ms / 4).clamp(PARKING_MS_MIN, PARKING_MS_MAX)
 }
 
-fn is_mail(item: &WorkItem) -> bool {
-    matches!(item, WorkItem::QueueMessage { .. })
+/// Puts messages aside, in one batch. Those that another process has parked or taken meanwhile are left to it.
+async fn park(core: &Core, call: Call, instance: &str, group: &[&Message], now: u64) -> Result<(), Fault> {
+    let mut parked: Vec<Message> = group.iter().copied().cloned().collect();
+    for message in &mut parked {
+        message.visible_at = now + parking_ms(now.saturating_sub(message.enqueued_at));
+    }
+    while !parked.is_empty() {
+        let park = |message: &Message| {
+            Op::set(&message.id, "/visibleAt", message.visible_at).and_set("/parkedAt", now).on(&message.etag)
+        };
+        let ops: Vec<Op> = parked.iter().map(park).collect();
+        match core.patiently(call, || core.store.batch(call, instance, &ops)).await {
+            Ok(_) => {
+                parked.iter().for_each(|message| {
+                    core.turns.hint(hint(message));
+                });
+                return Ok(());
+            }
+            Err(fault) if matches!(fault.trouble, Trouble::Missing | Trouble::Changed) => {
+                let Some(index) = fault.index.filter(|index| *index < parked.len()) else {
+                    return Err(fault);
+                };
+                parked.remove(index);
+            }
+            Err(fault) => return Err(fault),
+        }
+    }
+    Ok(())
+}
+
+/// Replaces a message whose instance never began by a dead letter. What is sent again from there has an id of its own: the
+/// tombstone that guards against a late second copy keeps the old one.
+async fn bury(core: &Core, call: Call, message: &Message) -> Result<(), Fault> {
+    let instance = message.instance_id.as_str();
+    let reason = "no start of this instance came in time";
+    tracing::warn!(instance, id = message.id, reason, "a message becomes a dead letter");
+    let refused = |error: serde_json::Error| Fault::refused(error.to_string());
+    let letter = DeadLetter::of_message(message, reason.to_owned(), core.clock.now_ms()).map_err(refused)?;
+    let removal = if message.delivered {
+        let tombstone = Tombstone::new(instance, &message.id, core.settings.tombstone_ttl_seconds);
+        Op::replace(&message.id, &tombstone, Some(&message.etag)).map_err(refused)?
+    } else {
+        Op::delete(&message.id, Some(&message.etag))
+    };
+    let ops = [removal, Op::create(&letter).map_err(refused)?];
+    match core.patiently(call, || core.store.batch(call, instance, &ops)).await {
+        // Another process, or an unanswered try of this one, has done so.
+        Err(fault) if matches!(fault.trouble, Trouble::Missing | Trouble::Changed | Trouble::Exists) => {
+            Ok(())
+        }
+        outcome => outcome.map(drop),
+    }
+}
+
+/// Drops an answer. Its sender may not know yet that it arrived, and the next life of the instance must not get it.
+async fn drop_answer(core: &Core, call: Call, message: &Message) -> Result<(), Fault> {
+    let instance = message.instance_id.as_str();
+    let removal = if message.delivered {
+        let tombstone = Tombstone::new(instance, &message.id, core.settings.tombstone_ttl_seconds);
+        Op::replace(&message.id, &tombstone, None).map_err(|error| Fault::refused(error.to_string()))?
+    } else {
+        Op::delete(&message.id, None)
+    };
+    pieces::remove(core, call, instance, removal, message.chunks.clone()).await
 }
 
 /// What only an instance that began can have asked for.
@@ -67,4 +143,27 @@ fn is_answer(item: &WorkItem) -> bool {
             | WorkItem::SubOrchCompleted { .. }
             | WorkItem::SubOrchFailed { .. }
     )
+}
+
+/// A batch holds a hundred operations.
+const GROUP: usize = 100;
+const PARKING_MS_MIN: u64 = 1_000;
+const PARKING_MS_MAX: u64 = 10 * 60 * 1_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_waited_long_is_looked_at_rarely() {
+        let day = 24 * 60 * 60 * 1_000;
+        let (mut age, mut looks) = (0, 0);
+        while age < day {
+            let parking = parking_ms(age);
+            assert!(parking <= PARKING_MS_MIN.max(age / 4));
+            age += parking;
+            looks += 1;
+        }
+        assert!((20..200).contains(&looks), "{looks}");
+    }
 }

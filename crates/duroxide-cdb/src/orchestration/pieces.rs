@@ -8,7 +8,7 @@ use duroxide::{Event, EventKind};
 use serde::Deserialize;
 
 use crate::core::{Core, decode};
-use crate::documents::{ChunkRef, Manifest, Tagged, WorkDocument, ids, kind};
+use crate::documents::{ChunkRef, Manifest, Tagged, WorkDocument, ids};
 use crate::error::{Fault, Trouble};
 use crate::queries::{self, Query};
 use crate::store::{Call, Op};
@@ -46,10 +46,8 @@ pub(crate) async fn remove(
 
 /// Removes a work item of any instance, whether or not it is still there.
 pub(crate) async fn remove_work(core: &Core, call: Call, partition: &str, id: &str) -> Result<(), Fault> {
-    let found = core.read_as::<WorkDocument>(call, partition, id).await?;
-    let Some(Tagged { document, .. }) = found.filter(|found| found.document.kind == kind::WORK) else {
-        return Ok(());
-    };
+    let found = core.read_lockable::<WorkDocument>(call, partition, id).await?;
+    let Some(Tagged { document, .. }) = found else { return Ok(()) };
     remove(core, call, partition, Op::delete(id, None), document.chunks).await
 }
 

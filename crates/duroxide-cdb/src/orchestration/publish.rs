@@ -13,17 +13,17 @@ use crate::documents::{
     COMMIT_PARTS_MAX, Chunk, ChunkRef, Chunks, Intent, Manifest, Message, Staged, WorkDocument, ids, kind,
 };
 use crate::error::{Fault, Trouble};
+use crate::lease::Patience;
 use crate::store::{Call, Op};
 
 use super::fetch::hint;
 use super::layout::{Limits, remove_if_any};
 use super::pieces;
 
-/// Writes what a commit needs to find: the mark first, then the pieces and the staged groups. `time` tells how long it
-/// may take: that may become longer meanwhile, so it is asked again.
+/// Writes what a commit needs to find: the mark first, then the pieces and the staged groups.
 pub(crate) async fn prepare(
     core: &Core,
-    time: &(dyn Fn() -> Call + Sync),
+    patience: Patience<'_>,
     mark: &Manifest,
     staged: &[Staged],
     chunks: &Chunks,
@@ -45,35 +45,30 @@ pub(crate) async fn prepare(
     if let [only] = ops.as_slice()
         && mark.len() + only.len() <= Limits::default().bytes
     {
-        return create_in_time(core, time, instance, &[mark, only.clone()]).await;
+        return create_in_time(core, patience, instance, &[mark, only.clone()]).await;
     }
-    create_in_time(core, time, instance, &[mark]).await?;
+    create_in_time(core, patience, instance, &[mark]).await?;
     let writes = ops.into_iter().map(|op| -> BoxFuture<'_, Result<(), Fault>> {
-        Box::pin(async move { create_in_time(core, time, instance, &[op]).await })
+        Box::pin(async move { create_in_time(core, patience, instance, &[op]).await })
     });
     in_parallel(WRITES_AT_ONCE, writes).await.into_iter().collect()
 }
 
-/// Creates documents of this commit together. When the time is over it may have become longer.
+/// Creates documents of this commit together.
 async fn create_in_time(
     core: &Core,
-    time: &(dyn Fn() -> Call + Sync),
+    patience: Patience<'_>,
     instance: &str,
     ops: &[Op],
 ) -> Result<(), Fault> {
-    let mut call = time();
-    loop {
-        let outcome = match ops {
-            [op] => core.create_own(call, instance, op).await.map(drop),
-            ops => core.patiently(call, || core.store.batch(call, instance, ops)).await.map(drop),
-        };
-        let later = time();
-        match outcome {
-            // The ids are this commit's own: an earlier try arrived.
-            Err(fault) if fault.trouble == Trouble::Exists => return Ok(()),
-            Err(fault) if fault.is_transient() && later.deadline > call.deadline => call = later,
-            outcome => return outcome,
-        }
+    let outcome = match ops {
+        [op] => patience.retrying(|call| core.store.write(call, instance, op)).await.map(drop),
+        ops => patience.retrying(|call| core.store.batch(call, instance, ops)).await.map(drop),
+    };
+    match outcome {
+        // The ids are this commit's own: an earlier try arrived.
+        Err(fault) if fault.trouble == Trouble::Exists => Ok(()),
+        outcome => outcome,
     }
 }
 

@@ -234,7 +234,7 @@ async fn foreclose(core: &Core, call: Call, intent: &Intent, is_inside: bool) ->
     loop {
         match core.create(call, target, &op).await {
             Err(fault) if fault.trouble == Trouble::Exists && is_inside => {}
-            Err(fault) if !matches!(fault.trouble, Trouble::Exists | Trouble::Refused) => return Err(fault),
+            Err(fault) if fault.trouble != Trouble::Exists && !fault.is_final_refusal() => return Err(fault),
             _ => return Ok(()),
         }
         // Removed by others in between, it would leave nothing: then it is tried again.
@@ -295,7 +295,7 @@ async fn deliver_one(core: &Core, call: Call, intent: &Intent) -> Result<Fate, F
     if let Some(pieces) = &intent.chunks {
         let text = match load::join(core, call, &intent.instance_id, pieces).await {
             Ok(text) => text,
-            Err(fault) if fault.trouble == Trouble::Refused => {
+            Err(fault) if fault.is_final_refusal() => {
                 return unreadable(core, call, intent, &fault).await;
             }
             Err(fault) => return Err(fault),
@@ -310,7 +310,8 @@ async fn deliver_one(core: &Core, call: Call, intent: &Intent) -> Result<Fate, F
     match crate::queue::put(core, call, target, op, &chunks).await {
         Ok(etag) => announce(core, &document, etag),
         Err(fault) if fault.trouble == Trouble::Exists => {}
-        Err(fault) if fault.trouble == Trouble::Refused => {
+        // A refusal of access is no reason to give a message up: it is tried again when the reconciler comes by.
+        Err(fault) if fault.is_final_refusal() => {
             return bury(core, call, intent, fault.to_string()).await;
         }
         Err(fault) => return Err(fault),
@@ -414,7 +415,7 @@ async fn text_of(core: &Core, call: Call, intent: &Intent) -> Result<Option<Stri
     match (&intent.chunks, intent.target_document()) {
         (Some(pieces), _) => match load::join(core, call, &intent.instance_id, pieces).await {
             Ok(text) => Ok(Some(text)),
-            Err(fault) if fault.trouble == Trouble::Refused => Ok(None),
+            Err(fault) if fault.is_final_refusal() => Ok(None),
             Err(fault) => Err(fault),
         },
         (None, Ok(document)) => Ok(document["workItem"].as_str().map(ToOwned::to_owned)),

@@ -50,12 +50,20 @@ async fn run(core: Weak<Core>, interval: Duration) {
     // Processes that start together should not sweep together.
     let jitter = interval.mul_f64(f64::from(uuid::Uuid::new_v4().as_bytes()[0]) / 512.0);
     let mut pause = interval + jitter;
-    let mut number = 0;
+    let mut number: u64 = 0;
     let mut passed = Vec::new();
     loop {
         tokio::time::sleep(pause).await;
         let Some(core) = core.upgrade() else { return };
         number += 1;
+        if number.is_multiple_of(LAYOUT_EVERY) {
+            match core.layout.look(&core.store, core.quick_call(OPERATION)).await {
+                // What is unfinished may be of the newer layout: it is left to those who know it.
+                Ok(true) => return,
+                Ok(false) => {}
+                Err(fault) => tracing::debug!(%fault, "the layout of the container could not be looked at"),
+            }
+        }
         pause = match sweep(&core, number, &mut passed).await {
             Ok(0) => (pause * 2).min((interval + jitter) * IDLE_FACTOR),
             Ok(_) => interval,
@@ -203,6 +211,8 @@ impl Unfinished {
     }
 }
 
+/// One sweep in so many also looks at the layout: every few minutes in a calm process.
+const LAYOUT_EVERY: u64 = 30;
 const INTERVAL_MIN: Duration = Duration::from_millis(10);
 const IDLE_FACTOR: u32 = 4;
 const FINISHED_AT_ONCE: usize = 8;

@@ -5,14 +5,16 @@ use std::sync::Arc;
 use duroxide::providers::{ProviderError, WorkItem};
 
 use crate::core::{Backoff, Core};
-use crate::documents::{Chunks, Intent, Manifest, Message, Tombstone, WorkDocument, ids, kind};
+use crate::documents::{Chunks, Intent, Manifest, Message, Tombstone, WorkDocument, ids};
 use crate::error::{Fault, Trouble};
+use crate::lease::Patience;
 use crate::orchestration::fetch::hint;
 use crate::orchestration::layout::PREPARING_MS;
 use crate::orchestration::publish;
+use crate::settle::{Seen, Verdict};
 use crate::store::Op;
 
-use super::lock::{about, check, gone, lease_of};
+use super::lock::{WorkLease, about, gone, lease_of, lost};
 
 const OPERATION: &str = "ack_work_item";
 
@@ -22,62 +24,18 @@ pub(crate) async fn ack(
     token: &str,
     completion: Option<WorkItem>,
 ) -> Result<(), ProviderError> {
-    let (secret, lease) = lease_of(core, core.call(OPERATION), token).await?;
-    let document = Arc::clone(&lease.item.lock().await.document);
-    check(core, OPERATION, &document, &secret)?;
-    let partition = document.instance_id.clone();
-    let surface = |fault: Fault| fault.surface(OPERATION, about(&document));
-    let parting = parting(core, &document, completion.as_ref())
-        .map_err(|error| surface(Fault::refused(format!("the completion cannot be written: {error}"))))?;
-    if let Some(mark) = &parting.prepared {
-        // A large completion may take longer to write than the lock lasts: it can be renewed meanwhile.
-        let time = || core.call_while_held(OPERATION, &core.work_leases, &secret);
-        publish::prepare(core, &time, mark, &[], &parting.chunks).await.map_err(surface)?;
-    }
-    let mut item = lease.item.lock().await;
-    let until = check(core, OPERATION, &item.document, &secret)?;
-    let call = core.call_until(OPERATION, until);
-    let mut ops = parting.ops;
-    let mut unsure = false;
-    let mut backoff = Backoff::default();
-    loop {
-        ops[0] = ops[0].clone().on(&item.etag);
-        let fault = match core.store.batch(call, &partition, &ops).await {
-            Ok(_) => break,
-            Err(fault) => fault,
-        };
-        unsure |= fault.may_have_been_applied;
-        match fault.trouble {
-            Trouble::Missing | Trouble::Changed => {
-                let found =
-                    core.read_as::<WorkDocument>(call, &partition, &document.id).await.map_err(surface)?;
-                match found.filter(|found| found.document.kind == kind::WORK) {
-                    // An earlier, unanswered try arrived; or the item was cancelled, which comes to the same.
-                    None if unsure => break,
-                    Some(found) if found.document.lock_token.as_deref() == Some(secret.as_str()) => {
-                        item.etag = found.etag;
-                    }
-                    _ => {
-                        core.work_leases.remove(&secret);
-                        core.works.remove(&partition, &document.id);
-                        return Err(gone(OPERATION, &document));
-                    }
-                }
-            }
-            // The completion's id is this call's own: it is there because an earlier try arrived.
-            Trouble::Exists => break,
-            Trouble::Transient => {}
-            Trouble::Refused => return Err(surface(fault)),
-        }
-        if !backoff.wait(call, &fault).await {
-            if unsure && is_gone(core, &document).await {
-                break;
-            }
-            return Err(surface(fault));
-        }
-    }
-    core.work_leases.remove(&secret);
-    core.works.remove(&partition, &document.id);
+    let lease = lease_of(core, core.call(OPERATION), token).await?;
+    let _one_at_a_time = lease.ending.lock().await;
+    let document = lease.stored().document;
+    lease.state(&core.clock).map_err(|why| lost(OPERATION, &document, why))?;
+    let parting = parting(core, &document, completion.as_ref()).map_err(|error| {
+        let fault = Fault::refused(format!("the completion cannot be written: {error}"));
+        fault.surface(OPERATION, about(&document))
+    })?;
+    complete(core, &lease, &parting).await?;
+    let partition = document.instance_id.as_str();
+    core.work_leases.remove(lease.secret());
+    core.works.remove(partition, &document.id);
     if let Some(session) = &document.session_id {
         core.sessions.touch(session, core.clock.now_ms());
     }
@@ -94,11 +52,69 @@ pub(crate) async fn ack(
     Ok(())
 }
 
-/// Whether an item is gone, asked when its lock has just ended and the last answer is missing.
-async fn is_gone(core: &Core, document: &WorkDocument) -> bool {
-    let call = core.quick_call(OPERATION);
-    let found = core.read_as::<WorkDocument>(call, &document.instance_id, &document.id).await;
-    found.is_ok_and(|found| found.is_none_or(|found| found.document.kind != kind::WORK))
+/// Sends the batch that completes an item, for as long as its lock lasts. After an error the lease is given up: the activity
+/// is fetched again.
+async fn complete(core: &Core, lease: &WorkLease, parting: &Parting) -> Result<(), ProviderError> {
+    let document = lease.stored().document;
+    let patience = lease.patience(core, OPERATION);
+    let surface = |fault: Fault| fault.surface(OPERATION, about(&document));
+    let mut ops = parting.ops.clone();
+    let mut unsure = false;
+    let mut backoff = Backoff::default();
+    let mut is_prepared = parting.prepared.is_none();
+    loop {
+        if let Err(why) = lease.state_after_renewal(&core.clock).await {
+            // An unanswered try may have been applied: the item is gone then.
+            let last = core.quick_call(OPERATION);
+            if unsure && matches!(lease.look(core, last.into(), "", |_| false).await, Ok(Seen::Gone)) {
+                return Ok(());
+            }
+            lease.give_up();
+            return Err(lost(OPERATION, &document, why));
+        }
+        let sent = send(core, lease, patience, parting, &mut ops, &mut is_prepared).await;
+        let (fault, etag) = match sent {
+            Ok(()) => return Ok(()),
+            // The completion's id is this call's own: it is there because an earlier try arrived.
+            Err((fault, _)) if is_prepared && fault.trouble == Trouble::Exists => return Ok(()),
+            Err(failed) => failed,
+        };
+        unsure |= fault.may_have_been_applied;
+        let verdict = lease.settle(core, patience, &etag, &fault, |_| false).await.map_err(surface)?;
+        match verdict {
+            Verdict::Done | Verdict::Again => {}
+            // An earlier, unanswered try arrived; or the item was cancelled, which comes to the same.
+            Verdict::Gone if unsure => return Ok(()),
+            Verdict::Blocked => return Err(surface(fault)),
+            Verdict::Lost | Verdict::Gone => {
+                lease.give_up();
+                core.works.remove(&document.instance_id, &document.id);
+                return Err(gone(OPERATION, &document));
+            }
+        }
+        patience.wait(&mut backoff, &fault).await;
+    }
+}
+
+/// Sends the batch on condition of the item as it is known now, and once before it what it needs to find: a large completion
+/// may take longer to write than one lock lasts. With a fault comes the ETag that the batch asked for.
+async fn send(
+    core: &Core,
+    lease: &WorkLease,
+    patience: Patience<'_>,
+    parting: &Parting,
+    ops: &mut [Op],
+    is_prepared: &mut bool,
+) -> Result<(), (Fault, String)> {
+    if let Some(mark) = parting.prepared.as_ref().filter(|_| !*is_prepared) {
+        let prepared = publish::prepare(core, patience, mark, &[], &parting.chunks).await;
+        prepared.map_err(|fault| (fault, lease.stored().etag))?;
+    }
+    *is_prepared = true;
+    let stored = lease.held().map_err(|why| (Fault::of_lost_lock(why), lease.stored().etag))?;
+    ops[0] = ops[0].clone().on(&stored.etag);
+    let sent = core.store.batch(patience.call(), &stored.document.instance_id, ops).await;
+    sent.map(drop).map_err(|fault| (fault, stored.etag))
 }
 
 /// What completing an item writes.

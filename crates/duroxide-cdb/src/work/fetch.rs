@@ -9,10 +9,11 @@ use duroxide::providers::{ProviderError, SessionFetchConfig, WorkItem};
 use crate::cache::Acquaintance;
 use crate::clock::millis_until;
 use crate::contain::contained;
-use crate::core::{Backoff, Core, WorkLease, decode};
+use crate::core::{Backoff, Core, decode};
 use crate::documents::{Forgive, Tagged, WorkDocument, lane};
 use crate::error::{About, Fault, Trouble};
 use crate::finder::{Crew, Wish, WorkCandidate, WorkQuestion};
+use crate::lease::Lease;
 use crate::orchestration::load;
 use crate::store::{Call, Op, Read};
 use crate::token::Token;
@@ -143,9 +144,7 @@ async fn attempt(
         Ok(Claim::Locked(locked)) => {
             candidate.update(Arc::clone(&locked.document), locked.etag.clone());
             let attempts = locked.document.attempt_count;
-            let ends = core.call_until(OPERATION, locked.document.locked_until.unwrap_or(0)).deadline;
-            let lease = WorkLease { item: tokio::sync::Mutex::new(locked) };
-            core.work_leases.put(token.secret(), Arc::new(lease), ends);
+            core.work_leases.put(&core.clock, Lease::new(token.secret(), locked, ()));
             Some((item, token.to_string(), attempts))
         }
         Err(fault) => {
@@ -184,18 +183,43 @@ async fn claim(
     token: &Token,
     timeout: Duration,
 ) -> Result<Claim, Fault> {
-    let mut locked = WorkDocument::clone(&item.document);
+    let claiming = core.claims.begin(&item.document.instance_id, &item.document.id, token.secret());
+    let outcome = claim_settled(core, call, item, token, timeout).await;
+    if outcome.is_ok() {
+        claiming.settle();
+    }
+    outcome
+}
+
+/// An item as a claim locks it. The lock of an earlier claim of this process that it did not know to hold was no attempt.
+fn locked_by(core: &Core, token: &Token, document: &WorkDocument) -> WorkDocument {
+    let mut locked = document.clone();
+    if core.claims.is_ours(&locked.instance_id, &locked.id, locked.lock_token.as_deref()) {
+        locked.unlock(0, Forgive::ThisAttempt);
+    }
     locked.attempt_count = locked.attempt_count.saturating_add(1);
     // Earlier versions wrote none.
     locked.lane = lane::of(locked.tag.as_deref(), locked.session_id.as_deref());
     locked.lock_token = Some(token.secret().to_owned());
+    locked
+}
+
+async fn claim_settled(
+    core: &Core,
+    call: Call,
+    item: &Tagged<Arc<WorkDocument>>,
+    token: &Token,
+    timeout: Duration,
+) -> Result<Claim, Fault> {
+    let mut locked = locked_by(core, token, &item.document);
+    let mut known = item.etag.clone();
     let mut head = head_to_bring(core, &locked);
     let mut backoff = Backoff::default();
     loop {
         let until = core.clock.after(timeout);
         // A locked item is not visible, so searches do not have to look at it.
         (locked.locked_until, locked.visible_at) = (Some(until), until);
-        let op = Op::replace(&locked.id, &locked, Some(&item.etag))
+        let op = Op::replace(&locked.id, &locked, Some(&known))
             .map_err(|error| Fault::refused(error.to_string()))?;
         let fault = match write(core, call, &locked.instance_id, &op, head.as_ref()).await {
             Ok(etag) => return usable(core, Tagged { document: Arc::new(locked), etag }).await,
@@ -208,13 +232,14 @@ async fn claim(
             continue;
         }
         if fault.trouble == Trouble::Changed || fault.may_have_been_applied {
-            let found = core.read_as::<WorkDocument>(call, &locked.instance_id, &locked.id).await?;
-            let Some(found) = found.filter(|found| found.document.kind == crate::documents::kind::WORK)
-            else {
-                return Ok(Claim::Gone);
-            };
-            let ours = found.document.lock_token.as_deref() == Some(token.secret());
-            if found.etag != item.etag {
+            let found = core.read_lockable::<WorkDocument>(call, &locked.instance_id, &locked.id).await?;
+            let Some(found) = found else { return Ok(Claim::Gone) };
+            let lock_token = found.document.lock_token.as_deref();
+            let ours = lock_token == Some(token.secret());
+            if core.claims.is_ours(&locked.instance_id, &locked.id, lock_token) {
+                locked = locked_by(core, token, &found.document);
+                known = found.etag;
+            } else if found.etag != known {
                 let found = Tagged { document: Arc::new(found.document), etag: found.etag };
                 return if ours { usable(core, found).await } else { Ok(Claim::Lost(found)) };
             }

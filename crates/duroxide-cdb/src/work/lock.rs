@@ -5,36 +5,32 @@ use std::time::Duration;
 
 use duroxide::providers::ProviderError;
 
-use crate::core::{Backoff, Core, WorkLease};
-use crate::documents::{Forgive, Tagged, WorkDocument, kind};
-use crate::error::{About, Fault, Lost, Trouble, invalid_token};
+use crate::core::{Backoff, Core};
+use crate::documents::{Forgive, Tagged, WorkDocument};
+use crate::error::{About, Fault, Lost, invalid_token};
+use crate::lease::{Lease, Patience};
+use crate::settle::Verdict;
 use crate::store::{Call, Op};
 use crate::token::Token;
 
+/// An activity this process holds.
+pub(crate) type WorkLease = Lease<WorkDocument>;
+
 /// The lease a token names: from memory, or with one read in a process that does not have it.
-pub(crate) async fn lease_of(
-    core: &Core,
-    call: Call,
-    text: &str,
-) -> Result<(String, Arc<WorkLease>), ProviderError> {
+pub(crate) async fn lease_of(core: &Core, call: Call, text: &str) -> Result<Arc<WorkLease>, ProviderError> {
     let Some(Token::Work { partition, id, secret }) = Token::parse(text) else {
         return Err(invalid_token(call.operation, About::All, Lost::Unknown));
     };
     if let Some(lease) = core.work_leases.get(&secret) {
-        return Ok((secret, lease));
+        return Ok(lease);
     }
-    let found = core.read_as::<WorkDocument>(call, &partition, &id).await;
+    let found = core.read_lockable::<WorkDocument>(call, &partition, &id).await;
     match found {
         Ok(Some(found)) if found.document.lock_token.as_deref() == Some(secret.as_str()) => {
-            let ends = core.call_until(call.operation, found.document.locked_until.unwrap_or(0)).deadline;
-            let item = Tagged { document: Arc::new(found.document), etag: found.etag };
-            let lease = Arc::new(WorkLease { item: tokio::sync::Mutex::new(item) });
-            core.work_leases.put(&secret, Arc::clone(&lease), ends);
-            Ok((secret, lease))
+            let stored = Tagged { document: Arc::new(found.document), etag: found.etag };
+            Ok(core.work_leases.put(&core.clock, Lease::new(&secret, stored, ())))
         }
-        Err(fault) if fault.is_transient() => {
-            Err(fault.surface(call.operation, About::Work(&partition, &id)))
-        }
+        Err(fault) if fault.may_pass() => Err(fault.surface(call.operation, About::Work(&partition, &id))),
         _ => Err(invalid_token(call.operation, About::Work(&partition, &id), Lost::Finished)),
     }
 }
@@ -49,35 +45,29 @@ pub(crate) fn about(document: &WorkDocument) -> About<'_> {
     About::Work(&document.instance_id, &document.id)
 }
 
-/// Whether a lease is still the token's and in time. Returns its end.
-pub(crate) fn check(
-    core: &Core,
-    operation: &str,
-    document: &WorkDocument,
-    secret: &str,
-) -> Result<u64, ProviderError> {
-    if document.lock_token.as_deref() != Some(secret) {
-        return Err(gone(operation, document));
-    }
-    match document.locked_until {
-        Some(until) if until > core.clock.now_ms() => Ok(until),
-        _ => Err(invalid_token(operation, about(document), Lost::Expired)),
-    }
+/// The error of a lease that cannot be used.
+pub(crate) fn lost(operation: &str, document: &WorkDocument, lost: Lost) -> ProviderError {
+    let lost = if lost == Lost::NotHeld { Lost::Finished } else { lost };
+    invalid_token(operation, about(document), lost)
 }
 
 /// Makes the lock last longer. It never gets shorter and never comes back to life.
+///
+/// The runtime answers any error of this by cancelling the activity and acking it without a result, under the same token:
+/// its workflow would wait for ever. So trouble is sat out as long as the lock is held, and after an error the lease is
+/// given up: that ack is refused, and the activity is fetched again.
 pub(crate) async fn renew(core: &Core, text: &str, extend_for: Duration) -> Result<(), ProviderError> {
     const OPERATION: &str = "renew_work_item_lock";
-    let (secret, lease) = lease_of(core, core.call(OPERATION), text).await?;
-    let mut item = lease.item.lock().await;
-    let until = check(core, OPERATION, &item.document, &secret)?;
-    let call = core.call_until(OPERATION, until);
-    let extended = until.max(core.clock.after(extend_for));
-    let mut document = WorkDocument::clone(&item.document);
-    (document.locked_until, document.visible_at) = (Some(extended), extended);
-    rewrite(core, call, &mut item, document, &secret).await?;
-    core.work_leases.extend(&secret, core.call_until(OPERATION, extended).deadline);
-    if let Some(session) = &item.document.session_id {
+    let lease = lease_of(core, core.call(OPERATION), text).await?;
+    let _one_at_a_time = lease.renewing.lock().await;
+    lease.state(&core.clock).map_err(|why| lost(OPERATION, &lease.stored().document, why))?;
+    let extended = lease.until_ms().max(core.clock.after(extend_for));
+    let patience = lease.patience(core, OPERATION);
+    let extend = |document: &mut WorkDocument| {
+        (document.locked_until, document.visible_at) = (Some(extended), extended);
+    };
+    rewrite(core, &lease, patience, extend).await.inspect_err(|_| lease.give_up())?;
+    if let Some(session) = &lease.stored().document.session_id {
         core.sessions.touch(session, core.clock.now_ms());
     }
     Ok(())
@@ -92,69 +82,64 @@ pub(crate) async fn abandon(
 ) -> Result<(), ProviderError> {
     const OPERATION: &str = "abandon_work_item";
     let call = core.call(OPERATION);
-    let (secret, lease) = lease_of(core, call, text).await?;
-    let mut item = lease.item.lock().await;
-    if item.document.lock_token.as_deref() != Some(secret.as_str()) {
-        return Err(gone(OPERATION, &item.document));
-    }
-    let mut document = WorkDocument::clone(&item.document);
-    document.unlock(core.clock.after(delay.unwrap_or_default()), forgive);
-    rewrite(core, call, &mut item, document, &secret).await?;
-    core.work_leases.remove(&secret);
+    let lease = lease_of(core, call, text).await?;
+    let _one_at_a_time = lease.ending.lock().await;
+    lease.owned().map_err(|why| lost(OPERATION, &lease.stored().document, why))?;
+    let visible_at = core.clock.after(delay.unwrap_or_default());
+    rewrite(core, &lease, call.into(), |document| document.unlock(visible_at, forgive)).await?;
+    core.work_leases.remove(lease.secret());
     Ok(())
 }
 
-/// Writes a new version of a locked item and settles unanswered writes.
+/// Writes a changed version of a locked item and settles unanswered writes.
 async fn rewrite(
     core: &Core,
-    call: Call,
-    item: &mut Tagged<Arc<WorkDocument>>,
-    document: WorkDocument,
-    secret: &str,
+    lease: &WorkLease,
+    patience: Patience<'_>,
+    change: impl Fn(&mut WorkDocument),
 ) -> Result<(), ProviderError> {
-    let partition = document.instance_id.clone();
-    let surface = |fault: Fault| fault.surface(call.operation, about(&document));
+    let operation = patience.call().operation;
     let mut backoff = Backoff::default();
     loop {
-        let op = Op::replace(&document.id, &document, Some(&item.etag))
+        let stored = lease.held().map_err(|why| lost(operation, &lease.stored().document, why))?;
+        let mut document = WorkDocument::clone(&stored.document);
+        change(&mut document);
+        let surface = |fault: Fault| fault.surface(operation, about(&stored.document));
+        let op = Op::replace(&document.id, &document, Some(&stored.etag))
             .map_err(|error| surface(Fault::refused(error.to_string())))?;
-        let fault = match core.store.write(call, &partition, &op).await {
+        let fault = match core.store.write(patience.call(), &document.instance_id, &op).await {
             Ok(etag) => {
-                *item = Tagged { document: Arc::new(document), etag };
-                core.works.put(Arc::clone(&item.document), item.etag.clone());
+                lease.note(Tagged { document: Arc::new(document), etag });
+                announce(core, lease);
                 return Ok(());
             }
             Err(fault) => fault,
         };
-        match fault.trouble {
-            Trouble::Changed | Trouble::Transient => {
-                if fault.trouble == Trouble::Changed || fault.may_have_been_applied {
-                    let found = core
-                        .read_as::<WorkDocument>(call, &partition, &document.id)
-                        .await
-                        .map_err(surface)?;
-                    let Some(found) = found.filter(|found| found.document.kind == kind::WORK) else {
-                        return Err(gone(call.operation, &document));
-                    };
-                    if found.document == document {
-                        *item = Tagged { document: Arc::new(document), etag: found.etag };
-                        core.works.put(Arc::clone(&item.document), item.etag.clone());
-                        return Ok(());
-                    }
-                    if found.document.lock_token.as_deref() != Some(secret) {
-                        return Err(gone(call.operation, &document));
-                    }
-                    item.etag = found.etag;
-                }
-                if !backoff.wait(call, &fault).await {
-                    return Err(surface(fault));
-                }
+        let verdict = lease.settle(core, patience, &stored.etag, &fault, |found| *found == document);
+        match verdict.await.map_err(surface)? {
+            Verdict::Done => {
+                announce(core, lease);
+                return Ok(());
             }
-            Trouble::Missing => {
-                core.works.remove(&partition, &document.id);
-                return Err(gone(call.operation, &document));
+            Verdict::Again => {}
+            Verdict::Blocked => return Err(surface(fault)),
+            Verdict::Lost => return Err(gone(operation, &document)),
+            Verdict::Gone => {
+                core.works.remove(&document.instance_id, &document.id);
+                return Err(gone(operation, &document));
             }
-            Trouble::Exists | Trouble::Refused => return Err(surface(fault)),
+        }
+        if !patience.wait(&mut backoff, &fault).await {
+            return match lease.state(&core.clock) {
+                Err(why) => Err(lost(operation, &document, why)),
+                Ok(()) => Err(surface(fault)),
+            };
         }
     }
+}
+
+/// Tells the finder of this process how the item is stored now.
+fn announce(core: &Core, lease: &WorkLease) {
+    let Tagged { document, etag } = lease.stored();
+    core.works.put(document, etag);
 }

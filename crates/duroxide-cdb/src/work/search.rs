@@ -125,7 +125,13 @@ impl Search<'_> {
             .with("@sessions", self.sessions)
             .with("@foreign", core.sessions.foreign(self.now, FOREIGN_MAX));
         let mut seen = Seen::default();
-        for page in core.store.query_ranges(self.call, &query, &core.watch(self.reach.number)).await {
+        let watch = core.watch(self.reach.number);
+        let pages = match query.text.as_ref() {
+            queries::FIND_WORK => core.store.query_oldest(self.call, &query, &watch).await,
+            // Lanes that cannot be searched are left out until they can.
+            _ => core.store.query_ranges(self.call, &query, &watch).await,
+        };
+        for page in pages {
             match page {
                 Ok(page) => {
                     let glance = self.read(&page, &mut seen.found);

@@ -33,6 +33,12 @@ impl Effects {
         self.runs.lock().expect("never poisoned").push(Run { activity, begun_ms });
     }
 
+    /// How often activities of this name were begun.
+    pub(crate) fn runs(&self, name: &str) -> usize {
+        let runs = self.runs.lock().expect("never poisoned");
+        runs.iter().filter(|run| run.activity.name == name).count()
+    }
+
     /// Whether the activities ran as the record allows.
     pub(crate) fn check(&self, recorded: &[Event], reruns: Reruns) -> Result<(), String> {
         judge(recorded, &self.runs.lock().expect("never poisoned"), reruns)
@@ -55,7 +61,7 @@ struct Run {
 }
 
 /// When an activity may run again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Reruns {
     /// Never: nobody lost its lock.
     Never,

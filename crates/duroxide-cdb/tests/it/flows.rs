@@ -184,6 +184,19 @@ pub(crate) fn orchestrations() -> OrchestrationRegistry {
             }
             Ok(letters.join(","))
         })
+        // Reads so many letters, whose names end at a colon, and says how many it read more than once.
+        .register("Census", |context: OrchestrationContext, input: String| async move {
+            let count: usize = input.parse().map_err(|_| "a count is needed".to_owned())?;
+            let mut names = std::collections::HashSet::new();
+            for _ in 0..count {
+                let letter: String = context.dequeue_event("mail").await;
+                names.insert(letter.split(':').next().unwrap_or_default().to_owned());
+            }
+            Ok(format!("{} different, {} more than once", names.len(), count - names.len()))
+        })
+        .register("Nap", |context: OrchestrationContext, millis: String| async move {
+            context.schedule_activity("Doze", millis).await
+        })
         .register("Counter", |context: OrchestrationContext, input: String| async move {
             let (left, seen) = input.split_once('/').ok_or("left/seen is needed")?;
             let left: u64 = left.parse().map_err(|_| "a number is needed".to_owned())?;

@@ -18,6 +18,7 @@ mod stress;
 mod sweep;
 mod tap;
 mod telling;
+mod trouble;
 mod validation;
 mod windows;
 mod world;

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::sweep::{Among, Point, Scenario, Strike, Tally, Terms, points, run_all};
+use crate::sweep::{Among, Point, Scenario, Strike, Tally, Terms, pairs, points, run_all};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_single_fault_changes_the_outcome() {
@@ -36,9 +36,21 @@ async fn no_single_fault_changes_the_outcome() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_pair_of_faults_or_of_processes_changes_the_outcome() {
+    let mut sample = Vec::new();
+    for (seed, scenario) in (1..).zip(SMALL) {
+        sample.extend(pairs(scenario, TERMS, PAIRS_PER_SCENARIO, seed).await);
+    }
+    let tally = passed(sample).await;
+    println!("{tally}");
+    // The second of two may come too late; most do not.
+    assert!(tally.struck * 2 > tally.points(), "{tally}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_stays_of_a_turn_whose_process_died_while_it_prepared_it() {
     let scenario = Scenario::FanOut150;
-    let killed = |k| Point { scenario, strike: Strike::Killed, k, among: Among::Batches };
+    let killed = |k| Point { scenario, strike: Strike::Killed, k, among: Among::Batches, also: None };
     let tally = passed((1..=FIRST_BATCHES).map(killed).collect()).await;
     println!("{tally}, {} of them while a commit was prepared", tally.preparing);
     assert_eq!(tally.struck as u64, FIRST_BATCHES, "{tally}");
@@ -53,6 +65,17 @@ async fn passed(points: Vec<Point>) -> Tally {
 }
 
 const PER_SCENARIO: usize = 8;
+/// Scenarios of few requests: pairs of them meet.
+const SMALL: [Scenario; 7] = [
+    Scenario::Hello,
+    Scenario::Chain,
+    Scenario::SubOrchestrations,
+    Scenario::ContinueAsNew,
+    Scenario::Session,
+    Scenario::Cancel,
+    Scenario::Delete,
+];
+const PAIRS_PER_SCENARIO: usize = 9;
 /// The turn that fans out prepares its commit, commits and publishes in the first of them.
 const FIRST_BATCHES: u64 = 6;
 /// Tests share the machine with other tests.

@@ -4,13 +4,16 @@
 //! struck. Each time the result must be right, each activity must have had its effect as duroxide promises it, and
 //! nothing may be left over. A run in which nothing was struck, because it made fewer requests than the counted one,
 //! proves nothing and is told apart.
+//!
+//! The second dimension are pairs: a second fault at another request, or another process that acts while a request is held
+//! up. There are hundreds of thousands of them, so they are drawn from a seed.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cosmos_driver::{CallOptions, Container};
-use cosmos_emulator::{FaultRule, Operation, Verdict};
+use cosmos_emulator::{FaultGuard, FaultRule, Operation, Verdict};
 use duroxide::runtime::RuntimeOptions;
 use duroxide::{Client, Event, OrchestrationStatus};
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
@@ -71,18 +74,38 @@ pub(crate) struct Point {
     pub(crate) strike: Strike,
     pub(crate) k: u64,
     pub(crate) among: Among,
+    pub(crate) also: Option<Also>,
+}
+
+/// What happens besides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Also {
+    /// Another request is struck, too. It does not kill.
+    Struck { strike: Strike, k: u64 },
+    /// Before this request is served, another process joins and works beside the first from then on.
+    Rival { k: u64, stays: Stays },
+}
+
+/// How long a request is held up while another process works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stays {
+    /// For a few requests of the other.
+    Briefly,
+    /// Until the locks of the first process are over: the other takes its work over.
+    LongerThanLocks,
 }
 
 impl fmt::Display for Point {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}, request {} of {:?}, {:?}", self.scenario, self.k, self.among, self.strike)
+        write!(f, "{:?}, request {} of {:?}, {:?}", self.scenario, self.k, self.among, self.strike)?;
+        self.also.map_or(Ok(()), |also| write!(f, ", and {also:?}"))
     }
 }
 
 impl Point {
     /// How long the runtime locks. Where no lock may get lost a slow machine must not lose one either.
     fn lock(self, terms: Terms) -> Duration {
-        match (self.strike.reruns(), self.scenario) {
+        match (self.reruns(), self.scenario) {
             (Reruns::Never, _) => CALM_LOCK,
             (_, Scenario::Renewals) => terms.lock.max(RENEWED_LOCK_MIN),
             _ => terms.lock,
@@ -90,8 +113,30 @@ impl Point {
     }
 
     fn rule(self, container: &str, terms: Terms) -> FaultRule {
-        let verdict = self.strike.verdict(self.lock(terms));
-        self.among.of(FaultRule::new(verdict).in_container(link(container))).nth(self.k)
+        self.rule_of(container, self.strike.verdict(self.lock(terms)), self.k)
+    }
+
+    fn rule_of(self, container: &str, verdict: Verdict, k: u64) -> FaultRule {
+        self.among.of(FaultRule::new(verdict).in_container(link(container))).nth(k)
+    }
+
+    /// The second fault, and what holds a request up for another process.
+    fn second_rule(self, container: &str, terms: Terms) -> Option<FaultRule> {
+        Some(match self.also? {
+            Also::Struck { strike, k } => self.rule_of(container, strike.verdict(self.lock(terms)), k),
+            Also::Rival { k, .. } => self.rule_of(container, Verdict::Hang, k),
+        })
+    }
+
+    /// When an activity may run again, given all that happens.
+    fn reruns(self) -> Reruns {
+        let second = match self.also {
+            None => Reruns::Never,
+            Some(Also::Struck { strike, .. }) => strike.reruns(),
+            // Its work is taken over when its locks are over.
+            Some(Also::Rival { .. }) => Reruns::Always,
+        };
+        self.strike.reruns().max(second)
     }
 }
 
@@ -325,13 +370,68 @@ pub(crate) async fn run(point: Point, terms: Terms) -> Result<Seen, String> {
 async fn run_alive(point: Point, name: &str, container: &Container, terms: Terms) -> Result<Seen, String> {
     let provider = open(settings(name)).await?;
     let fault = emulator().faults().add(point.rule(name, terms));
-    let machine = Machine::start(provider, terms.runtime_options(point.lock(terms))).await;
-    let played = point.scenario.play(&machine.client, terms.patience).await;
-    let struck = fault.struck() > 0;
+    let second = point.second_rule(name, terms).map(|rule| emulator().faults().add(rule));
+    let options = terms.runtime_options(point.lock(terms));
+    let machine = Machine::start(provider, options.clone()).await;
+    let is_over = tokio::sync::Notify::new();
+    let play = async {
+        let played = point.scenario.play(&machine.client, terms.patience).await;
+        is_over.notify_one();
+        played
+    };
+    let rival = join(point, name, options, second, Arc::clone(&machine.effects), &is_over);
+    let (played, joined) = tokio::join!(play, rival);
+    let (struck, (second_struck, rival)) = (fault.struck() > 0, joined?);
     drop(fault);
     let outcome = check(point, played, &machine.effects, container, terms).await;
     machine.stop().await;
+    if let Some(rival) = rival {
+        rival.stop().await;
+    }
+    // Of a pair both must have happened.
+    let struck = match point.also {
+        None => struck,
+        Some(Also::Struck { .. }) => struck && second_struck,
+        Some(Also::Rival { .. }) => second_struck,
+    };
     outcome.map(|()| Seen { struck, preparing: false })
+}
+
+/// Lets another process join when its request comes, if there is to be one, and lets that request go on. Returns whether
+/// the second thing happened, and the other process.
+async fn join(
+    point: Point,
+    name: &str,
+    options: RuntimeOptions,
+    second: Option<FaultGuard>,
+    effects: Arc<Effects>,
+    is_over: &tokio::sync::Notify,
+) -> Result<(bool, Option<Machine>), String> {
+    let Some(second) = second else { return Ok((false, None)) };
+    let Some(Also::Rival { stays, .. }) = point.also else {
+        is_over.notified().await;
+        return Ok((second.struck() > 0, None));
+    };
+    let is_struck = until("the request comes", async || second.struck() > 0);
+    tokio::select! {
+        () = is_struck => {}
+        () = is_over.notified() => return Ok((false, None)),
+    }
+    let lock = options.orchestrator_lock_timeout;
+    let provider = open(settings(name)).await?;
+    let rival = Machine::with_effects(provider.clone(), options, effects).await;
+    let begun = std::time::Instant::now();
+    match stays {
+        Stays::Briefly => {
+            let requests = || provider.spending().total.requests;
+            until("the other process is at work", async || requests() >= FEW_REQUESTS).await;
+        }
+        Stays::LongerThanLocks => {
+            until("the locks are over", async || begun.elapsed() > lock * 3 / 2).await;
+        }
+    }
+    drop(second);
+    Ok((true, Some(rival)))
 }
 
 /// The process that works dies at the struck request; another takes over. The client lives on.
@@ -343,6 +443,7 @@ async fn run_killed(point: Point, name: &str, container: &Container, terms: Term
     let options = terms.runtime_options(point.lock(terms));
     let effects = Arc::new(Effects::default());
     let fault = emulator().faults().add(point.rule(name, terms));
+    let _second = point.second_rule(name, terms).map(|rule| emulator().faults().add(rule));
     let machine = Machine::with_effects(doomed, options.clone(), Arc::clone(&effects)).await;
     let play = tokio::spawn(async move { (point.scenario.play(&client, terms.patience).await, client) });
     until("it is struck, or over", async || fault.struck() > 0 || play.is_finished()).await;
@@ -368,7 +469,7 @@ async fn check(
 ) -> Result<(), String> {
     let recorded = played?;
     settled(container, settings(container.id()), point.scenario.fate(), terms.patience).await?;
-    effects.check(&recorded, point.strike.reruns())
+    effects.check(&recorded, point.reruns())
 }
 
 async fn open(settings: CosmosDBProviderConfig) -> Result<CosmosDBProvider, String> {
@@ -393,8 +494,41 @@ pub(crate) async fn points(scenario: Scenario, terms: Terms) -> Vec<Point> {
     let chosen = move |strike: &Strike| scenario != Scenario::FanOut150 || *strike != Strike::ServedTooLate;
     let strikes = Strike::ALL.into_iter().filter(chosen);
     (1..=requests)
-        .flat_map(|k| strikes.clone().map(move |strike| Point { scenario, strike, k, among }))
+        .flat_map(|k| strikes.clone().map(move |strike| Point { scenario, strike, k, among, also: None }))
         .collect()
+}
+
+/// So many pairs of a scenario, drawn from a seed: two faults, or a fault and another process at work between two requests.
+pub(crate) async fn pairs(scenario: Scenario, terms: Terms, count: usize, seed: u64) -> Vec<Point> {
+    let among = scenario.among();
+    let requests = self::count(scenario, among, terms).await;
+    let mut random = fastrand::Rng::with_seed(seed);
+    // Locks that are lost on purpose make a run long; there is one such fault in a pair at most.
+    let quick: Vec<Strike> =
+        Strike::ALL.into_iter().filter(|strike| strike.reruns() == Reruns::Never).collect();
+    let draw = |number: usize| {
+        let k = random.u64(1..=requests);
+        let strike = Strike::ALL[random.usize(..Strike::ALL.len())];
+        let other = random.u64(1..=requests);
+        let also = match number % 3 {
+            // A request after the first one, often the one that settles it.
+            0 => Also::Struck { strike: quick[random.usize(..quick.len())], k: k + random.u64(1..=3) },
+            1 => Also::Struck { strike: quick[random.usize(..quick.len())], k: other },
+            _ => Also::Rival {
+                k: other,
+                stays: if random.bool() { Stays::Briefly } else { Stays::LongerThanLocks },
+            },
+        };
+        let is_rival = matches!(also, Also::Rival { .. });
+        let strike = if is_rival { quick[random.usize(..quick.len())] } else { strike };
+        // One request cannot be struck twice: what is struck first hides the other.
+        let k = match also {
+            Also::Struck { k: other, .. } | Also::Rival { k: other, .. } if other == k => k % requests + 1,
+            _ => k,
+        };
+        Point { scenario, strike, k, among, also: Some(also) }
+    };
+    (0..count).map(draw).collect()
 }
 
 /// What came of many points.
@@ -467,6 +601,8 @@ pub(crate) async fn run_all(
     tally
 }
 
+/// So many requests are a search, a look and a lock.
+const FEW_REQUESTS: u64 = 4;
 /// Outlives every scenario on a busy machine.
 const CALM_LOCK: Duration = Duration::from_secs(60);
 /// A shorter lock is over before the runtime renews it.

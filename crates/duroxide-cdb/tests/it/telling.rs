@@ -19,7 +19,7 @@ use tracing::subscriber::DefaultGuard;
 
 use crate::flows::{Machine, options};
 use crate::tap::Tap;
-use crate::windows::{LOCK, NOW, place, status};
+use crate::windows::{LOCK, NOW, mail, place, status};
 use crate::world::{emulator, raw, start};
 
 /// Everything that is logged on this thread, which is where a test and all its tasks run.
@@ -223,4 +223,59 @@ async fn what_is_spent_and_what_cannot_be_read_is_measured() {
         assert!(place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().is_none());
         assert!((unreadable() - 1.0).abs() < 0.5, "each is counted once");
     }
+}
+
+/// A message as the public crate up to 0.1.10 enqueues it.
+fn old_message(instance: &str, enqueued_at: u64) -> serde_json::Value {
+    let item = serde_json::to_string(&start(instance, "Hello", "")).unwrap();
+    json!({ "id": format!("old-{instance}"), "instanceId": instance, "type": "orch_queue", "workItem": item,
+        "dispatchSlot": 7, "visibleAt": 1500, "enqueuedAt": enqueued_at, "lockToken": null, "lockedUntil": null,
+        "attemptCount": 0 })
+}
+
+#[tokio::test]
+async fn a_process_of_the_public_crate_that_still_writes_is_noticed_by_what_it_enqueues() {
+    let (log, _listening) = Log::listen();
+    let meter = Meter::default();
+    let _metering = metrics::set_default_local_recorder(&meter);
+    let place = place().await;
+    let container = raw(&place.name).await;
+    let noticed = || log.has(&["ERROR", "0.1.10", "stop it", "message"]);
+    let hour = Duration::from_secs(3600);
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    for (name, at, expected) in [("left", now - hour, false), ("fresh", now + hour, true)] {
+        let message = old_message(name, u64::try_from(at.as_millis()).unwrap());
+        container.create_item(name, &message, ItemOptions::default()).await.unwrap();
+        let found = place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap();
+        assert_eq!(found.expect("it is carried on").0.instance, name);
+        assert_eq!(noticed(), expected, "{name}:\n{}", log.text());
+    }
+    assert!(meter.sum("duroxide_cdb_old_writes_total", "") > 0.5);
+}
+
+#[tokio::test]
+async fn a_process_of_the_public_crate_that_still_writes_is_noticed_by_what_it_rewrites() {
+    let (log, _listening) = Log::listen();
+    let place = place().await;
+    place.begin("a").await;
+    let ours = place.of_type("a", "instance").await.remove(0);
+    let names = [
+        "id",
+        "instanceId",
+        "type",
+        "orchestrationName",
+        "orchestrationVersion",
+        "currentExecutionId",
+        "status",
+        "createdAt",
+        "updatedAt",
+    ];
+    let theirs: serde_json::Map<_, _> =
+        names.iter().map(|name| ((*name).to_owned(), ours[*name].clone())).collect();
+    let container = raw(&place.name).await;
+    container.replace_item("a", "a:instance", &theirs, ItemOptions::default()).await.unwrap();
+    place.provider.enqueue_for_orchestrator(mail("a", "m"), None).await.unwrap();
+    let (turn, ..) = place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+    assert_eq!(turn.history.len(), 1, "the history is read as it is");
+    assert!(log.has(&["ERROR", "0.1.10", "stop it", "instance"]), "{}", log.text());
 }

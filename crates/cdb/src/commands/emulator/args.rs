@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args, ValueEnum};
 
+use crate::secret::Secret;
+
 /// Run a Cosmos DB account on this machine.
 ///
 /// Speaks the NoSQL REST protocol over HTTP/1.1 and HTTP/2, so the official SDKs work against it. When it is ready
@@ -86,11 +88,11 @@ pub(crate) struct DataArgs {
 pub(crate) struct AccessArgs {
     /// The account key, base64 [default: the well-known key of all Cosmos DB emulators].
     #[arg(long, env = "CDB_EMULATOR_KEY", hide_env_values = true, value_name = "KEY")]
-    pub(crate) key: Option<String>,
+    pub(crate) key: Option<Secret>,
 
     /// A second key that may only read, base64.
     #[arg(long, env = "CDB_EMULATOR_READ_ONLY_KEY", hide_env_values = true, value_name = "KEY")]
-    pub(crate) read_only_key: Option<String>,
+    pub(crate) read_only_key: Option<Secret>,
 
     /// Let unsigned and wrongly signed requests in.
     #[arg(long)]

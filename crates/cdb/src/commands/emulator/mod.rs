@@ -3,7 +3,7 @@
 mod args;
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 use std::thread::available_parallelism;
 use std::time::Duration;
@@ -18,6 +18,8 @@ use serde_json::{Value, json};
 pub(crate) use self::args::EmulatorArgs;
 use self::args::{AccountArgs, DataArgs, Level, Switch, TlsArgs};
 use crate::exit::Problem;
+use crate::files;
+use crate::output::{Output, say};
 
 /// Threads that serve requests unless told otherwise: more do not help one developer's machine.
 const THREADS_MAX: usize = 4;
@@ -31,16 +33,18 @@ pub(crate) fn run(args: &EmulatorArgs) -> anyhow::Result<()> {
         let emulator = Emulator::start(config(args)?)?;
         export(&emulator, &args.tls)?;
         announce(&emulator).context("cannot write the ready line")?;
+        for warning in exposures(emulator.config()) {
+            say(format!("WARNING: {warning}"));
+        }
         tokio::select! {
             () = signals.wait() => {}
             failure = emulator.failed() => {
                 // Reads go on, so the server does.
-                let _ = writeln!(io::stderr(), "cdb: {failure} Until then only reads are served.");
+                say(format!("cdb: {failure} Until then only reads are served."));
                 signals.wait().await;
             }
         }
-        // The reader of our messages may be gone by now.
-        let _ = writeln!(io::stderr(), "stopping");
+        say("stopping");
         emulator.shutdown().await;
         Ok(())
     })
@@ -55,7 +59,7 @@ fn config(args: &EmulatorArgs) -> anyhow::Result<Config> {
         management_port: (!args.no_management).then_some(args.management_port),
         store: store(data),
         restore_from: data.restore.clone(),
-        read_only_key: access.read_only_key.clone(),
+        read_only_key: access.read_only_key.as_ref().map(|key| key.reveal().to_owned()),
         auth: if access.no_auth { Auth::Open } else { Auth::Required },
         entra: access.entra.then(|| Entra {
             issuers: access.entra_issuer.clone(),
@@ -69,7 +73,7 @@ fn config(args: &EmulatorArgs) -> anyhow::Result<Config> {
         ..Config::default()
     };
     if let Some(key) = &access.key {
-        config.key.clone_from(key);
+        config.key = key.reveal().to_owned();
     }
     if let Some(file) = &args.config {
         config = config.with_blueprint(blueprint(file)?);
@@ -129,7 +133,8 @@ fn security(args: &TlsArgs) -> Tls {
 /// Writes the certificate where clients find it.
 fn export(emulator: &Emulator, args: &TlsArgs) -> anyhow::Result<()> {
     if let (Some(file), Some(pem)) = (&args.export_certificate, emulator.certificate()) {
-        fs::write(file, pem)
+        files::write(file, pem)
+            .and_then(|()| files::publish(file))
             .with_context(|| format!("the certificate cannot be written to {}", file.display()))?;
     }
     Ok(())
@@ -148,9 +153,7 @@ fn announce(emulator: &Emulator) -> io::Result<()> {
     if let Some(management) = emulator.management_endpoint() {
         ready["managementEndpoint"] = management.into();
     }
-    let mut out = io::stdout().lock();
-    writeln!(out, "{ready}")?;
-    out.flush()?;
+    Output::new(true).json_line(&ready)?;
     let place = match &emulator.config().store {
         Store::Memory => "in memory".to_owned(),
         Store::Folder { path, .. } => format!("in {}", path.display()),
@@ -163,7 +166,37 @@ fn announce(emulator: &Emulator) -> io::Result<()> {
         0 | 1 => String::new(),
         count => format!(" ({count} regions)"),
     };
-    writeln!(io::stderr(), "Cosmos DB account at {endpoint}{others}, data {place}{auth}. Ctrl-C stops it.")
+    say(format!("Cosmos DB account at {endpoint}{others}, data {place}{auth}. Ctrl-C stops it."));
+    Ok(())
+}
+
+/// What other machines can do that they should not, by where the ports listen.
+fn exposures(config: &Config) -> Vec<String> {
+    let address = config.bind;
+    let mut exposures = Vec::new();
+    if address.to_canonical().is_loopback() {
+        return exposures;
+    }
+    let open = match (config.auth, &config.entra) {
+        (Auth::Open, _) => Some("without a signature"),
+        (Auth::Required, _) if config.key == cosmos_wire::EMULATOR_KEY => {
+            Some("with the key that all emulators share (--key sets another)")
+        }
+        (Auth::Required, Some(_)) => {
+            Some("with Entra tokens of their own making (--entra checks no signature)")
+        }
+        (Auth::Required, None) => None,
+    };
+    if let Some(how) = open {
+        exposures.push(format!("other machines can reach {address} and read and change all data {how}."));
+    }
+    if config.management_port.is_some() {
+        exposures.push(format!(
+            "the management port listens on {address} and asks for no key: other machines can make faults, copy the data \
+             into folders of this machine, and put its clock forward. --no-management closes it."
+        ));
+    }
+    exposures
 }
 
 /// The signals that mean stop.
@@ -199,6 +232,31 @@ impl Signals {
         // Without a console there is nothing to wait for but the end of the process.
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_other_machines_can_do_is_said_once_for_each_port() {
+        let about = |config: &Config| -> Vec<bool> {
+            exposures(config).iter().map(|warning| warning.contains("management")).collect()
+        };
+        let here = Config::default().with_management();
+        assert!(about(&here).is_empty());
+        assert!(about(&Config { bind: "::1".parse().unwrap(), ..here.clone() }).is_empty());
+        for address in ["0.0.0.0", "::", "10.0.0.1"] {
+            let open = Config { bind: address.parse().unwrap(), ..here.clone() };
+            assert_eq!(about(&open), [false, true], "{address}");
+            let own_key = Config { key: "b3du".to_owned(), ..open.clone() };
+            assert_eq!(about(&own_key), [true], "{address}");
+            assert!(about(&Config { management_port: None, ..own_key.clone() }).is_empty(), "{address}");
+            let tokens = own_key.clone().with_entra(Entra::default());
+            assert_eq!(about(&tokens), [false, true], "{address}");
+            assert_eq!(about(&own_key.with_auth(Auth::Open)), [false, true], "{address}");
         }
     }
 }

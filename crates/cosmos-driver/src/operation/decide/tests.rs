@@ -35,6 +35,7 @@ fn view(region: &Arc<str>, is_read: bool, regions: usize) -> View<'_> {
         repeat: if is_read { Repeat::Safe } else { Repeat::Unsafe },
         regions,
         is_multi_write: false,
+        names_level: false,
         region,
         is_clock_off: false,
         now: Instant::now(),
@@ -100,7 +101,7 @@ async fn answers_of_a_fresh_operation() {
 
 #[tokio::test(start_paused = true)]
 async fn broken_exchanges_of_a_fresh_operation() {
-    use HttpErrorKind::{AttemptTimeout, Closed, Connect, Deadline, Protocol, Refused, Tls};
+    use HttpErrorKind::{AttemptTimeout, Closed, Connect, Deadline, Protocol, Refused, Tls, TooLarge};
     use Want::{Fail, FailUnknown, Failover, InPlace};
     // kind, sent, read in two, unsafe write in two, conditional write in two, read in one
     let table = [
@@ -114,6 +115,7 @@ async fn broken_exchanges_of_a_fresh_operation() {
         (AttemptTimeout, Sent::Unknown, Failover, FailUnknown, Failover, InPlace),
         (Deadline, Sent::No, Fail, Fail, Fail, Fail),
         (Deadline, Sent::Unknown, Fail, FailUnknown, FailUnknown, Fail),
+        (TooLarge, Sent::Unknown, Fail, FailUnknown, FailUnknown, Fail),
     ];
     let (east, state, rules) = (region(), RetryState::default(), Retry::default());
     for (kind, sent, read, write, conditional, lone_read) in table {
@@ -248,4 +250,18 @@ async fn a_wrong_clock_is_set_once() {
     assert!(effects.set_clock);
     let Action::Retry { state, .. } = action else { panic!("retried") };
     assert_eq!(summary(&decide(event, &state, &off, &rules).0), Want::Fail);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_at_the_accounts_level_that_is_refused_finds_out_once_whether_that_has_changed() {
+    let east = region();
+    let named = View { names_level: true, ..view(&east, true, 2) };
+    let fresh = RetryState::default();
+    let refused = Event::Answered(Status::new(400, 0));
+    let (action, effects) = decide(refused, &fresh, &named, &Retry::default());
+    let Action::Retry { state, .. } = action else { panic!("{action:?}") };
+    assert!(effects.refresh_account && state.has_checked_account);
+    let (action, effects) = decide(refused, &state, &named, &Retry::default());
+    assert_eq!(summary(&action), Want::Fail);
+    assert!(!effects.refresh_account);
 }

@@ -3,6 +3,7 @@
 use cosmos_wire::partition_key::Definition;
 use serde_json::{Map, Value, json};
 
+use super::vector;
 use crate::Failure;
 use crate::engine::index::path::Pattern;
 use crate::engine::index::policy::{self, Policy};
@@ -61,6 +62,7 @@ pub(crate) fn container(body: &[u8]) -> Result<ContainerBody, Failure> {
     let definition = Definition::from_json(key).map_err(|error| Failure::bad_request(error.to_string()))?;
     let default_ttl = default_ttl(body.get("defaultTtl"))?;
     let unique_keys = unique_keys(body.get("uniqueKeyPolicy"))?;
+    vector::check(body.get("vectorEmbeddingPolicy"), &indexing)?;
     let mut fields = Map::new();
     fields.insert("id".into(), json!(name));
     fields.insert("indexingPolicy".into(), indexing);
@@ -268,6 +270,10 @@ mod tests {
             ("uniqueKeyPolicy", json!({"uniqueKeys": vec![json!({"paths": ["/a"]}); 11]})),
             ("conflictResolutionPolicy", json!({"mode": "Guess"})),
             ("geospatialConfig", json!({"type": "Flat"})),
+            (
+                "vectorEmbeddingPolicy",
+                json!({"vectorEmbeddings": [{"path": "/v", "dimensions": 4_294_967_295_u32}]}),
+            ),
         ] {
             assert_eq!(with(field, value.clone()), Err(400), "{field} {value}");
         }

@@ -10,6 +10,7 @@ pub(crate) mod offer;
 mod offers;
 pub(crate) mod record;
 pub(crate) mod user;
+mod vector;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

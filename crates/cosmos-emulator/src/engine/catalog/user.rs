@@ -282,13 +282,27 @@ fn target<'a>(
     }
 }
 
+/// Whether a permission may name this link: a container or something inside one, never what holds users, permissions or
+/// other containers.
+pub(crate) fn may_be_granted(link: &str) -> bool {
+    let parts: Vec<&str> = link.trim_matches('/').splitn(6, '/').collect();
+    parts.iter().all(|part| !part.is_empty())
+        && matches!(
+            parts.as_slice(),
+            ["dbs", _, "colls", _] | ["dbs", _, "colls", _, "docs" | "sprocs" | "triggers" | "udfs", _]
+        )
+}
+
 fn check_permission(given: &Map<String, Value>) -> Result<(), Failure> {
     let mode = given.get("permissionMode").and_then(Value::as_str).unwrap_or_default();
     if !["read", "all"].iter().any(|known| mode.eq_ignore_ascii_case(known)) {
         return Err(Failure::bad_request("The 'permissionMode' of a permission must be 'Read' or 'All'."));
     }
-    if given.get("resource").and_then(Value::as_str).is_none_or(str::is_empty) {
-        return Err(Failure::bad_request("The 'resource' of a permission must be the link of a resource."));
+    if !given.get("resource").and_then(Value::as_str).is_some_and(may_be_granted) {
+        return Err(Failure::bad_request(
+            "The 'resource' of a permission must be the link of a container, or of an item, stored procedure, trigger \
+             or user defined function in one.",
+        ));
     }
     match given.get("resourcePartitionKey") {
         None | Some(Value::Null | Value::Array(_)) => Ok(()),

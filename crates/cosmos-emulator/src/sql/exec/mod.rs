@@ -33,6 +33,7 @@ use super::ast::{Collection, Expr, InputMode, Kind, Query, Select};
 use super::bind::{Parameters, ROOT, bind};
 use super::eval::{Context, Env, Scope, is_true};
 use super::function::document_number;
+use super::leash::Leash;
 use super::lexer::Span;
 use super::list::List;
 use super::source::{Access, Position, Row, Rows, Source};
@@ -53,6 +54,7 @@ pub struct Prepared {
     derived: Option<Box<Prepared>>,
     access: Access,
     hash: u64,
+    text_bytes: usize,
 }
 
 impl Prepared {
@@ -83,8 +85,8 @@ impl Prepared {
             }
         }
         let access = access_of(&query);
-        let hash = checksum(format!("{query}{derived:?}").as_bytes());
-        Ok(Self { query, derived, access, hash })
+        let text = format!("{query}{derived:?}");
+        Ok(Self { query, derived, access, hash: checksum(text.as_bytes()), text_bytes: text.len() })
     }
 
     /// What the query asks from its source.
@@ -105,7 +107,7 @@ impl Prepared {
         let mut visited = 0;
         let mut source = source;
         if let Some(derived) = &self.derived {
-            let inner = derived.all(source, now)?;
+            let inner = derived.all(source, now, limits.leash.whole())?;
             visited = inner.visited;
             list = List::new(inner.rows);
             source = &list;
@@ -113,7 +115,9 @@ impl Prepared {
         let mut run = Run {
             prepared: self,
             limits,
-            context: Context::new(now).with_kept_bytes_max(limits.kept_bytes_max),
+            context: Context::new(now)
+                .with_kept_bytes_max(limits.kept_bytes_max)
+                .with_leash(limits.leash.clone(), self.text_bytes),
             page: Page { visited, ..Page::default() },
             layout: source.layout(),
         };
@@ -123,11 +127,12 @@ impl Prepared {
     }
 
     /// All results at once: the input of an outer query.
-    fn all(&self, source: &dyn Source, now: SystemTime) -> Result<Page, Failure> {
+    fn all(&self, source: &dyn Source, now: SystemTime, leash: Leash) -> Result<Page, Failure> {
         let limits = PageLimits {
             items_max: usize::MAX,
             bytes_max: DERIVED_BYTES_MAX,
             rows_visited_max: u64::MAX,
+            leash,
             ..PageLimits::default()
         };
         let (mut all, mut continuation) = (Page::default(), None);
@@ -225,7 +230,8 @@ impl Run<'_> {
         let Place::Stream { mut after, tuples, of, skipped, taken } = place else { return Ok(None) };
         let window = Window::of(&self.prepared.query);
         let limit = window.limit.map_or(u64::MAX, |limit| limit as u64);
-        let visited_max = self.page.visited.saturating_add(self.limits.rows_visited_max.max(1));
+        let before = self.page.visited;
+        let visited_max = before.saturating_add(self.limits.rows_visited_max.max(1));
         let mut progress =
             Progress { done: 0, built: 0, skipped, taken, offset: window.offset as u64, limit };
         let mut begun = Some(Begun { tuples, of });
@@ -233,7 +239,9 @@ impl Run<'_> {
             if progress.taken >= limit {
                 return Ok(None);
             }
-            let is_spent = self.page.visited >= visited_max || progress.built >= TUPLES_MAX;
+            let is_spent = self.page.visited >= visited_max
+                || progress.built >= TUPLES_MAX
+                || (self.page.visited > before && self.context.is_due());
             let Some(row) = rows.next()? else { return Ok(None) };
             if is_spent || !self.page.has_room(self.limits, 0) {
                 return Ok(Some(progress.place(after, begun.unwrap_or_default())));
@@ -264,7 +272,7 @@ impl Run<'_> {
             }
             progress.built += 1;
             if !passes(query, env)? {
-                is_full = progress.built >= TUPLES_MAX;
+                is_full = progress.built >= TUPLES_MAX || env.context.is_due();
             } else if is_identity {
                 // The document itself is the result; it is handed on below, not copied.
                 is_match = true;
@@ -274,6 +282,8 @@ impl Run<'_> {
             {
                 tuple -= 1;
                 is_full = true;
+            } else {
+                is_full = env.context.is_due();
             }
             let is_done = is_full || progress.taken >= progress.limit;
             Ok(if is_done { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
@@ -571,6 +581,7 @@ fn visit_matches(
     visit: &mut Visit<'_>,
 ) -> Result<ControlFlow<()>, Failure> {
     context.begin_row();
+    context.toil(1)?;
     if let (false, Some(number)) = (query.order_by.is_empty(), document_number(document)) {
         context.number_row(number);
     }

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::super::eval::KEPT_BYTES_MAX;
+use super::super::leash::Leash;
 use super::super::value::json_bytes;
 
 /// How much one page may hold and do.
@@ -18,6 +19,9 @@ pub struct PageLimits {
     /// Most bytes of what a query keeps over its rows, about as they take memory: groups, lists, values seen before,
     /// rows to sort. A query that needs more is refused.
     pub kept_bytes_max: usize,
+    /// How long it may take. A streaming query or an aggregate ends the page early when its time is up, with a
+    /// continuation; what must see all of its rows, or works on one for too long, is refused at the end.
+    pub leash: Leash,
 }
 
 impl Default for PageLimits {
@@ -27,6 +31,7 @@ impl Default for PageLimits {
             bytes_max: 4 << 20,
             rows_visited_max: 100_000,
             kept_bytes_max: KEPT_BYTES_MAX,
+            leash: Leash::default(),
         }
     }
 }

@@ -34,7 +34,7 @@ impl Run<'_> {
         let visited_max = self.page.visited.saturating_add(self.limits.rows_visited_max.max(1));
         let mut after = None;
         while let Some(row) = rows.next()? {
-            if self.page.visited >= visited_max
+            if (self.page.visited >= visited_max || (after.is_some() && self.context.is_due()))
                 && let (Some(after), Some(states)) = (after.take(), groups.states())
             {
                 return Ok(Some(Place::Aggregate { after, states: states.to_vec() }));

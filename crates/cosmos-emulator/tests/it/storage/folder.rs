@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use cosmos_emulator::storage::{Options, Place, Storage, open};
+use cosmos_emulator::{Config, Emulator, Fsync};
 
 use super::{QUICK, batch, open_disk, put};
 
@@ -111,4 +112,98 @@ fn refusal(path: &Path) -> String {
         Ok(_) => panic!("{} was accepted", path.display()),
         Err(error) => error.to_string(),
     }
+}
+
+/// Permissions of everything below a folder, and of itself.
+#[cfg(unix)]
+fn modes(path: &Path) -> Vec<(std::path::PathBuf, u32)> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let mut found = vec![(path.to_owned(), fs::metadata(path).unwrap().permissions().mode() & 0o777)];
+    if path.is_dir() {
+        for entry in fs::read_dir(path).unwrap() {
+            found.extend(modes(&entry.unwrap().path()));
+        }
+    }
+    found
+}
+
+#[cfg(unix)]
+#[test]
+fn what_is_made_is_for_its_owner_alone() {
+    let parent = tempfile::tempdir().unwrap();
+    let path = parent.path().join("made");
+    let secure = Config::default().with_tls().with_folder(&path, Fsync::Off);
+    let emulator = Emulator::open(secure).unwrap();
+    let copy = parent.path().join("copy");
+    emulator.snapshot(&copy).unwrap();
+    drop(emulator);
+    for folder in [&path, &copy] {
+        for (file, mode) in modes(folder) {
+            // The engine makes its files as its process does; they are in a folder that is closed to others.
+            if file.parent() != Some(&folder.join("store"))
+                && !file.starts_with(folder.join("store/keyspaces"))
+            {
+                assert_eq!(mode, if file.is_dir() { 0o700 } else { 0o600 }, "{}", file.display());
+            }
+        }
+    }
+    assert!(path.join("tls/key.pem").exists() && path.join("store").exists() && copy.join("store").exists());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_looser_folder_goes_on_and_what_is_made_in_it_is_closed() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    drop(open_disk(folder.path()));
+    let modes = modes(folder.path());
+    assert_eq!(modes[0].1, 0o755, "it is its owner's");
+    assert!(modes.iter().any(|(path, mode)| *path == folder.path().join("store") && *mode == 0o700));
+    fs::set_permissions(folder.path().join("store"), fs::Permissions::from_mode(0o755)).unwrap();
+    drop(open_disk(folder.path()));
+}
+
+#[cfg(unix)]
+#[test]
+fn no_link_in_a_prepared_folder_leads_what_is_written_elsewhere() {
+    use std::os::unix::fs::symlink;
+    let parent = tempfile::tempdir().unwrap();
+    let victim = parent.path().join("victim");
+    let elsewhere = parent.path().join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    let links = [
+        "emulator.format.new",
+        "emulator.lock",
+        "tls/key.pem",
+        "tls/authority.pem",
+        "tls/certificate.pem",
+        "tls/names.txt",
+    ];
+    for (number, link) in links.iter().enumerate() {
+        fs::write(&victim, "precious").unwrap();
+        let folder = parent.path().join(number.to_string());
+        fs::create_dir_all(folder.join("tls")).unwrap();
+        symlink(&victim, folder.join(link)).unwrap();
+        let _ = Emulator::open(Config::default().with_tls().with_folder(&folder, Fsync::Off)).map(drop);
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious", "{link}");
+    }
+    for (number, link) in ["tls", "store"].iter().enumerate() {
+        for target in [&elsewhere, &parent.path().join("nowhere")] {
+            let folder = parent.path().join(format!("f{number}"));
+            let _ = fs::remove_dir_all(&folder);
+            fs::create_dir_all(&folder).unwrap();
+            symlink(target, folder.join(link)).unwrap();
+            let opened =
+                Emulator::open(Config::default().with_tls().with_folder(&folder, Fsync::Off)).map(drop);
+            assert!(opened.is_err(), "{link}");
+            assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0, "{link}");
+            assert!(!parent.path().join("nowhere").exists(), "{link}");
+        }
+    }
+    let link = parent.path().join("link");
+    symlink(&elsewhere, &link).unwrap();
+    let refused = Emulator::open(Config::default()).unwrap().snapshot(&link).unwrap_err().to_string();
+    assert!(refused.contains("is a link"), "{refused}");
+    assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
 }

@@ -7,7 +7,7 @@ use duroxide::providers::{ExecutionMetadata, InstanceFilter, Provider as _, Prov
 use duroxide::{Event, EventKind, TagFilter};
 
 use super::{LOCK, NOW, commit, ended, mail, place, place_without_sweeps, status};
-use crate::world::{activity, documents, emulator, event, named, noise, raw, start, until};
+use crate::world::{activity, emulator, event, named, noise, start, until};
 
 #[tokio::test]
 async fn a_turn_whose_last_event_is_a_duplicate_leaves_nothing() {
@@ -318,25 +318,4 @@ async fn a_slow_reader_of_a_busy_instance_sees_one_moment_of_it() {
         }
     };
     tokio::join!(writing, reading);
-}
-
-#[tokio::test]
-async fn a_turn_whose_messages_are_gone_is_committed_all_the_same() {
-    let place = place().await;
-    place.begin("a").await;
-    for text in ["one", "two", "three"] {
-        place.provider.enqueue_for_orchestrator(mail("a", text), None).await.unwrap();
-    }
-    let lock = Duration::from_secs(20);
-    let (item, token, _) = place.provider.fetch_orchestration_item(lock, NOW, None).await.unwrap().unwrap();
-    assert_eq!(item.messages.len(), 3);
-    let container = raw(&place.name).await;
-    for document in documents(&container, "a").await {
-        if document["type"] == "orch_queue" {
-            let options = cosmos_driver::ItemOptions::default();
-            container.delete_item("a", document["id"].as_str().unwrap(), options).await.unwrap();
-        }
-    }
-    commit(&place.provider, &token, vec![event("a", 2)], named()).await.unwrap();
-    assert_eq!(place.provider.read("a").await.unwrap().len(), 2);
 }

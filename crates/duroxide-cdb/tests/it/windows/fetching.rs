@@ -213,16 +213,6 @@ async fn a_start_comes_first_however_much_was_sent_before_it() {
 }
 
 #[tokio::test]
-async fn mail_for_nobody_is_dropped_however_much_it_is() {
-    let place = place().await;
-    for n in 0..150 {
-        place.provider.enqueue_for_orchestrator(mail("a", &n.to_string()), None).await.unwrap();
-    }
-    assert!(place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().is_none());
-    assert!(!place.kinds("a").await.contains(&"orch_queue".to_owned()));
-}
-
-#[tokio::test]
 async fn a_waiting_fetch_finds_what_another_process_enqueues_meanwhile() {
     let here = place().await;
     let other = here.other().await;

@@ -1,5 +1,6 @@
 //! The windows in which a provider can lose, duplicate or hide work. Each test holds one of them open.
 
+mod accounts;
 mod admin;
 mod backlog;
 mod cancels;
@@ -7,13 +8,18 @@ mod clocks;
 mod commits;
 mod damage;
 mod drops;
+mod early_mail;
 mod families;
 mod fetching;
+mod held;
 mod hostile;
+mod lagging;
 mod leftovers;
 mod locks;
 mod malformed;
 mod names;
+mod neighbours;
+mod once;
 mod opening;
 mod outbox;
 mod pieces;
@@ -71,7 +77,7 @@ pub(super) async fn place_of_a_dying_process() -> Place {
 
 impl Place {
     /// Another process on the same container.
-    pub(super) async fn other(&self) -> CosmosDBProvider {
+    pub(crate) async fn other(&self) -> CosmosDBProvider {
         CosmosDBProvider::new_with_config(config(&self.name)).await.unwrap()
     }
 
@@ -104,7 +110,7 @@ impl Place {
     }
 
     /// The documents of one type in a partition.
-    pub(super) async fn of_type(&self, instance: &str, kind: &str) -> Vec<Value> {
+    pub(crate) async fn of_type(&self, instance: &str, kind: &str) -> Vec<Value> {
         let mut documents = documents(&raw(&self.name).await, instance).await;
         documents.retain(|document| document["type"] == kind);
         documents

@@ -237,3 +237,25 @@ async fn a_process_without_a_key_works_in_a_container_that_is_there() {
     );
     machine.stop().await;
 }
+
+#[tokio::test]
+async fn a_process_without_a_key_is_told_what_its_container_lacks_and_writes_nothing() {
+    let account = Emulator::start(Config::default().with_entra(Entra::default())).unwrap();
+    let by_key = CosmosDBProviderConfig::new(account.endpoint(), account.key());
+    drop(CosmosDBProvider::new_with_config(by_key.clone()).await.expect("creates it"));
+    let container = crate::world::behind(&by_key).await;
+    let mut properties: ContainerProperties =
+        container.read(CallOptions::default()).await.unwrap().json().unwrap();
+    properties.indexing_policy.as_mut().unwrap()["compositeIndexes"] = json!([]);
+    container.replace(&properties, CallOptions::default()).await.unwrap();
+    container.delete_item("__meta__", "format", cosmos_driver::ItemOptions::default()).await.unwrap();
+    let by_token = CosmosDBProviderConfig::new(account.endpoint(), "")
+        .with_credential(cosmos_driver::Credential::token(Arc::new(Identity)));
+    let refused = CosmosDBProvider::new_with_config(by_token).await.expect_err("an index is missing");
+    assert!(!refused.is_retryable(), "{refused}");
+    // What to apply is said as the service takes it, without what only the service writes.
+    let asked = refused.message.split_once("so that it is ").unwrap().1.split_once(" (as").unwrap().0;
+    let asked: Value = serde_json::from_str(asked).unwrap();
+    assert_eq!(asked, serde_json::to_value(container_definition("duroxide")).unwrap());
+    assert!(documents(&container, "__meta__").await.is_empty(), "nothing is written");
+}

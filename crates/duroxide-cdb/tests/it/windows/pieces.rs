@@ -95,35 +95,58 @@ async fn the_pieces_of_a_cancelled_activity_of_another_instance_go_with_it() {
     assert!(place.kinds("b").await.is_empty());
 }
 
-#[tokio::test]
-async fn the_pieces_of_mail_for_nobody_go_with_it() {
-    let place = place().await;
-    let letter = mail("nobody", &noise(1_000_000));
-    place.provider.enqueue_for_orchestrator(letter, None).await.unwrap();
-    assert!(place.has_pieces("nobody").await);
+/// A place where a large letter to an instance that never begins has become a dead letter.
+async fn place_with_a_large_dead_letter(
+    change: impl FnOnce(CosmosDBProviderConfig) -> CosmosDBProviderConfig,
+) -> (Place, String) {
+    let place =
+        place_with(|config| change(CosmosDBProviderConfig { early_mail_retention: NOW, ..config })).await;
+    place.provider.enqueue_for_orchestrator(mail("nobody", &noise(1_000_000)), None).await.unwrap();
     assert!(place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().is_none());
-    assert!(place.kinds("nobody").await.is_empty());
+    assert!(place.has_pieces("nobody").await);
+    let letter = place.provider.dead_letters().await.unwrap().remove(0);
+    (place, letter.id)
 }
 
 #[tokio::test]
-async fn the_pieces_of_mail_for_nobody_go_though_the_process_dies_that_dropped_it() {
-    let place = place_of_a_dying_process().await;
-    let letter = mail("nobody", &noise(1_000_000));
-    place.provider.enqueue_for_orchestrator(letter, None).await.unwrap();
+async fn the_pieces_of_a_dead_letter_go_with_it() {
+    let (place, id) = place_with_a_large_dead_letter(|config| config).await;
+    place.provider.drop_dead_letter("nobody", &id).await.unwrap();
+    assert_eq!(place.kinds("nobody").await, ["tombstone"]);
+}
+
+#[tokio::test]
+async fn a_large_dead_letter_that_is_sent_again_arrives_whole() {
+    let (place, id) = place_with_a_large_dead_letter(|config| config).await;
+    place.provider.enqueue_for_orchestrator(start("nobody", "Hello", ""), None).await.unwrap();
+    place.provider.requeue_dead_letter("nobody", &id).await.unwrap();
+    let wait = Duration::from_secs(10);
+    let (item, ..) = place.provider.fetch_orchestration_item(LOCK, wait, None).await.unwrap().unwrap();
+    assert_eq!(item.messages[1], mail("nobody", &noise(1_000_000)));
+}
+
+#[tokio::test]
+async fn the_pieces_of_a_dead_letter_go_though_the_process_dies_that_dropped_it() {
+    let dying = |config| CosmosDBProviderConfig {
+        reconciler_interval: Duration::from_secs(600),
+        reconciler_age_threshold: NOW,
+        ..config
+    };
+    let (place, id) = place_with_a_large_dead_letter(dying).await;
     let fault = place.without_deletes("nobody");
     let dying = {
         let provider = place.provider.clone();
-        tokio::spawn(async move { provider.fetch_orchestration_item(LOCK, NOW, None).await })
+        tokio::spawn(async move { provider.drop_dead_letter("nobody", &id).await })
     };
-    until("the message is dropped", async || fault.struck() > 0).await;
+    until("the letter is dropped", async || fault.struck() > 0).await;
     dying.abort();
     let _ = dying.await;
     drop(fault);
     let survivor = place.survivor().await;
     let wait = Duration::from_millis(1);
-    until("nothing is left of the message", async || {
+    until("nothing is left of the letter", async || {
         assert!(survivor.fetch_orchestration_item(LOCK, wait, None).await.unwrap().is_none());
-        place.kinds("nobody").await.is_empty()
+        place.kinds("nobody").await == ["tombstone"]
     })
     .await;
 }
