@@ -180,12 +180,24 @@ fn serves_the_order(policy: &Value) -> bool {
 /// The layout's stamp.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Format {
+pub(crate) struct Format {
     id: String,
     instance_id: String,
     #[serde(rename = "type")]
     kind: String,
     format_version: u32,
+}
+
+impl Format {
+    /// The stamp of the layout that this crate writes.
+    pub(crate) fn current() -> Self {
+        Self {
+            id: ids::FORMAT.to_owned(),
+            instance_id: ids::META.to_owned(),
+            kind: ids::FORMAT.to_owned(),
+            format_version: FORMAT_VERSION,
+        }
+    }
 }
 
 impl Document for Format {
@@ -195,12 +207,6 @@ impl Document for Format {
 }
 
 async fn check_format(store: &Store, call: Call) -> Result<(), Obstacle> {
-    let stamp = Format {
-        id: ids::FORMAT.to_owned(),
-        instance_id: ids::META.to_owned(),
-        kind: ids::FORMAT.to_owned(),
-        format_version: FORMAT_VERSION,
-    };
     match store.read(call, ids::META, ids::FORMAT, None).await? {
         Read::Found { body, .. } => {
             let found: Format = decode(&body)?;
@@ -213,7 +219,7 @@ async fn check_format(store: &Store, call: Call) -> Result<(), Obstacle> {
             Ok(())
         }
         Read::NotModified | Read::Missing => {
-            let op = Op::create(&stamp).map_err(|error| Fault::refused(error.to_string()))?;
+            let op = Op::create(&Format::current()).map_err(|error| Fault::refused(error.to_string()))?;
             existing_is_fine(store.write(call, ids::META, &op).await.map(drop))?;
             Ok(())
         }
