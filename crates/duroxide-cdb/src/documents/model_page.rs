@@ -83,12 +83,14 @@ fn declared<T: DeserializeOwned>() -> Names {
     names
 }
 
-/// Compares a section with a value in which every field is filled. `read_only` are names that are read and not written.
-fn compare<T: Serialize + DeserializeOwned>(heading: &str, value: &T, read_only: &[&str]) {
+/// Compares a section with a value in which every field is filled, and returns the name of its type. `read_only` are names
+/// that are read and not written.
+fn compare<T: Serialize + DeserializeOwned>(heading: &str, value: &T, read_only: &[&str]) -> &'static str {
     let mut read = stored(value);
     read.extend(read_only.iter().map(|name| (*name).to_owned()));
     assert_eq!(read, declared::<T>(), "fill in every field of the value for {heading}");
     assert_eq!(listed(heading), stored(value), "the field table of {heading}; left: page, right: code");
+    std::any::type_name::<T>().rsplit("::").next().unwrap_or_default()
 }
 
 fn pieces() -> ChunkRef {
@@ -196,21 +198,11 @@ fn every_type_has_a_section_and_a_row() {
     assert_eq!(rows, kinds, "the table of all types; left: page, right: code");
 }
 
-#[test]
-fn the_fields_of_an_instance_and_of_what_waits_for_it_are_those_on_the_page() {
-    compare("### `instance`", &head(), &[]);
-    compare("#### A held message", &head().batch[0], &[]);
-    compare("#### Messages that were put off", &head().put_off.unwrap(), &[]);
+/// Compares what an instance is made of, and what waits for it.
+fn compare_instance() -> Vec<&'static str> {
     let cell = Cell { stored: Some(value_in_pieces()), changed: Some(value_in_pieces()), cleared: true };
-    compare("#### A key", &cell, &[]);
-    compare("#### A value of a key", &value_in_pieces(), &[]);
-    compare("#### Where the pieces of a text are", &pieces(), &[]);
-    compare("### `orch_queue`", &message(), &["_etag"]);
-    compare("### `worker_queue`", &work(), &["executionId"]);
-    compare("### `history`", &history(), &[]);
     let mut record = ExecutionRecord::of(&head(), None, &mut Chunks::new("c"));
     record.chunks = Some(pieces());
-    compare("### `execution`", &record, &[]);
     let value = ValueDocument {
         id: ids::value(1, 0),
         instance_id: "a".into(),
@@ -219,21 +211,55 @@ fn the_fields_of_an_instance_and_of_what_waits_for_it_are_those_on_the_page() {
         value: "v".into(),
         chunks: Some(pieces()),
     };
-    compare("### `value`", &value, &[]);
-    compare("### `chunk`", &Chunk::new("a", "c", 0, "d"), &[]);
+    vec![
+        compare("### `instance`", &head(), &[]),
+        compare("#### A held message", &head().batch[0], &[]),
+        compare("#### Messages that were put off", &head().put_off.unwrap(), &[]),
+        compare("#### A key", &cell, &[]),
+        compare("#### A value of a key", &value_in_pieces(), &[]),
+        compare("#### Where the pieces of a text are", &pieces(), &[]),
+        compare("### `orch_queue`", &message(), &["_etag"]),
+        compare("### `worker_queue`", &work(), &["executionId"]),
+        compare("### `history`", &history(), &[]),
+        compare("### `execution`", &record, &[]),
+        compare("### `value`", &value, &[]),
+        compare("### `chunk`", &Chunk::new("a", "c", 0, "d"), &[]),
+    ]
+}
+
+/// Compares what is under way between instances and processes.
+fn compare_what_is_under_way() -> Vec<&'static str> {
+    vec![
+        compare("### `outbox_intent`", &intent(), &["_etag"]),
+        compare("#### A cancellation", &Cancellation::of(1, 2), &[]),
+        compare("### `dead_letter`", &DeadLetter::of(&intent(), "r".into(), 1), &[]),
+        compare("### `manifest`", &manifest(), &[]),
+        compare("### `staged`", &Staged::new("a", "c", 0, Vec::new()), &[]),
+        compare("### `tombstone`", &Tombstone::new("a", "m", 60), &[]),
+        compare("### `deletion`", &Deletion::new("d", &[], vec!["m".into()], 1), &[]),
+        compare("### `session`", &Session::claimed("s", "o", 1, 1), &[]),
+        compare("### `format`", &Format::current(), &[]),
+    ]
+}
+
+#[test]
+fn the_fields_of_an_instance_and_of_what_waits_for_it_are_those_on_the_page() {
+    compare_instance();
 }
 
 #[test]
 fn the_fields_of_what_is_under_way_are_those_on_the_page() {
-    compare("### `outbox_intent`", &intent(), &["_etag"]);
-    compare("#### A cancellation", &Cancellation::of(1, 2), &[]);
-    compare("### `dead_letter`", &DeadLetter::of(&intent(), "r".into(), 1), &[]);
-    compare("### `manifest`", &manifest(), &[]);
-    compare("### `staged`", &Staged::new("a", "c", 0, Vec::new()), &[]);
-    compare("### `tombstone`", &Tombstone::new("a", "m", 60), &[]);
-    compare("### `deletion`", &Deletion::new("d", &[], vec!["m".into()], 1), &[]);
-    compare("### `session`", &Session::claimed("s", "o", 1, 1), &[]);
-    compare("### `format`", &Format::current(), &[]);
+    compare_what_is_under_way();
+}
+
+#[test]
+fn every_document_is_compared_with_the_page() {
+    let compared = [compare_instance(), compare_what_is_under_way()].concat();
+    let documents = KINDS.split("\ndocuments!(").nth(1).unwrap().split(");").next().unwrap();
+    let documents: Vec<&str> = documents.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+    assert!(documents.contains(&"Head"), "{documents:?}");
+    let missing: Vec<&&str> = documents.iter().filter(|name| !compared.contains(name)).collect();
+    assert!(missing.is_empty(), "compare {missing:?} with a section of the page");
 }
 
 #[test]
