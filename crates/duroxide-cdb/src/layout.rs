@@ -33,7 +33,8 @@ impl Document for Stamp {
 }
 
 impl Stamp {
-    fn ours() -> Self {
+    /// The stamp of the layout that this crate writes.
+    pub(crate) fn ours() -> Self {
         Self {
             id: ids::FORMAT.to_owned(),
             instance_id: ids::META.to_owned(),

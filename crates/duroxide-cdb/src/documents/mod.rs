@@ -1,6 +1,7 @@
 //! The data model: one file per document.
 //!
-//! Every document lives in the partition of its instance (`/instanceId`) and says what it is in `type`. The names
+//! Every document says what it is in `type`, and lives in the partition of its instance (`/instanceId`); sessions,
+//! deletions and the stamp of the layout have partitions of their own. `docs/data-model.md` shows all of them. The names
 //! of the types and of the fields that the public crate up to 0.1.10 wrote are kept, so that its documents are read
 //! as they are; fields of ours that it did not write have defaults.
 
@@ -14,6 +15,8 @@ pub(crate) mod lane;
 mod lenient;
 mod manifest;
 mod message;
+#[cfg(test)]
+mod model_page;
 mod packed;
 mod readable;
 mod session;

@@ -20,6 +20,8 @@ pub(crate) struct WorkDocument {
     pub(crate) work_item: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) chunks: Option<ChunkRef>,
+    /// Which part of the key space the instance is in, as the public crate wrote it. Searches work it out from the
+    /// instance's name, so nothing reads it.
     #[serde(default)]
     pub(crate) dispatch_slot: u8,
     pub(crate) visible_at: u64,
