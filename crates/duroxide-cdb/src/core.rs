@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::cache::Cache;
 use crate::clock::{Clock, millis};
 use crate::config::CosmosDBProviderConfig;
-use crate::documents::{Head, Tagged, Version, WorkDocument, ids};
+use crate::documents::{Head, Tagged, WorkDocument, ids};
 use crate::error::{Fault, Trouble};
 use crate::finder::{Crew, Pace, Strays, TurnFinder, WorkFinder};
 use crate::orchestration::lock::TurnLease;
@@ -35,8 +35,6 @@ pub(crate) struct Core {
     pub(crate) work_leases: Leases<WorkLease>,
     pub(crate) cache: Cache,
     pub(crate) sessions: Sessions,
-    /// Pinned versions of instances that some filter turned away, with the time they were seen.
-    pinned: Mutex<HashMap<String, (Option<Version>, Instant)>>,
     pub(crate) outbox_faults: Mutex<Option<OutboxFaultInjector>>,
     leases: Option<Arc<dyn LeaseProvider>>,
 }
@@ -96,7 +94,6 @@ impl Core {
             work_leases: Leases::default(),
             cache: Cache::new(config.cache_bytes_max),
             sessions: Sessions::default(),
-            pinned: Mutex::default(),
             outbox_faults: Mutex::default(),
             leases: config.leases.clone(),
         }
@@ -162,22 +159,6 @@ impl Core {
         let crew = Arc::new(Crew::new(Pace::new(self.settings.poll_min, self.settings.poll_max)));
         crews.insert(name.to_owned(), Arc::clone(&crew));
         crew
-    }
-
-    /// The pinned version of an instance that was turned away a moment ago.
-    pub(crate) fn recently_pinned(&self, instance: &str) -> Option<Option<Version>> {
-        let pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
-        let (version, seen) = pinned.get(instance)?;
-        (self.clock.instant() - *seen < PINNED_FOR).then_some(*version)
-    }
-
-    /// Remembers why an instance was turned away.
-    pub(crate) fn note_pinned(&self, instance: &str, version: Option<Version>) {
-        let mut pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
-        if pinned.len() >= PINNED_MAX {
-            pinned.clear();
-        }
-        pinned.insert(instance.to_owned(), (version, self.clock.instant()));
     }
 
     /// Tries again while the trouble is transient and there is time.
@@ -350,8 +331,6 @@ const PAUSE_MIN: Duration = Duration::from_millis(10);
 /// One search in so many looks at the slots of others too.
 const STEAL_EVERY: u64 = 8;
 const QUICK: Duration = Duration::from_secs(3);
-const PINNED_FOR: Duration = Duration::from_secs(10);
-const PINNED_MAX: usize = 10_000;
 const LEASES_SWEPT_FROM: usize = 256;
 const FORGET_AFTER: Duration = Duration::from_secs(60);
 

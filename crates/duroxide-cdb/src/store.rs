@@ -21,7 +21,7 @@ use crate::core::in_parallel;
 use crate::error::Fault;
 use crate::ledger::{Ledger, LedgerSnapshot};
 use crate::queries::Query;
-use crate::slots::Watch;
+use crate::slots::{self, Watch};
 pub(crate) use crate::write::{Op, OpKind};
 
 /// What a point read found.
@@ -293,11 +293,38 @@ impl Store {
 
     /// The first page of a query over one range that has rows. The server may end a page before it has found any.
     async fn first_rows(&self, call: Call, range: FeedRange, query: &Query) -> Result<Page, Fault> {
-        let mut page = self.page(call, range.clone(), query, SEARCH_ROWS, None).await?;
+        let rows = query.rows().unwrap_or(0).max(SEARCH_ROWS);
+        let mut page = self.page(call, range.clone(), query, rows, None).await?;
         while page.rows.is_empty() && page.next.is_some() {
-            page = self.page(call, range.clone(), query, SEARCH_ROWS, page.next).await?;
+            page = self.page(call, range.clone(), query, rows, page.next).await?;
         }
         Ok(page)
+    }
+
+    /// What a query about documents with certain ids finds, given the partitions that they are in: only the ranges that
+    /// hold some are asked, each for its own.
+    pub(crate) async fn query_ids(
+        &self,
+        call: Call,
+        text: &'static str,
+        documents: impl Iterator<Item = (&str, String)>,
+    ) -> Result<Vec<Box<RawValue>>, Fault> {
+        let ranges = self.ranges(call).await?;
+        let mut ids: Vec<Vec<String>> = vec![Vec::new(); ranges.len()];
+        for (partition, id) in documents {
+            let place = slots::place_of(partition);
+            let holds = |range: &FeedRange| *range.min <= *place && *place < *range.max;
+            if let Some(ids) = ranges.iter().position(holds).and_then(|at| ids.get_mut(at)) {
+                ids.push(id);
+            }
+        }
+        let asked = ranges.into_iter().zip(ids).filter(|(_, ids)| !ids.is_empty());
+        let parts = asked.map(|(range, ids)| -> BoxFuture<'_, Result<Vec<Box<RawValue>>, Fault>> {
+            let query = Query::new(text).with("@ids", ids);
+            Box::pin(async move { self.collect(call, Scope::Range(range), None, &query).await })
+        });
+        let rows = in_parallel(RANGES_AT_ONCE, parts).await.into_iter().collect::<Result<Vec<_>, _>>()?;
+        Ok(rows.into_iter().flatten().collect())
     }
 
     /// One page of a query over one range, from the beginning or from where another page ended.

@@ -20,7 +20,7 @@ mod work;
 
 pub(crate) use execution::ExecutionRecord;
 pub use head::FORMAT_VERSION;
-pub(crate) use head::{Forgive, Head, Held, LegacyStart, Status, Version};
+pub(crate) use head::{Forgive, Head, Held, LegacyStart, Pinned, Status, Version, is_supported};
 pub(crate) use history::{HistoryDocument, decode, pack};
 pub use ids::is_reserved;
 pub(crate) use intent::{Cancellation, DeadLetter, Intent, name_parent};

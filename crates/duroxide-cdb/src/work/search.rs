@@ -52,7 +52,7 @@ pub(super) async fn search(
     // versions write meanwhile: its pages are turned at leisure.
     let is_shown = is_covered && !marks.is_empty() && !lanes::has_unlisted(&oldest.pages);
     let cursor = lanes::next_time(reach.from, &oldest.pages);
-    let left = Left { cursor, is_promising: is_on_the_way || (cursor > 0 && !is_shown) };
+    let left = Left { cursor, is_promising: is_on_the_way || (cursor > 0 && !is_shown), is_barren: false };
     crew.came_to(marks);
     let outcome = if found { Outcome::Found } else { Outcome::NothingToDo };
     crew.pace.end(core.clock.instant(), outcome, left);
