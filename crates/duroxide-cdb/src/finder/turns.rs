@@ -21,6 +21,15 @@ pub(crate) struct MessageHint {
     pub(crate) visible_at: u64,
 }
 
+/// Who tells of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// This process has just written it.
+    Sender,
+    /// A search has met it.
+    Search,
+}
+
 /// Which instances may have a turn to run.
 #[derive(Debug, Default)]
 pub(crate) struct TurnFinder {
@@ -132,7 +141,7 @@ impl TurnFinder {
     /// Adds a message and says whether it gives its instance something to do that had nothing to do at its time.
     pub(crate) fn hint(&self, hint: MessageHint) -> bool {
         let mut state = lock(&self.state);
-        let is_news = state.hint(hint);
+        let is_news = state.hint(hint, Source::Sender);
         drop(state);
         self.changed.notify_waiters();
         is_news
@@ -147,7 +156,7 @@ impl TurnFinder {
         };
         let mut news = 0;
         for hint in hints {
-            news += usize::from(is_for_us(&state, &hint) && state.hint(hint));
+            news += usize::from(is_for_us(&state, &hint) && state.hint(hint, Source::Search));
         }
         drop(state);
         self.changed.notify_waiters();
@@ -408,9 +417,9 @@ impl Drop for Screening {
 
 impl State {
     /// Adds a message and says whether it gives its instance something to do that had nothing to do at its time. A new
-    /// message ends the instance's rest, unless it rests because another process has its turn and more messages are
-    /// known already than a turn takes.
-    fn hint(&mut self, hint: MessageHint) -> bool {
+    /// message ends the instance's rest. But one that rests because another process has its turn is not looked at anew for
+    /// every page of its queue: only for what this process sends, and not for more than a turn takes.
+    fn hint(&mut self, hint: MessageHint, source: Source) -> bool {
         if self.asleep || !self.has_room_for(&hint) {
             return false;
         }
@@ -418,7 +427,8 @@ impl State {
         let number = self.hints;
         let entry = self.instances.entry(hint.instance.clone()).or_default();
         let is_busy = entry.is_busy(hint.visible_at);
-        let matters = entry.rest_step > 0 || entry.pending.len() < TURNFUL;
+        let is_first = source == Source::Sender && entry.pending.len() < TURNFUL;
+        let matters = entry.rest_step > 0 || is_first;
         let pending = Pending { seq: hint.seq, visible_at: hint.visible_at, hint: number };
         let is_new = entry.keep(hint.id, pending);
         if is_new && !entry.locked && matters {

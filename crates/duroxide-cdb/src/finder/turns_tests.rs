@@ -121,6 +121,19 @@ fn more_messages_than_a_turn_takes_do_not_end_the_wait_for_another_process() {
 }
 
 #[test]
+fn what_a_search_meets_ends_no_wait_for_another_process_but_the_rest_of_who_had_nothing_to_do() {
+    let finder = TurnFinder::default();
+    finder.hint(hint("a", "0", 0, 5));
+    finder.take(10).unwrap().decide(Verdict::RestUntil(1000));
+    finder.sight(vec![hint("a", "1", 1, 5)], 10);
+    assert!(finder.take(10).is_none());
+    finder.hint(hint("a", "2", 2, 5));
+    finder.take(10).unwrap().decide(Verdict::Park { now: 10 });
+    finder.sight(vec![hint("a", "3", 3, 5)], 10);
+    assert_eq!(finder.take(10).unwrap().instance, "a");
+}
+
+#[test]
 fn of_many_that_may_be_for_others_the_first_are_read_together_and_the_last_is_tried() {
     let finder = TurnFinder::default();
     let old = filter("0.1.32");
