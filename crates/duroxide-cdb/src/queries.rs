@@ -111,6 +111,9 @@ pub(crate) const FIND_TURNS: &str = "SELECT TOP @rows c.id, c.instanceId, c.seq,
     WHERE c.type = 'orch_queue' AND c.visibleAt <= @now AND c.visibleAt >= @from \
     ORDER BY c.type, c.visibleAt";
 
+/// The service's time in milliseconds, from any partition.
+pub(crate) const TIME: &str = "SELECT VALUE GetCurrentTimestamp()";
+
 /// One range: the versions that instances are pinned to, by the ids of their heads.
 pub(crate) const PINNED: &str = "SELECT c.instanceId, c.pinnedVersion, c.pinnedDuroxideVersionPacked FROM c \
     WHERE ARRAY_CONTAINS(@ids, c.id)";

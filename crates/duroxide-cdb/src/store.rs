@@ -18,9 +18,10 @@ pub(crate) use crate::call::Call;
 use crate::clock::Clock;
 use crate::config::CosmosDBProviderConfig;
 use crate::core::in_parallel;
+use crate::documents::ids;
 use crate::error::Fault;
 use crate::ledger::{Ledger, LedgerSnapshot};
-use crate::queries::Query;
+use crate::queries::{self, Query};
 use crate::slots::{self, Watch};
 pub(crate) use crate::write::{Op, OpKind};
 
@@ -423,6 +424,23 @@ impl Store {
                     return Err(error.into());
                 }
             }
+        }
+    }
+
+    /// Asks the service for its time, if this machine's clock is wrong and dates alone tell too little.
+    pub(crate) async fn settle_clock(&self, call: Call) {
+        if !self.clock.wants_to_ask() {
+            return;
+        }
+        let begun = Instant::now();
+        let query = Query::new(queries::TIME);
+        let told = self.query(call, ids::META, &query).await;
+        let time = told.map(|rows| rows.first().and_then(|row| serde_json::from_str::<u64>(row.get()).ok()));
+        match time {
+            Ok(Some(time)) => self.clock.learn_exactly(time, begun),
+            // Dates go on telling it.
+            Ok(None) => {}
+            Err(fault) => tracing::debug!(%fault, "the service does not tell its time now"),
         }
     }
 

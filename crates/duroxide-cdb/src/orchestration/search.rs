@@ -20,6 +20,7 @@ pub(super) async fn search(core: &Core, wish: Wish) -> Result<(), Fault> {
     let Some(_searching) = core.turn_pace.enter(wish).await else { return Ok(()) };
     let reach = core.turn_pace.begin(core.clock.instant());
     let call = core.quick_call(OPERATION);
+    core.store.settle_clock(call).await;
     let now = core.clock.now_ms();
     let latest = core.turns.latest();
     let (page, newest) = tokio::join!(ask(core, call, reach, reach.from, now), async {

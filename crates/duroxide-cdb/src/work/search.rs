@@ -25,8 +25,9 @@ pub(super) async fn search(
 ) -> Result<(), Fault> {
     let Some(_searching) = crew.pace.enter(wish).await else { return Ok(()) };
     let reach = crew.pace.begin(core.clock.instant());
-    let search =
-        Search { core, call: core.quick_call(OPERATION), now: core.clock.now_ms(), reach, sessions, tags };
+    let call = core.quick_call(OPERATION);
+    core.store.settle_clock(call).await;
+    let search = Search { core, call, now: core.clock.now_ms(), reach, sessions, tags };
     let oldest = search.ask(Query::new(queries::FIND_WORK).with("@from", reach.from)).await;
     let (mut found, mut failed) = (oldest.found, oldest.failed);
     let mut is_covered = true;
