@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use cosmos_driver::{
-    Batch, BatchResponse, BatchResult, Container, ContainerProperties, Credential, Database, Driver,
-    ErrorKind, FeedRange, Patch, QueryOptions, Response, Scope,
+    Batch, BatchResponse, BatchResult, Container, ContainerProperties, Credential, Database, Diagnostics,
+    Driver, ErrorKind, FeedRange, Patch, QueryOptions, Response, Scope,
 };
 use futures::future::BoxFuture;
 use serde_json::value::RawValue;
@@ -23,6 +23,7 @@ use crate::error::Fault;
 use crate::ledger::{Ledger, LedgerSnapshot};
 use crate::queries::{self, Query};
 use crate::slots::{self, Watch};
+use crate::weather::Weather;
 pub(crate) use crate::write::{Op, OpKind};
 
 /// What a point read found.
@@ -80,6 +81,7 @@ pub(crate) struct Store {
     ranges: Mutex<Option<(Vec<FeedRange>, Instant)>>,
     ledger: Ledger,
     clock: Arc<Clock>,
+    weather: Weather,
 }
 
 impl Store {
@@ -97,7 +99,14 @@ impl Store {
         let database = driver.database(&config.database);
         let container = database.container(&config.container)?;
         let clock = Arc::new(Clock::shifted(config.clock_offset_ms));
-        Ok(Self { database, container, ranges: Mutex::default(), ledger: Ledger::default(), clock })
+        Ok(Self {
+            database,
+            container,
+            ranges: Mutex::default(),
+            ledger: Ledger::default(),
+            clock,
+            weather: Weather::default(),
+        })
     }
 
     /// The clock that the answers of the container put right.
@@ -171,7 +180,7 @@ impl Store {
                 Ok(Read::Found { etag, body: response.into_body() })
             }
             Err(error) => {
-                self.record(call, Some(partition), begun, error.charge());
+                self.record_error(call, Some(partition), begun, &error);
                 if error.kind() == ErrorKind::NotFound {
                     return Ok(Read::Missing);
                 }
@@ -201,7 +210,7 @@ impl Store {
                 Ok(etag_of(&response))
             }
             Err(error) => {
-                self.record(call, Some(partition), begun, error.charge());
+                self.record_error(call, Some(partition), begun, &error);
                 Err(error.into())
             }
         }
@@ -240,7 +249,7 @@ impl Store {
         let response = match self.container.batch(batch, call.options()?).await {
             Ok(response) => response,
             Err(error) => {
-                self.record(call, Some(partition), begun, error.charge());
+                self.record_error(call, Some(partition), begun, &error);
                 return Err(error.into());
             }
         };
@@ -346,12 +355,13 @@ impl Store {
         let page = match pager.next().await {
             Ok(page) => page,
             Err(error) => {
-                self.record(call, None, begun, error.charge());
+                self.record_error(call, None, begun, &error);
                 return Err(error.into());
             }
         };
         let Some(page) = page else { return Ok(Page::default()) };
         self.record(call, None, begun, page.charge());
+        self.weather.note(is_throttled(page.diagnostics()));
         self.learn(begun, page.date());
         Ok(Page { rows: page.items()?, next: page.continuation().map(ToOwned::to_owned) })
     }
@@ -407,6 +417,7 @@ impl Store {
             match pager.next().await {
                 Ok(Some(page)) => {
                     self.record(call, partition, begun, page.charge());
+                    self.weather.note(is_throttled(page.diagnostics()));
                     self.learn(begun, page.date());
                     let read = rows.len();
                     rows.extend(page.items::<Box<RawValue>>()?);
@@ -420,7 +431,7 @@ impl Store {
                 }
                 Ok(None) => return Ok(Some(rows)),
                 Err(error) => {
-                    self.record(call, partition, begun, error.charge());
+                    self.record_error(call, partition, begun, &error);
                     return Err(error.into());
                 }
             }
@@ -452,7 +463,24 @@ impl Store {
     /// Takes note of what an answer cost and of the date in it.
     fn record_answer(&self, call: Call, partition: &str, begun: Instant, response: &Response) {
         self.record(call, Some(partition), begun, response.charge());
+        self.weather.note(is_throttled(response.diagnostics()));
         self.learn(begun, response.date());
+    }
+
+    fn record_error(
+        &self,
+        call: Call,
+        partition: Option<&str>,
+        begun: Instant,
+        error: &cosmos_driver::Error,
+    ) {
+        self.record(call, partition, begun, error.charge());
+        self.weather.note(is_throttled(error.diagnostics()));
+    }
+
+    /// So long searches and looks are put off, because the account throttles.
+    pub(crate) fn pause(&self) -> Duration {
+        self.weather.pause()
     }
 
     fn learn(&self, begun: Instant, date: Option<SystemTime>) {
@@ -478,6 +506,11 @@ impl Store {
         *known = Some((ranges.clone(), Instant::now()));
         Ok(ranges)
     }
+}
+
+/// Whether the service refused one of the attempts because the budget was spent.
+fn is_throttled(tried: &Diagnostics) -> bool {
+    tried.attempts().iter().any(|attempt| attempt.status.is_some_and(|status| status.code == 429))
 }
 
 /// Adds a write to a batch.

@@ -147,6 +147,12 @@ impl Pace {
         state.next = Some(now + if turns_page { self.min } else { state.pause });
     }
 
+    /// The next search waits at least until then.
+    pub(crate) fn put_off(&self, until: Instant) {
+        let mut state = self.lock();
+        state.next = state.next.map(|next| next.max(until));
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -27,6 +27,8 @@ pub(crate) struct Seen {
     pub(crate) news: usize,
     /// Where the next search continues; zero if no page was full.
     pub(crate) next: u64,
+    /// Some of it could not be read.
+    pub(crate) is_partial: bool,
 }
 
 impl Sweep {
@@ -46,7 +48,8 @@ impl Sweep {
             self.begin_anew();
             return Left::default();
         }
-        self.has_news |= page.news > 0;
+        // What could not be read may have been news.
+        self.has_news |= page.news > 0 || page.is_partial;
         if page.next == 0 {
             self.is_settled = !std::mem::take(&mut self.has_news);
         }
@@ -54,6 +57,7 @@ impl Sweep {
         // What a sender stamped with the present may arrive a moment later.
         let settled = now.saturating_sub(ARRIVAL_MS);
         self.latest = match (self.latest, latest) {
+            (Some(before), Some(seen)) if seen.is_partial => Some(before),
             (Some(_), Some(seen)) if seen.next > 0 => Some(seen.next),
             (Some(before), Some(_)) => Some(before.max(settled)),
             (before, _) => before.or_else(|| is_barren.then_some(settled)),
@@ -80,7 +84,19 @@ mod tests {
     const NOW: u64 = 100_000;
 
     fn seen(rows: usize, news: usize, next: u64) -> Seen {
-        Seen { rows, news, next }
+        Seen { rows, news, next, is_partial: false }
+    }
+
+    #[test]
+    fn what_could_not_be_read_is_read_again() {
+        let mut sweep = Sweep::default();
+        sweep.came(NOW, 0, seen(10, 0, 50), None);
+        let before = sweep.latest();
+        let partial = Seen { is_partial: true, ..seen(4, 0, 0) };
+        sweep.came(NOW + 9000, 50, partial, Some(partial));
+        assert_eq!(sweep.latest(), before, "the latest are asked for from there again");
+        let left = sweep.came(NOW + 9000, 0, seen(10, 0, 50), None);
+        assert!(left.is_promising, "the round is made again, and soon");
     }
 
     #[test]

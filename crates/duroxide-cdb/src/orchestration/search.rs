@@ -40,6 +40,7 @@ pub(super) async fn search(core: &Core, wish: Wish) -> Result<(), Fault> {
         (false, false) => Outcome::NothingToDo,
     };
     core.turn_pace.end(core.clock.instant(), outcome, left);
+    core.turn_pace.put_off(core.clock.instant() + core.store.pause());
     fault.or(late_fault).map_or(Ok(()), Err)
 }
 
@@ -78,6 +79,7 @@ async fn ask(core: &Core, call: Call, reach: Reach, from: u64, now: u64) -> (See
         seen.news += core.turns.sight(ours.map(hint).collect(), now);
     }
     seen.next = behind(from, lasts.into_iter());
+    seen.is_partial = failed.is_some();
     (seen, failed)
 }
 

@@ -57,6 +57,7 @@ pub(super) async fn search(
     crew.came_to(marks);
     let outcome = if found { Outcome::Found } else { Outcome::NothingToDo };
     crew.pace.end(core.clock.instant(), outcome, left);
+    crew.pace.put_off(core.clock.instant() + core.store.pause());
     failed.map_or(Ok(()), Err)
 }
 
