@@ -76,7 +76,7 @@ async fn main() -> ExitCode {
         }
     }
     println!("{worse} cost more than beside ten");
-    println!("| behind | how many | to find | requests | took | read per request |");
+    println!("| behind | how many | to find | requests | took | read per search |");
     println!("|---|---:|---|---:|---:|---:|");
     for (name, obstacle) in [("the queue of one", Obstacle::Queue), ("another version", Obstacle::Pinned)] {
         let search = search_behind(obstacle, waiting as u64).await;
@@ -84,12 +84,12 @@ async fn main() -> ExitCode {
             let (requests, took) = (search.requests[at], search.took[at]);
             println!(
                 "| {name} | {waiting} | {what} | {requests} | {took:.1?} | {} |",
-                search.read_per_request
+                search.read_per_search
             );
         }
         // A page of a thousand, or the heads of so many: a hundredth of all, and a little.
         let is_proportionate = search.requests[0] <= 200 + waiting / 100 && search.requests[1] <= 100;
-        worse += u32::from(!is_proportionate || search.read_per_request > 1000);
+        worse += u32::from(!is_proportionate || search.read_per_search > 1000);
     }
     if worse == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -12,7 +12,7 @@ use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
 use serde_json::json;
 
 use super::{LOCK, NOW, commit, mail, of_session};
-use crate::scale::{put, queued};
+use crate::scale::{Obstacle, put, queued, search_behind};
 use crate::world::{activity, event, named, start};
 
 /// An emulator of its own, so that nothing else is counted.
@@ -102,24 +102,13 @@ async fn the_long_queue_of_one_instance_is_not_in_the_way_of_others() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_in_the_middle_of_a_long_queue_is_found_within_a_few_pages() {
-    let account = Account::new();
-    let busy = account.process().await;
-    busy.enqueue_for_orchestrator(start("hot", "Hello", ""), None).await.unwrap();
-    let since = an_hour_ago();
-    account.queue("hot", MANY, since).await;
-    let (_, token, _) = busy.fetch_orchestration_item(LOCK, LONG, None).await.unwrap().unwrap();
-    commit(&busy, &token, vec![event("hot", 1)], named()).await.unwrap();
-    assert_eq!(turn(&busy, None).await, "hot");
-    let item = serde_json::to_string(&start("old", "Hello", "")).unwrap();
-    put(&account.emulator, "old", &queued("orch_queue", "old", "m", &item, since + MANY / 2)).await;
-    account.emulator.ledger().reset();
-    // A process that knows nothing, and cannot have the turn of the other.
-    let beginner = account.process().await;
-    assert_eq!(turn(&beginner, None).await, "old");
-    let searches = account.recent().iter().filter(|asked| asked.partition_key.is_none()).count();
-    assert!(searches <= 30, "{searches} searches");
-    assert!(account.visited() <= PAGE, "a search looked at {} documents", account.visited());
+async fn what_is_in_the_middle_of_thousands_that_are_for_others_is_found_within_a_few_requests() {
+    for obstacle in [Obstacle::Queue, Obstacle::Pinned] {
+        let search = search_behind(obstacle, MANY).await;
+        let [middle, fresh] = search.requests;
+        assert!(middle <= 60 && fresh <= 60, "{obstacle:?}: {search:?}");
+        assert!(search.read_per_search <= PAGE, "{obstacle:?}: {search:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
