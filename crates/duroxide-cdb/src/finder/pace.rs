@@ -133,7 +133,8 @@ impl Pace {
         let mut state = self.lock();
         // The pages of one round follow each other quickly, so that known work hides no other. Only news makes the rounds
         // themselves quick: what nothing can be done about may fill pages for ever.
-        let turns_page = outcome == Outcome::NothingToDo && left.is_promising;
+        // And a page of no use says nothing of what is behind it, also to who has other work.
+        let turns_page = left.is_promising && (outcome == Outcome::NothingToDo || left.is_barren);
         state.pause = match outcome {
             Outcome::Found => self.min,
             _ if turns_page => state.pause,
@@ -219,6 +220,10 @@ mod tests {
             pace.end(now, Outcome::NothingToDo, Left { is_barren, ..left(cursor) });
         }
         assert_eq!(rows, [10, 20, 40, 80, 160, 320, 640, 1000]);
+        pace.end(now, Outcome::NothingNew, Left { is_barren: true, ..left(9) });
+        assert_eq!(pace.due(), Some(now + Duration::from_millis(20)), "also by who has other work");
+        pace.end(now, Outcome::NothingNew, left(9));
+        assert_eq!(pace.due(), Some(now + Duration::from_millis(40)));
         assert_eq!(pace.begin(now).rows, 100);
     }
 
