@@ -132,7 +132,9 @@ async fn obstruct(emulator: &Emulator, obstacle: Obstacle, count: u64) {
         let name = if n == count / 2 { "middle".to_owned() } else { format!("p{n}") };
         match obstacle {
             Obstacle::Queue if n != count / 2 => {
-                put(emulator, "hot", &queued("orch_queue", "hot", &name, "{}", since + n)).await;
+                let mut message = queued("orch_queue", "hot", &name, "{}", since + n);
+                message["seq"] = ((1 << 52) + n).into();
+                put(emulator, "hot", &message).await;
                 continue;
             }
             Obstacle::Pinned if n != count / 2 => {
