@@ -1,5 +1,6 @@
 //! What one fetch costs beside a hundred thousand waiting, a million finished: prints a table and fails if it is not
-//! what it costs beside ten.
+//! what it costs beside ten; and what it takes to find work behind a hundred thousand messages of one instance, or as
+//! many instances that only others can run.
 //!
 //! `scale [--waiting N] [--finished N] [--partitions N]`
 
@@ -17,7 +18,7 @@ mod world;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use scale::{Cost, Crowd, FEW, measure};
+use scale::{Cost, Crowd, FEW, Obstacle, measure, search_behind};
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -75,5 +76,20 @@ async fn main() -> ExitCode {
         }
     }
     println!("{worse} cost more than beside ten");
+    println!("| behind | how many | to find | requests | took | read per search |");
+    println!("|---|---:|---|---:|---:|---:|");
+    for (name, obstacle) in [("the queue of one", Obstacle::Queue), ("another version", Obstacle::Pinned)] {
+        let search = search_behind(obstacle, waiting as u64).await;
+        for (at, what) in ["what is in their middle", "what was sent now"].into_iter().enumerate() {
+            let (requests, took) = (search.requests[at], search.took[at]);
+            println!(
+                "| {name} | {waiting} | {what} | {requests} | {took:.1?} | {} |",
+                search.read_per_search
+            );
+        }
+        // A page of a thousand, or the heads of so many: a hundredth of all, and a little.
+        let is_proportionate = search.requests[0] <= 200 + waiting / 100 && search.requests[1] <= 100;
+        worse += u32::from(!is_proportionate || search.read_per_search > 1000);
+    }
     if worse == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -47,6 +47,14 @@ struct Entry {
     used: u64,
     bytes: usize,
     seen: Option<Seen>,
+    looked: Option<Looked>,
+}
+
+/// That the account said which head is the present one.
+#[derive(Debug)]
+struct Looked {
+    etag: String,
+    asked: Instant,
 }
 
 /// A head that came with claims a moment ago.
@@ -68,6 +76,8 @@ pub(crate) struct Acquaintance {
 #[derive(Debug, Default)]
 struct State {
     entries: HashMap<String, Entry>,
+    /// Instances that are not there, and when the account was asked.
+    missing: HashMap<String, Instant>,
     bytes: usize,
     tick: u64,
 }
@@ -90,6 +100,7 @@ impl Cache {
     /// Remembers an instance, unless something newer is known already.
     pub(crate) fn put(&self, instance: &str, known: Known) {
         let mut state = self.lock();
+        state.missing.remove(instance);
         state.tick += 1;
         let tick = state.tick;
         let (mut since, mut seen) = (tick, None);
@@ -107,7 +118,7 @@ impl Cache {
         if bytes > self.bytes_max / 2 {
             return;
         }
-        state.insert(instance, Entry { known, since, used: tick, bytes, seen });
+        state.insert(instance, Entry { known, since, used: tick, bytes, seen, looked: None });
         while state.bytes > self.bytes_max {
             let oldest =
                 state.entries.iter().min_by_key(|(_, entry)| entry.used).map(|(name, _)| name.clone());
@@ -179,6 +190,40 @@ impl Cache {
         }
     }
 
+    /// The head of an instance, or that it has none, if the account said so no longer than `age` before `now`, and this
+    /// process has changed nothing since.
+    pub(crate) fn looked_at(
+        &self,
+        instance: &str,
+        age: Duration,
+        now: Instant,
+    ) -> Option<Option<Arc<Tagged<Head>>>> {
+        let state = self.lock();
+        let is_recent = |asked: Instant| !age.is_zero() && now.saturating_duration_since(asked) <= age;
+        let Some(entry) = state.entries.get(instance) else {
+            return state.missing.get(instance).is_some_and(|asked| is_recent(*asked)).then_some(None);
+        };
+        let looked = entry.looked.as_ref().filter(|looked| is_recent(looked.asked));
+        looked.filter(|looked| looked.etag == entry.known.head.etag)?;
+        Some(Some(Arc::clone(&entry.known.head)))
+    }
+
+    /// Notes that the account, asked at `asked`, said that the head with this ETag is the present one, or that there is
+    /// none.
+    pub(crate) fn look(&self, instance: &str, etag: Option<&str>, asked: Instant) {
+        let mut state = self.lock();
+        match (etag, state.entries.get_mut(instance)) {
+            (Some(etag), Some(entry)) => entry.looked = Some(Looked { etag: etag.to_owned(), asked }),
+            (None, None) => {
+                if state.missing.len() >= MISSING_MAX {
+                    state.missing.clear();
+                }
+                state.missing.insert(instance.to_owned(), asked);
+            }
+            _ => {}
+        }
+    }
+
     /// Forgets an instance.
     pub(crate) fn forget(&self, instance: &str) {
         self.lock().remove(instance);
@@ -208,6 +253,7 @@ fn newest(one: Arc<Tagged<Head>>, other: &Arc<Tagged<Head>>) -> Arc<Tagged<Head>
 }
 
 const ENTRY_BYTES: usize = 2048;
+const MISSING_MAX: usize = 10_000;
 /// From the sending of a claim until its worker reads the instance: an account at the other end of the world answers
 /// within it. Longer than that, and what other processes commit would be seen late.
 const SEEN_FOR: Duration = Duration::from_millis(500);
@@ -314,6 +360,30 @@ mod tests {
         other.document.incarnation = "last life".to_owned();
         cache.see(&before, other, now);
         assert!(cache.take_seen("a", now).is_none(), "it is of another life");
+    }
+
+    #[test]
+    fn a_head_that_was_looked_at_serves_others_until_it_is_too_old_or_this_process_changes_it() {
+        let (cache, _, now) = acquainted();
+        let age = Duration::from_millis(100);
+        let served = |at: Instant, age| {
+            cache.looked_at("a", age, at).map(|head| head.map_or(String::new(), |head| head.etag.clone()))
+        };
+        assert_eq!(served(now, age), None, "it was not looked at");
+        cache.look("a", Some("1"), now);
+        assert_eq!(served(now + age, age).as_deref(), Some("1"));
+        assert_eq!(served(now, Duration::ZERO), None, "in calm weather everybody asks");
+        assert_eq!(served(now + age * 2, age), None);
+        cache.put("a", known(2, 0));
+        assert_eq!(served(now, age), None, "it committed");
+        cache.look("a", Some("1"), now);
+        assert_eq!(served(now, age), None, "it committed after it asked");
+        cache.forget("a");
+        assert_eq!(served(now, age), None);
+        cache.look("a", None, now);
+        assert_eq!(served(now, age).as_deref(), Some(""), "there is none");
+        cache.put("a", known(1, 0));
+        assert_eq!(served(now, age), None, "it began");
     }
 
     #[test]

@@ -51,7 +51,7 @@ pub struct CosmosDBProviderConfig {
     /// Name of this process in lock documents. Default: a random one.
     pub owner: String,
     /// What has to be added to this machine's clock to get the server's, in milliseconds: the first guess, which the
-    /// dates of the server's answers put right if it is wrong by more than three seconds. Default 0.
+    /// dates of the server's answers put right if they do not allow it. Default 0.
     pub clock_offset_ms: i64,
     /// Who looks after which part of the key space, so that several providers need not all search all of it. Default:
     /// this provider looks everywhere.

@@ -1,19 +1,18 @@
 //! What all operations share: the store, the clock, the finders, the leases and the caches.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::stream::StreamExt as _;
-use tokio::time::Instant;
 
 use crate::cache::Cache;
 use crate::claims::UnsettledClaims;
 use crate::clock::{Clock, millis, millis_until};
 use crate::config::CosmosDBProviderConfig;
-use crate::documents::{Head, Tagged, Version, WorkDocument, ids};
+use crate::documents::{Head, Tagged, WorkDocument, ids};
 use crate::elders::Elders;
 use crate::error::{Fault, Trouble};
 use crate::finder::{Crew, Pace, Strays, TurnFinder, WorkFinder};
@@ -41,8 +40,6 @@ pub(crate) struct Core {
     pub(crate) claims: UnsettledClaims,
     pub(crate) cache: Cache,
     pub(crate) sessions: Sessions,
-    /// Pinned versions of instances that some filter turned away, with the time they were seen.
-    pinned: Mutex<HashMap<String, (Option<Version>, Instant)>>,
     pub(crate) outbox_faults: Mutex<Option<OutboxFaultInjector>>,
     pub(crate) layout: Layout,
     pub(crate) elders: Elders,
@@ -103,7 +100,6 @@ impl Core {
             claims: UnsettledClaims::default(),
             cache: Cache::new(config.cache_bytes_max),
             sessions: Sessions::default(),
-            pinned: Mutex::default(),
             outbox_faults: Mutex::default(),
             leases: config.leases.clone(),
         }
@@ -158,22 +154,6 @@ impl Core {
         let crew = Arc::new(Crew::new(Pace::new(self.settings.poll_min, self.settings.poll_max)));
         crews.insert(name.to_owned(), Arc::clone(&crew));
         crew
-    }
-
-    /// The pinned version of an instance that was turned away a moment ago.
-    pub(crate) fn recently_pinned(&self, instance: &str) -> Option<Option<Version>> {
-        let pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
-        let (version, seen) = pinned.get(instance)?;
-        (self.clock.instant() - *seen < PINNED_FOR).then_some(*version)
-    }
-
-    /// Remembers why an instance was turned away.
-    pub(crate) fn note_pinned(&self, instance: &str, version: Option<Version>) {
-        let mut pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
-        if pinned.len() >= PINNED_MAX {
-            pinned.clear();
-        }
-        pinned.insert(instance.to_owned(), (version, self.clock.instant()));
     }
 
     /// Tries again while the trouble is transient and there is time.
@@ -350,8 +330,6 @@ const PAUSE_MIN: Duration = Duration::from_millis(10);
 /// One search in so many looks at the slots of others too.
 const STEAL_EVERY: u64 = 8;
 const QUICK: Duration = Duration::from_secs(3);
-const PINNED_FOR: Duration = Duration::from_secs(10);
-const PINNED_MAX: usize = 10_000;
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,7 @@
 //! Reading instances. Hot: a waiting client asks ten times a second, and every activity asks when it starts. What is
 //! known is validated with the head's ETag, so an unchanged instance costs one request that carries no body, and nothing
-//! at all right after the claim of an activity, which brought the head along.
+//! at all right after the claim of an activity, which brought the head along. While the account throttles, readers share
+//! what one of them was told a moment ago.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,19 +27,29 @@ pub(crate) async fn visible_head(
     if ids::refusal(instance).is_some() {
         return Ok(None);
     }
+    // While the account throttles, those who wait for an instance share what one of them was told a moment ago.
+    let asked = core.clock.instant();
+    if let Some(head) = core.cache.looked_at(instance, core.store.pause(), asked) {
+        return Ok(head.filter(|head| head.document.is_visible()));
+    }
     let known = core.cache.get(instance);
     let etag = known.as_ref().map(|known| known.head.etag.as_str());
     let answer = core.read(call, instance, &ids::head(instance), etag).await?;
     core.cache.unsee(instance);
     let head = match answer {
-        Read::NotModified => known.map(|known| known.head),
+        Read::NotModified => {
+            core.cache.look(instance, etag, asked);
+            known.map(|known| known.head)
+        }
         Read::Missing => {
             core.cache.forget(instance);
+            core.cache.look(instance, None, asked);
             None
         }
         Read::Found { body, etag } => {
             let head: Head = decode(&body)?;
             core.cache.relock(instance, &head, &etag);
+            core.cache.look(instance, Some(&etag), asked);
             Some(Arc::new(Tagged { document: head, etag }))
         }
     };

@@ -47,6 +47,7 @@ mod slots;
 mod status;
 mod store;
 mod token;
+mod weather;
 mod work;
 mod write;
 

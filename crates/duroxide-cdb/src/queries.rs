@@ -26,6 +26,12 @@ impl Query {
         self
     }
 
+    /// How many rows it asks for, if it says so.
+    pub(crate) fn rows(&self) -> Option<u32> {
+        let (_, rows) = self.parameters.iter().find(|(name, _)| *name == "@rows")?;
+        rows.as_u64().and_then(|rows| u32::try_from(rows).ok())
+    }
+
     /// The same with one more parameter.
     pub(crate) fn with(mut self, name: &'static str, value: impl Into<Value>) -> Self {
         self.parameters.push((name, value.into()));
@@ -125,10 +131,17 @@ pub(crate) const UNSENT: &str = "SELECT * FROM c WHERE c.type = 'outbox_intent' 
     OR (c.type = 'manifest' AND (c.committed = true OR NOT IS_BOOL(c.committed)))";
 
 /// One range: due messages, the oldest first. The composite index holds them in this order, so what waits for later
-/// is never looked at.
+/// is never looked at, and no page looks at more than it returns: nothing is left out of it.
 pub(crate) const FIND_TURNS: &str = "SELECT TOP @rows c.id, c.instanceId, c.seq, c.enqueuedAt, c.visibleAt FROM c \
     WHERE c.type = 'orch_queue' AND c.visibleAt <= @now AND c.visibleAt >= @from \
-    AND NOT ARRAY_CONTAINS(@known, c.instanceId) ORDER BY c.type, c.visibleAt";
+    ORDER BY c.type, c.visibleAt";
+
+/// The service's time in milliseconds, from any partition.
+pub(crate) const TIME: &str = "SELECT VALUE GetCurrentTimestamp()";
+
+/// One range: the versions that instances are pinned to, by the ids of their heads.
+pub(crate) const PINNED: &str = "SELECT c.instanceId, c.pinnedVersion, c.pinnedDuroxideVersionPacked FROM c \
+    WHERE ARRAY_CONTAINS(@ids, c.id)";
 
 /// One range: the oldest visible work items, whomever they are for, so that a page never looks at more than it returns;
 /// those for others without what is in them. A locked item is not visible until its lock ends.

@@ -12,16 +12,23 @@ use cosmos_wire::partition_key::{Component, Definition, PartitionKey};
 
 /// The slot of an instance.
 pub(crate) fn of(instance: &str) -> u8 {
-    static DEFINITION: OnceLock<Definition> = OnceLock::new();
-    let definition =
-        DEFINITION.get_or_init(|| Definition::hash("/instanceId").expect("a constant path is valid"));
-    let key = PartitionKey::new(vec![Component::String(instance.to_owned())]);
-    let place = Epk::of(&key, definition);
     // Version 2 hashes leave the two top bits of the first byte zero.
-    match place.as_bytes() {
+    match key_of(instance).as_bytes() {
         [first, second, ..] => (first << 2) | (second >> 6),
         _ => 0,
     }
+}
+
+/// Where an instance is in the key space, in hexadecimal.
+pub(crate) fn place_of(instance: &str) -> String {
+    key_of(instance).to_hex()
+}
+
+fn key_of(instance: &str) -> Epk {
+    static DEFINITION: OnceLock<Definition> = OnceLock::new();
+    let definition =
+        DEFINITION.get_or_init(|| Definition::hash("/instanceId").expect("a constant path is valid"));
+    Epk::of(&PartitionKey::new(vec![Component::String(instance.to_owned())]), definition)
 }
 
 /// Which slots a search looks at.

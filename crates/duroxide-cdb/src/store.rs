@@ -10,7 +10,8 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use cosmos_driver::{
     Batch, BatchResponse, BatchResult, CallOptions, Container, ContainerProperties, ContentResponse,
-    Credential, Database, Driver, ErrorKind, FeedRange, Patch, QueryOptions, Requirements, Response, Scope,
+    Credential, Database, Diagnostics, Driver, ErrorKind, FeedRange, Patch, QueryOptions, Requirements,
+    Response, Scope,
 };
 use futures::future::BoxFuture;
 use serde_json::value::RawValue;
@@ -20,10 +21,12 @@ pub(crate) use crate::call::Call;
 use crate::clock::Clock;
 use crate::config::CosmosDBProviderConfig;
 use crate::core::in_parallel;
+use crate::documents::ids;
 use crate::error::{Fault, Trouble};
 use crate::ledger::{Ledger, LedgerSnapshot};
-use crate::queries::Query;
-use crate::slots::Watch;
+use crate::queries::{self, Query};
+use crate::slots::{self, Watch};
+use crate::weather::Weather;
 pub(crate) use crate::write::{Op, OpKind};
 
 /// What a point read found.
@@ -83,6 +86,7 @@ pub(crate) struct Store {
     clock: Arc<Clock>,
     /// Since when searches have to do without the index that holds what is due in order.
     unordered: Mutex<Option<Instant>>,
+    weather: Weather,
 }
 
 impl Store {
@@ -103,7 +107,8 @@ impl Store {
         let container = database.container(&config.container)?;
         let clock = Arc::new(Clock::shifted(config.clock_offset_ms));
         let (ranges, unordered) = Default::default();
-        Ok(Self { database, container, ranges, ledger: Ledger::default(), clock, unordered })
+        let (ledger, weather) = (Ledger::default(), Weather::default());
+        Ok(Self { database, container, ranges, ledger, clock, unordered, weather })
     }
 
     /// The clock that the answers of the container put right.
@@ -177,7 +182,7 @@ impl Store {
                 Ok(Read::Found { etag, body: response.into_body() })
             }
             Err(error) => {
-                self.record(call, Some(partition), begun, error.charge());
+                self.record_error(call, Some(partition), begun, &error);
                 if error.kind() == ErrorKind::NotFound {
                     return Ok(Read::Missing);
                 }
@@ -216,7 +221,7 @@ impl Store {
                 Ok(etag_of(&response))
             }
             Err(error) => {
-                self.record(call, Some(partition), begun, error.charge());
+                self.record_error(call, Some(partition), begun, &error);
                 Err(error.into())
             }
         }
@@ -250,7 +255,7 @@ impl Store {
         let response = match self.container.batch(batch, call.options()?).await {
             Ok(response) => response,
             Err(error) => {
-                self.record(call, Some(partition), begun, error.charge());
+                self.record_error(call, Some(partition), begun, &error);
                 return Err(error.into());
             }
         };
@@ -304,11 +309,38 @@ impl Store {
 
     /// The first page of a query over one range that has rows. The server may end a page before it has found any.
     async fn first_rows(&self, call: Call, range: FeedRange, query: &Query) -> Result<Page, Fault> {
-        let mut page = self.page(call, range.clone(), query, SEARCH_ROWS, None).await?;
+        let rows = query.rows().unwrap_or(0).max(SEARCH_ROWS);
+        let mut page = self.page(call, range.clone(), query, rows, None).await?;
         while page.rows.is_empty() && page.next.is_some() {
-            page = self.page(call, range.clone(), query, SEARCH_ROWS, page.next).await?;
+            page = self.page(call, range.clone(), query, rows, page.next).await?;
         }
         Ok(page)
+    }
+
+    /// What a query about documents with certain ids finds, given the partitions that they are in: only the ranges that
+    /// hold some are asked, each for its own.
+    pub(crate) async fn query_ids(
+        &self,
+        call: Call,
+        text: &'static str,
+        documents: impl Iterator<Item = (&str, String)>,
+    ) -> Result<Vec<Box<RawValue>>, Fault> {
+        let ranges = self.ranges(call).await?;
+        let mut ids: Vec<Vec<String>> = vec![Vec::new(); ranges.len()];
+        for (partition, id) in documents {
+            let place = slots::place_of(partition);
+            let holds = |range: &FeedRange| *range.min <= *place && *place < *range.max;
+            if let Some(ids) = ranges.iter().position(holds).and_then(|at| ids.get_mut(at)) {
+                ids.push(id);
+            }
+        }
+        let asked = ranges.into_iter().zip(ids).filter(|(_, ids)| !ids.is_empty());
+        let parts = asked.map(|(range, ids)| -> BoxFuture<'_, Result<Vec<Box<RawValue>>, Fault>> {
+            let query = Query::new(text).with("@ids", ids);
+            Box::pin(async move { self.collect(call, Scope::Range(range), None, &query).await })
+        });
+        let rows = in_parallel(RANGES_AT_ONCE, parts).await.into_iter().collect::<Result<Vec<_>, _>>()?;
+        Ok(rows.into_iter().flatten().collect())
     }
 
     /// One page of a query over one range, from the beginning or from where another page ended.
@@ -329,12 +361,13 @@ impl Store {
         let page = match pager.next().await {
             Ok(page) => page,
             Err(error) => {
-                self.record(call, None, begun, error.charge());
+                self.record_error(call, None, begun, &error);
                 return Err(error.into());
             }
         };
         let Some(page) = page else { return Ok(Page::default()) };
         self.record(call, None, begun, page.charge());
+        self.weather.note(is_throttled(page.diagnostics()));
         self.learn(begun, page.date());
         Ok(Page { rows: page.items()?, next: page.continuation().map(ToOwned::to_owned) })
     }
@@ -391,6 +424,7 @@ impl Store {
             match pager.next().await {
                 Ok(Some(page)) => {
                     self.record(call, partition, begun, page.charge());
+                    self.weather.note(is_throttled(page.diagnostics()));
                     self.learn(begun, page.date());
                     let rows = page.items::<Box<RawValue>>()?;
                     bytes += rows.iter().map(|row| row.get().len()).sum::<usize>();
@@ -412,10 +446,27 @@ impl Store {
                 }
                 Ok(None) => return Ok(Some(pages)),
                 Err(error) => {
-                    self.record(call, partition, begun, error.charge());
+                    self.record_error(call, partition, begun, &error);
                     return Err(error.into());
                 }
             }
+        }
+    }
+
+    /// Asks the service for its time, if this machine's clock is wrong and dates alone tell too little.
+    pub(crate) async fn settle_clock(&self, call: Call) {
+        if !self.clock.wants_to_ask() {
+            return;
+        }
+        let begun = Instant::now();
+        let query = Query::new(queries::TIME);
+        let told = self.query(call, ids::META, &query).await;
+        let time = told.map(|rows| rows.first().and_then(|row| serde_json::from_str::<u64>(row.get()).ok()));
+        match time {
+            Ok(Some(time)) => self.clock.learn_exactly(time, begun),
+            // Dates go on telling it.
+            Ok(None) => {}
+            Err(fault) => tracing::debug!(%fault, "the service does not tell its time now"),
         }
     }
 
@@ -427,7 +478,24 @@ impl Store {
     /// Takes note of what an answer cost and of the date in it.
     fn record_answer(&self, call: Call, partition: &str, begun: Instant, response: &Response) {
         self.record(call, Some(partition), begun, response.charge());
+        self.weather.note(is_throttled(response.diagnostics()));
         self.learn(begun, response.date());
+    }
+
+    fn record_error(
+        &self,
+        call: Call,
+        partition: Option<&str>,
+        begun: Instant,
+        error: &cosmos_driver::Error,
+    ) {
+        self.record(call, partition, begun, error.charge());
+        self.weather.note(is_throttled(error.diagnostics()));
+    }
+
+    /// So long searches and looks are put off, because the account throttles.
+    pub(crate) fn pause(&self) -> Duration {
+        self.weather.pause()
     }
 
     fn learn(&self, begun: Instant, date: Option<SystemTime>) {
@@ -462,6 +530,11 @@ fn read_of(result: &BatchResult) -> Read {
         Some(body) => Read::Found { body: Bytes::copy_from_slice(body.as_bytes()), etag },
         None => Read::Missing,
     }
+}
+
+/// Whether the service refused one of the attempts because the budget was spent.
+fn is_throttled(tried: &Diagnostics) -> bool {
+    tried.attempts().iter().any(|attempt| attempt.status.is_some_and(|status| status.code == 429))
 }
 
 /// Adds a write to a batch.

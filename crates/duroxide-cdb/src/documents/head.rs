@@ -380,14 +380,40 @@ impl Head {
     /// Whether a runtime with this filter may run the current execution. Only the first range counts: it is the one
     /// the runtime passes.
     pub(crate) fn is_compatible(&self, filter: Option<&DispatcherCapabilityFilter>) -> bool {
-        let Some(filter) = filter else { return true };
-        let Some(range) = filter.supported_duroxide_versions.first() else { return false };
-        let pinned = self.pinned_version.or_else(|| self.pinned_duroxide_version_packed.and_then(unpack));
-        let Some(pinned) = pinned else { return true };
-        let min = [range.min.major, range.min.minor, range.min.patch];
-        let max = [range.max.major, range.max.minor, range.max.patch];
-        min <= pinned && pinned <= max
+        is_supported(filter, self.pinned())
     }
+
+    /// The version of duroxide that the current execution is pinned to.
+    pub(crate) fn pinned(&self) -> Option<Version> {
+        self.pinned_version.or_else(|| self.pinned_duroxide_version_packed.and_then(unpack))
+    }
+}
+
+/// What a head says about the version its execution is pinned to.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Pinned {
+    pub(crate) instance_id: String,
+    #[serde(default)]
+    pinned_version: Option<Version>,
+    #[serde(default)]
+    pinned_duroxide_version_packed: Option<i64>,
+}
+
+impl Pinned {
+    pub(crate) fn version(&self) -> Option<Version> {
+        self.pinned_version.or_else(|| self.pinned_duroxide_version_packed.and_then(unpack))
+    }
+}
+
+/// Whether a runtime with this filter may run an execution that is pinned to a version, or to none.
+pub(crate) fn is_supported(filter: Option<&DispatcherCapabilityFilter>, pinned: Option<Version>) -> bool {
+    let Some(filter) = filter else { return true };
+    let Some(range) = filter.supported_duroxide_versions.first() else { return false };
+    let Some(pinned) = pinned else { return true };
+    let min = [range.min.major, range.min.minor, range.min.patch];
+    let max = [range.max.major, range.max.minor, range.max.patch];
+    min <= pinned && pinned <= max
 }
 
 /// Whether giving a lock back takes the attempt back.

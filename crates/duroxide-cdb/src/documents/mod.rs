@@ -25,7 +25,7 @@ mod work;
 
 pub(crate) use execution::ExecutionRecord;
 pub use head::FORMAT_VERSION;
-pub(crate) use head::{Forgive, Head, Held, LegacyStart, PutOff, Status, Version};
+pub(crate) use head::{Forgive, Head, Held, LegacyStart, Pinned, PutOff, Status, Version, is_supported};
 pub use history::unpack_events;
 pub(crate) use history::{HistoryDocument, decode, pack};
 pub use ids::is_reserved;

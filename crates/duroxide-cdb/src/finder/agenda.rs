@@ -2,18 +2,51 @@
 //!
 //! A try with a throttled or silent partition takes seconds. Those that nothing could be done with before are few at a
 //! time, so that however many they are dispatchers are left for the others.
+//!
+//! Instances are on shelves by the version of duroxide they are pinned to: a dispatcher looks only at the shelves of
+//! versions it can run, so the others cost it nothing however many they are.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::documents::Version;
 
 /// From when an instance may be tried, and the order of its first message.
 pub(crate) type Turn = (u64, u64);
 
+/// What is known of the version an instance is pinned to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(crate) enum Shelf {
+    /// Its head has not been looked at.
+    #[default]
+    Unread,
+    /// Its head was looked at: this version, or none.
+    Read(Option<Version>),
+}
+
+/// Which version a dispatcher can run.
+pub(crate) type Accepts<'a> = &'a dyn Fn(Version) -> bool;
+
+impl Shelf {
+    /// Whether a dispatcher may be handed what is on the shelf.
+    fn is_for(self, accepts: Accepts<'_>) -> bool {
+        if let Self::Read(Some(version)) = self { accepts(version) } else { true }
+    }
+}
+
 /// Instances by their turn.
 #[derive(Debug, Default)]
 pub(crate) struct Agenda {
-    sound: BTreeSet<(u64, u64, String)>,
-    troubled: BTreeSet<(u64, u64, String)>,
+    sound: Shelves,
+    troubled: Shelves,
     probation: Probation,
+}
+
+/// Where an instance is on the agenda.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) standing: Standing,
+    pub(crate) shelf: Shelf,
+    pub(crate) turn: Turn,
 }
 
 /// Whether something could be done with an instance the last time.
@@ -34,30 +67,56 @@ pub(crate) enum Trial {
 
 impl Agenda {
     /// Puts an instance on.
-    pub(crate) fn insert(&mut self, standing: Standing, (at, seq): Turn, instance: &str) {
-        self.of(standing).insert((at, seq, instance.to_owned()));
+    pub(crate) fn insert(&mut self, place: Place, instance: &str) {
+        let (at, seq) = place.turn;
+        let shelf = self.of(place.standing).shelves.entry(place.shelf).or_default();
+        shelf.insert((at, seq, instance.to_owned()));
     }
 
     /// Takes an instance off.
-    pub(crate) fn remove(&mut self, standing: Standing, (at, seq): Turn, instance: &str) {
-        self.of(standing).remove(&(at, seq, instance.to_owned()));
+    pub(crate) fn remove(&mut self, place: Place, instance: &str) {
+        let (at, seq) = place.turn;
+        self.of(place.standing).remove(place.shelf, &(at, seq, instance.to_owned()));
     }
 
-    /// Takes off the first instance that may be tried at `now`, without those that are not for the caller.
-    pub(crate) fn take(&mut self, now: u64, except: &HashSet<String>) -> Option<(String, Standing)> {
-        let sound = first(&self.sound, except).map(|(at, ..)| *at);
-        let troubled = first(&self.troubled, except).map(|(at, ..)| *at);
+    /// Takes off the first instance that may be tried at `now` by a dispatcher that runs what it `accepts`.
+    pub(crate) fn take(&mut self, now: u64, accepts: Accepts<'_>) -> Option<(String, Standing)> {
+        let sound = self.sound.first(accepts).map(|(_, (at, ..))| *at);
+        let troubled = self.troubled.first(accepts).map(|(_, (at, ..))| *at);
         let standing = self.probation.choose(now, sound, troubled)?;
         self.probation.begin(standing);
-        let set = self.of(standing);
-        let entry = first(set, except).cloned()?;
-        set.remove(&entry);
+        let shelves = self.of(standing);
+        let (shelf, entry) = shelves.first(accepts).map(|(shelf, entry)| (shelf, entry.clone()))?;
+        shelves.remove(shelf, &entry);
         Some((entry.2, standing))
     }
 
-    /// When the next instance may be tried, without those that are not for the caller.
-    pub(crate) fn next_at(&self, except: &HashSet<String>) -> Option<u64> {
-        let at = |set| first(set, except).map(|(at, ..)| *at);
+    /// As [`take`](Self::take), while many on the unread shelf are likely to be for others: the first whose head was
+    /// read, else the last of the unread, because the first of them are being read.
+    pub(crate) fn take_warily(&mut self, now: u64, accepts: Accepts<'_>) -> Option<(String, Standing)> {
+        let is_read = |(shelf, entry): &(Shelf, &Entry)| *shelf != Shelf::Unread && entry.0 <= now;
+        let due = self.sound.each(accepts).filter(is_read).min_by_key(|(_, entry)| *entry);
+        let chosen = due.or_else(|| self.sound.last_unread(now).map(|entry| (Shelf::Unread, entry)));
+        let troubled = self.troubled.first(accepts).map(|(_, (at, ..))| *at);
+        let sound = chosen.map(|(_, (at, ..))| *at);
+        let chosen = chosen.filter(|_| self.probation.choose(now, sound, troubled) == Some(Standing::Sound));
+        let Some((shelf, entry)) = chosen.map(|(shelf, entry)| (shelf, entry.clone())) else {
+            return self.take(now, accepts);
+        };
+        self.probation.begin(Standing::Sound);
+        self.sound.remove(shelf, &entry);
+        Some((entry.2, Standing::Sound))
+    }
+
+    /// The first instances that may be tried at `now` and whose heads have not been looked at.
+    pub(crate) fn unread(&self, now: u64) -> impl Iterator<Item = &str> {
+        let unread = self.sound.shelves.get(&Shelf::Unread).into_iter().flatten();
+        unread.take_while(move |(at, ..)| *at <= now).map(|(.., instance)| instance.as_str())
+    }
+
+    /// When the next instance may be tried by a dispatcher that runs what it `accepts`.
+    pub(crate) fn next_at(&self, accepts: Accepts<'_>) -> Option<u64> {
+        let at = |shelves: &Shelves| shelves.first(accepts).map(|(_, (at, ..))| *at);
         let troubled = at(&self.troubled).filter(|_| self.probation.has_room());
         at(&self.sound).into_iter().chain(troubled).min()
     }
@@ -71,19 +130,22 @@ impl Agenda {
 
     /// The instance whose turn is last, if it is behind the turn given: taken off.
     pub(crate) fn pop_behind(&mut self, turn: Turn) -> Option<String> {
-        let last = |set: &BTreeSet<(u64, u64, String)>| set.last().map(|(at, seq, _)| (*at, *seq));
-        let set =
+        let last = |shelves: &Shelves| shelves.last().map(|(_, (at, seq, _))| (*at, *seq));
+        let shelves =
             if last(&self.sound) >= last(&self.troubled) { &mut self.sound } else { &mut self.troubled };
-        last(set).filter(|last| *last > turn)?;
-        set.pop_last().map(|(.., instance)| instance)
+        last(shelves).filter(|last| *last > turn)?;
+        let (shelf, entry) = shelves.last().map(|(shelf, entry)| (shelf, entry.clone()))?;
+        shelves.remove(shelf, &entry);
+        Some(entry.2)
     }
 
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.sound.len() + self.troubled.len()
+        let count = |shelves: &Shelves| shelves.shelves.values().map(BTreeSet::len).sum::<usize>();
+        count(&self.sound) + count(&self.troubled)
     }
 
-    fn of(&mut self, standing: Standing) -> &mut BTreeSet<(u64, u64, String)> {
+    fn of(&mut self, standing: Standing) -> &mut Shelves {
         match standing {
             Standing::Sound => &mut self.sound,
             Standing::Troubled => &mut self.troubled,
@@ -91,11 +153,44 @@ impl Agenda {
     }
 }
 
-fn first<'a>(
-    set: &'a BTreeSet<(u64, u64, String)>,
-    except: &HashSet<String>,
-) -> Option<&'a (u64, u64, String)> {
-    set.iter().find(|(.., instance)| !except.contains(instance))
+type Entry = (u64, u64, String);
+
+/// Instances of one standing, by shelf.
+#[derive(Debug, Default)]
+struct Shelves {
+    shelves: BTreeMap<Shelf, BTreeSet<Entry>>,
+}
+
+impl Shelves {
+    /// The first of each shelf that is for a dispatcher. The versions in use are few, so shelves are.
+    fn each(&self, accepts: Accepts<'_>) -> impl Iterator<Item = (Shelf, &Entry)> {
+        let open = self.shelves.iter().filter(move |(shelf, _)| shelf.is_for(accepts));
+        open.filter_map(|(shelf, entries)| Some((*shelf, entries.first()?)))
+    }
+
+    fn first(&self, accepts: Accepts<'_>) -> Option<(Shelf, &Entry)> {
+        self.each(accepts).min_by_key(|(_, entry)| *entry)
+    }
+
+    /// The last of all.
+    fn last(&self) -> Option<(Shelf, &Entry)> {
+        let lasts = self.shelves.iter().filter_map(|(shelf, entries)| Some((*shelf, entries.last()?)));
+        lasts.max_by_key(|(_, entry)| *entry)
+    }
+
+    /// The last unread one that may be tried at `now`.
+    fn last_unread(&self, now: u64) -> Option<&Entry> {
+        self.shelves.get(&Shelf::Unread)?.range(..(now + 1, 0, String::new())).next_back()
+    }
+
+    fn remove(&mut self, shelf: Shelf, entry: &Entry) {
+        if let Some(entries) = self.shelves.get_mut(&shelf) {
+            entries.remove(entry);
+            if entries.is_empty() {
+                self.shelves.remove(&shelf);
+            }
+        }
+    }
 }
 
 /// The tries with troubled instances.

@@ -6,6 +6,7 @@
 
 use duroxide::TagFilter;
 
+use super::sweep::behind;
 use crate::documents::lane;
 
 /// A part of the index that may hold items for a kind of worker.
@@ -89,8 +90,7 @@ pub(crate) fn has_unlisted(pages: &[Glance]) -> bool {
 /// beginning.
 pub(crate) fn next_time(from: u64, pages: &[Glance]) -> u64 {
     let lasts = full(pages).filter_map(|page| page.rows.last()).map(|row| row.visible_at);
-    // Past a page of one moment too.
-    lasts.map(|last| if last == from { last + 1 } else { last }).min().unwrap_or(0)
+    behind(from, lasts)
 }
 
 impl Stretch {

@@ -8,7 +8,9 @@ mod agenda;
 mod crew;
 pub(crate) mod lanes;
 mod pace;
+mod pins;
 mod stray;
+mod sweep;
 mod turns;
 mod work;
 
@@ -16,5 +18,6 @@ pub(crate) use crew::Crew;
 pub(crate) use lanes::{Glance, Glimpse, Mark, Stretch};
 pub(crate) use pace::{Left, Outcome, Pace, Reach, Wish};
 pub(crate) use stray::{Strays, visible_at};
+pub(crate) use sweep::{Seen, behind};
 pub(crate) use turns::{Candidate, MessageHint, TurnFinder, Verdict};
 pub(crate) use work::{WorkCandidate, WorkFinder, WorkQuestion};

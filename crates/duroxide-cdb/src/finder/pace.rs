@@ -56,13 +56,9 @@ pub(crate) struct Left {
     pub(crate) cursor: u64,
     /// Whether there may be something for the searcher.
     pub(crate) is_promising: bool,
-}
-
-impl Left {
-    /// Everything behind a full page is for the searcher.
-    pub(crate) fn behind(cursor: u64) -> Self {
-        Self { cursor, is_promising: cursor > 0 }
-    }
+    /// Whether the last page was full of what is of no use to the searcher: it is passed in larger steps. Only who asks for
+    /// small rows may take so many.
+    pub(crate) is_barren: bool,
 }
 
 /// What a search asks for.
@@ -115,6 +111,12 @@ impl Pace {
         self.lock().left.is_promising
     }
 
+    /// The next search begins at the beginning, at once.
+    pub(crate) fn begin_anew(&self) {
+        let mut state = self.lock();
+        (state.left, state.next, state.rows) = (Left::default(), None, ROWS_MIN);
+    }
+
     /// Notes that a search begins.
     pub(crate) fn begin(&self, now: Instant) -> Reach {
         let mut state = self.lock();
@@ -131,7 +133,8 @@ impl Pace {
         let mut state = self.lock();
         // The pages of one round follow each other quickly, so that known work hides no other. Only news makes the rounds
         // themselves quick: what nothing can be done about may fill pages for ever.
-        let turns_page = outcome == Outcome::NothingToDo && left.is_promising;
+        // And a page of no use says nothing of what is behind it, also to who has other work.
+        let turns_page = left.is_promising && (outcome == Outcome::NothingToDo || left.is_barren);
         state.pause = match outcome {
             Outcome::Found => self.min,
             _ if turns_page => state.pause,
@@ -139,9 +142,16 @@ impl Pace {
         };
         state.left = left;
         // One turn needs one row. Whoever has a backlog before them takes more at a time.
+        let rows_max = if left.is_barren { BARREN_ROWS_MAX } else { ROWS_MAX };
         state.rows =
-            if left.cursor > 0 || left.is_promising { (state.rows * 2).min(ROWS_MAX) } else { ROWS_MIN };
+            if left.cursor > 0 || left.is_promising { (state.rows * 2).min(rows_max) } else { ROWS_MIN };
         state.next = Some(now + if turns_page { self.min } else { state.pause });
+    }
+
+    /// The next search waits at least until then.
+    pub(crate) fn put_off(&self, until: Instant) {
+        let mut state = self.lock();
+        state.next = state.next.map(|next| next.max(until));
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
@@ -151,10 +161,15 @@ impl Pace {
 
 const ROWS_MIN: u32 = 10;
 const ROWS_MAX: u32 = 100;
+const BARREN_ROWS_MAX: u32 = 1000;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn left(cursor: u64) -> Left {
+        Left { cursor, is_promising: cursor > 0, is_barren: false }
+    }
 
     #[tokio::test]
     async fn searching_slows_down_when_idle_and_speeds_up_when_something_is_found() {
@@ -175,7 +190,7 @@ mod tests {
         ];
         for (outcome, cursor, expected) in cases {
             pace.begin(now);
-            pace.end(now, outcome, Left::behind(cursor));
+            pace.end(now, outcome, left(cursor));
             assert_eq!(pace.due(), Some(now + Duration::from_millis(expected)));
         }
     }
@@ -187,10 +202,29 @@ mod tests {
         let mut rows = Vec::new();
         for cursor in [1, 2, 3, 4, 5, 0, 0] {
             rows.push(pace.begin(now).rows);
-            pace.end(now, Outcome::Found, Left::behind(cursor));
+            pace.end(now, Outcome::Found, left(cursor));
             assert_eq!(pace.has_more(), cursor > 0);
         }
         assert_eq!(rows, [10, 20, 40, 80, 100, 100, 10]);
+    }
+
+    #[tokio::test]
+    async fn pages_that_bring_nothing_are_passed_in_larger_steps() {
+        let pace = Pace::new(Duration::from_millis(20), Duration::from_millis(100));
+        let now = Instant::now();
+        let mut rows = Vec::new();
+        for (cursor, is_barren) in
+            [(1, true), (2, true), (3, true), (4, true), (5, true), (6, true), (7, true), (8, false)]
+        {
+            rows.push(pace.begin(now).rows);
+            pace.end(now, Outcome::NothingToDo, Left { is_barren, ..left(cursor) });
+        }
+        assert_eq!(rows, [10, 20, 40, 80, 160, 320, 640, 1000]);
+        pace.end(now, Outcome::NothingNew, Left { is_barren: true, ..left(9) });
+        assert_eq!(pace.due(), Some(now + Duration::from_millis(20)), "also by who has other work");
+        pace.end(now, Outcome::NothingNew, left(9));
+        assert_eq!(pace.due(), Some(now + Duration::from_millis(40)));
+        assert_eq!(pace.begin(now).rows, 100);
     }
 
     #[tokio::test]

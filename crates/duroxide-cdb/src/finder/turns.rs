@@ -3,9 +3,14 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use duroxide::providers::DispatcherCapabilityFilter;
 use tokio::sync::Notify;
 
-use super::agenda::{Agenda, Standing, Trial, Turn};
+use super::agenda::{Agenda, Place, Shelf, Standing, Trial};
+use super::pace::Left;
+use super::pins::Pins;
+use super::sweep::{Seen, Sweep};
+use crate::documents::{Version, is_supported};
 
 /// A message somebody knows to be in an instance's queue.
 #[derive(Debug, Clone)]
@@ -14,6 +19,15 @@ pub(crate) struct MessageHint {
     pub(crate) id: String,
     pub(crate) seq: u64,
     pub(crate) visible_at: u64,
+}
+
+/// Who tells of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// This process has just written it.
+    Sender,
+    /// A search has met it.
+    Search,
 }
 
 /// Which instances may have a turn to run.
@@ -31,6 +45,12 @@ struct State {
     hints: u64,
     /// Nobody has asked yet: hints are not kept.
     asleep: bool,
+    pins: Pins,
+    sweep: Sweep,
+    /// Until then many are likely to be pinned to versions that a dispatcher here does not support.
+    wary_until: u64,
+    /// The heads of some are being read.
+    is_screening: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -51,9 +71,12 @@ struct Entry {
     /// How often in a row nothing could be done.
     parks: u32,
     in_hand: bool,
+    /// When it was handed out the last time.
+    taken_at: u64,
     /// This process holds the lock.
     locked: bool,
-    scheduled: Option<(Standing, Turn)>,
+    shelf: Shelf,
+    scheduled: Option<Place>,
 }
 
 impl Entry {
@@ -61,10 +84,9 @@ impl Entry {
         if self.parks > 0 { Standing::Troubled } else { Standing::Sound }
     }
 
-    /// Whether this process has the instance's turn, or takes it as soon as it may.
-    fn is_busy(&self, now: u64) -> bool {
-        let is_due = || self.pending.values().any(|pending| pending.visible_at <= now);
-        self.in_hand || self.locked || (self.rest_step == 0 && is_due())
+    /// Whether a message is not the first thing to do at its time.
+    fn is_busy(&self, visible_at: u64) -> bool {
+        self.in_hand || self.locked || self.pending.values().any(|pending| pending.visible_at <= visible_at)
     }
 }
 
@@ -104,44 +126,80 @@ impl TurnFinder {
         Self { state: Arc::new(Mutex::new(state)), changed: Arc::default() }
     }
 
-    /// Somebody looks for turns. Its search finds those that were there before.
-    pub(crate) fn wake(&self) {
-        lock(&self.state).asleep = false;
+    /// A dispatcher looks for turns. Its search finds those that were there before. True if no dispatcher that supports
+    /// the same has asked before: then searches must begin anew, because what is for it was passed over.
+    pub(crate) fn wake(&self, filter: Option<&DispatcherCapabilityFilter>) -> bool {
+        let mut state = lock(&self.state);
+        state.asleep = false;
+        let is_new = state.pins.ask(filter);
+        if is_new {
+            state.sweep.begin_anew();
+        }
+        is_new
     }
 
-    /// Adds a message and says whether it was new. A new one ends an instance's rest.
+    /// Adds a message and says whether it gives its instance something to do that had nothing to do at its time.
     pub(crate) fn hint(&self, hint: MessageHint) -> bool {
         let mut state = lock(&self.state);
-        if state.asleep || !state.has_room_for(&hint) {
-            return false;
-        }
-        state.hints += 1;
-        let number = state.hints;
-        let entry = state.instances.entry(hint.instance.clone()).or_default();
-        let pending = Pending { seq: hint.seq, visible_at: hint.visible_at, hint: number };
-        let new = entry.keep(hint.id, pending);
-        if new && !entry.locked {
-            (entry.rest_until, entry.rest_step) = (0, 0);
-        }
-        state.schedule(&hint.instance);
+        let is_news = state.hint(hint, Source::Sender);
         drop(state);
         self.changed.notify_waiters();
-        new
+        is_news
+    }
+
+    /// Adds messages that a search has met, but for those of instances that only other processes can run. Returns how
+    /// many instances have something to do that had nothing to do before.
+    pub(crate) fn sight(&self, hints: Vec<MessageHint>, now: u64) -> usize {
+        let mut state = lock(&self.state);
+        let is_for_us = |state: &State, hint: &MessageHint| {
+            !state.pins.is_for_others(&hint.instance, hint.visible_at, now)
+        };
+        let mut news = 0;
+        for hint in hints {
+            news += usize::from(is_for_us(&state, &hint) && state.hint(hint, Source::Search));
+        }
+        drop(state);
+        self.changed.notify_waiters();
+        news
+    }
+
+    /// From when on a search asks for the latest messages, besides its page.
+    pub(crate) fn latest(&self) -> Option<u64> {
+        lock(&self.state).sweep.latest()
+    }
+
+    /// Notes what a search saw: see [`Sweep::came`].
+    pub(crate) fn came(&self, now: u64, from: u64, page: Seen, latest: Option<Seen>) -> Left {
+        let mut state = lock(&self.state);
+        let left = state.sweep.came(now, from, page, latest);
+        // What looks like news may be for others: their pages are passed in large steps too.
+        Left { is_barren: left.is_barren || now < state.wary_until, ..left }
     }
 
     /// The next instance that may be tried at `now`.
     #[cfg(test)]
     pub(crate) fn take(&self, now: u64) -> Option<Candidate> {
-        self.take_except(now, &HashSet::new())
+        self.take_for(now, None)
     }
 
-    /// The next instance that may be tried at `now`, without those that are not for the caller.
-    pub(crate) fn take_except(&self, now: u64, except: &HashSet<String>) -> Option<Candidate> {
+    /// The next instance that may be tried at `now` by a dispatcher that supports what its filter says.
+    pub(crate) fn take_for(
+        &self,
+        now: u64,
+        filter: Option<&DispatcherCapabilityFilter>,
+    ) -> Option<Candidate> {
+        let accepts = |version| is_supported(filter, Some(version));
         let mut state = lock(&self.state);
-        let (instance, standing) = state.agenda.take(now, except)?;
+        let taken = if state.is_wary(now) {
+            state.agenda.take_warily(now, &accepts)
+        } else {
+            state.agenda.take(now, &accepts)
+        };
+        let (instance, standing) = taken?;
         let entry = state.instances.entry(instance.clone()).or_default();
         entry.scheduled = None;
         entry.in_hand = true;
+        entry.taken_at = now;
         entry.locked = false;
         let parks = entry.parks;
         Some(Candidate {
@@ -157,12 +215,38 @@ impl TurnFinder {
 
     /// When the next instance may be tried.
     pub(crate) fn next_at(&self) -> Option<u64> {
-        self.next_at_except(&HashSet::new())
+        self.next_at_for(None)
     }
 
-    /// When the next instance may be tried, without those that are not for the caller.
-    pub(crate) fn next_at_except(&self, except: &HashSet<String>) -> Option<u64> {
-        lock(&self.state).agenda.next_at(except)
+    /// When the next instance may be tried by a dispatcher that supports what its filter says.
+    pub(crate) fn next_at_for(&self, filter: Option<&DispatcherCapabilityFilter>) -> Option<u64> {
+        lock(&self.state).agenda.next_at(&|version| is_supported(filter, Some(version)))
+    }
+
+    /// A dispatcher that was handed an instance found it pinned to a version that it does not support.
+    pub(crate) fn turned_away(&self, instance: &str, version: Option<Version>, now: u64) {
+        let mut state = lock(&self.state);
+        let as_of = state.instances.get(instance).map_or(now, |entry| entry.taken_at);
+        state.wary_until = now + WARY_MS;
+        state.read(instance, version, as_of);
+    }
+
+    /// The instances whose heads are to be read before any of them is handed out: many wait, and others of their kind
+    /// were pinned to versions that a dispatcher here does not support. `None` if there are few, or if some are being
+    /// read.
+    pub(crate) fn screen(&self, now: u64) -> Option<Screening> {
+        let mut state = lock(&self.state);
+        if state.is_screening || !state.is_wary(now) {
+            return None;
+        }
+        state.is_screening = true;
+        let instances = state.agenda.unread(now).take(SCREENED_MAX).map(ToOwned::to_owned).collect();
+        Some(Screening {
+            instances,
+            as_of: now,
+            state: Arc::clone(&self.state),
+            changed: Arc::clone(&self.changed),
+        })
     }
 
     /// A future that ends when something changes after this call.
@@ -197,22 +281,12 @@ impl TurnFinder {
     /// The instance is gone.
     pub(crate) fn forget(&self, instance: &str) {
         let mut state = lock(&self.state);
+        state.pins.forget(instance);
         if let Some(entry) = state.instances.remove(instance)
-            && let Some((standing, turn)) = entry.scheduled
+            && let Some(place) = entry.scheduled
         {
-            state.agenda.remove(standing, turn, instance);
+            state.agenda.remove(place, instance);
         }
-    }
-
-    /// Instances that a search need not return: this process has their turn, or takes it as soon as it may. Those
-    /// that wait for a timer, or rest because nothing could be done, are not among them: what others send them must be
-    /// noticed.
-    pub(crate) fn known(&self, limit: usize, now: u64) -> Vec<String> {
-        let state = lock(&self.state);
-        let busy = state.instances.iter().filter(|(_, entry)| entry.is_busy(now));
-        let mut known: Vec<String> = busy.map(|(instance, _)| instance.clone()).take(limit).collect();
-        known.sort_unstable();
-        known
     }
 
     /// Whether an instance is known.
@@ -303,7 +377,84 @@ impl Entry {
     }
 }
 
+/// The heads of instances are being read. Dropping this undecided lets others try.
+#[derive(Debug)]
+pub(crate) struct Screening {
+    pub(crate) instances: Vec<String>,
+    as_of: u64,
+    state: Arc<Mutex<State>>,
+    changed: Arc<Notify>,
+}
+
+impl Screening {
+    /// Notes the versions that the instances are pinned to.
+    pub(crate) fn done(self, version_of: impl Fn(&str) -> Option<Version>) {
+        let mut state = lock(&self.state);
+        for instance in &self.instances {
+            let version = version_of(instance);
+            let is_for_others = !state.pins.is_supported(version);
+            state.read(instance, version, self.as_of);
+            state.schedule(instance);
+            if is_for_others {
+                state.wary_until = self.as_of + WARY_MS;
+            }
+        }
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// The heads could not be read: for a while instances are tried one by one.
+    pub(crate) fn failed(self) {
+        lock(&self.state).wary_until = 0;
+    }
+}
+
+impl Drop for Screening {
+    fn drop(&mut self) {
+        lock(&self.state).is_screening = false;
+    }
+}
+
 impl State {
+    /// Adds a message and says whether it gives its instance something to do that had nothing to do at its time. A new
+    /// message ends the instance's rest. But one that rests because another process has its turn is not looked at anew for
+    /// every page of its queue: only for what this process sends, and not for more than a turn takes.
+    fn hint(&mut self, hint: MessageHint, source: Source) -> bool {
+        if self.asleep || !self.has_room_for(&hint) {
+            return false;
+        }
+        self.hints += 1;
+        let number = self.hints;
+        let entry = self.instances.entry(hint.instance.clone()).or_default();
+        let is_busy = entry.is_busy(hint.visible_at);
+        let is_first = source == Source::Sender && entry.pending.len() < TURNFUL;
+        let matters = entry.rest_step > 0 || is_first;
+        let pending = Pending { seq: hint.seq, visible_at: hint.visible_at, hint: number };
+        let is_new = entry.keep(hint.id, pending);
+        if is_new && !entry.locked && matters {
+            (entry.rest_until, entry.rest_step) = (0, 0);
+        }
+        self.schedule(&hint.instance);
+        is_new && !is_busy
+    }
+
+    /// Whether many wait whose heads have not been read, and that may be for others.
+    fn is_wary(&self, now: u64) -> bool {
+        now < self.wary_until && self.agenda.unread(now).nth(SCREENED_MIN).is_some()
+    }
+
+    /// The head of an instance says which version it is pinned to.
+    fn read(&mut self, instance: &str, version: Option<Version>, as_of: u64) {
+        if let Some(version) = version
+            && !self.pins.is_supported(Some(version))
+        {
+            self.pins.note(instance, version, as_of);
+        }
+        if let Some(entry) = self.instances.get_mut(instance) {
+            entry.shelf = Shelf::Read(version);
+        }
+    }
+
     /// Whether a message can be kept. An instance whose time comes later makes room.
     fn has_room_for(&mut self, hint: &MessageHint) -> bool {
         if self.instances.len() < INSTANCES_MAX || self.instances.contains_key(&hint.instance) {
@@ -317,19 +468,25 @@ impl State {
     /// Puts an instance where it belongs in the agenda.
     fn schedule(&mut self, instance: &str) {
         let Some(entry) = self.instances.get_mut(instance) else { return };
-        if let Some((standing, turn)) = entry.scheduled.take() {
-            self.agenda.remove(standing, turn, instance);
+        if let Some(place) = entry.scheduled.take() {
+            self.agenda.remove(place, instance);
         }
         if entry.in_hand {
+            return;
+        }
+        let is_for_others =
+            matches!(entry.shelf, Shelf::Read(Some(version)) if !self.pins.is_supported(Some(version)));
+        if is_for_others && !entry.locked {
+            self.instances.remove(instance);
             return;
         }
         let first = entry.pending.values().map(|pending| (pending.visible_at, pending.seq)).min();
         match first {
             Some((visible_at, seq)) => {
                 let at = visible_at.max(entry.rest_until);
-                let (standing, turn) = (entry.standing(), (at, seq));
-                entry.scheduled = Some((standing, turn));
-                self.agenda.insert(standing, turn, instance);
+                let place = Place { standing: entry.standing(), shelf: entry.shelf, turn: (at, seq) };
+                entry.scheduled = Some(place);
+                self.agenda.insert(place, instance);
             }
             None if entry.locked => {}
             None => {
@@ -347,220 +504,16 @@ fn lock(state: &Mutex<State>) -> std::sync::MutexGuard<'_, State> {
 const INSTANCES_MAX: usize = 50_000;
 /// So many messages of an instance are kept.
 const PENDING_MAX: usize = 1024;
+/// A turn takes so many messages.
+const TURNFUL: usize = 64;
+/// After an instance was turned away, so long others are likely to be.
+const WARY_MS: u64 = 60_000;
+/// More than so many must wait before their heads are read together, and so many are read at once.
+const SCREENED_MIN: usize = 8;
+const SCREENED_MAX: usize = 500;
 const PARK_MS_MIN: u64 = 200;
 const PARK_MS_MAX: u64 = 30_000;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn hint(instance: &str, id: &str, seq: u64, visible_at: u64) -> MessageHint {
-        MessageHint { instance: instance.to_owned(), id: id.to_owned(), seq, visible_at }
-    }
-
-    fn locked(until: u64, taken: &[&str]) -> Verdict {
-        Verdict::Locked { until, taken: taken.iter().map(|id| (*id).to_owned()).collect(), left: Vec::new() }
-    }
-
-    #[test]
-    fn an_instance_is_handed_out_once_and_in_order() {
-        let finder = TurnFinder::default();
-        finder.hint(hint("b", "2", 2, 5));
-        finder.hint(hint("a", "1", 1, 5));
-        let first = finder.take(10).unwrap();
-        assert_eq!(first.instance, "a");
-        assert_eq!(finder.take(10).unwrap().instance, "b");
-        assert!(finder.knows("b"), "a dropped candidate is put back");
-        assert_eq!(finder.take(10).unwrap().instance, "b");
-        drop(first);
-    }
-
-    #[test]
-    fn what_is_not_for_one_caller_is_there_for_another() {
-        let finder = TurnFinder::default();
-        finder.hint(hint("new", "1", 1, 5));
-        finder.hint(hint("old", "2", 2, 7));
-        let except = HashSet::from(["new".to_owned()]);
-        assert_eq!(finder.next_at_except(&except), Some(7));
-        let other = finder.take_except(10, &except).unwrap();
-        assert_eq!(other.instance, "old");
-        assert!(finder.take_except(10, &except).is_none());
-        assert_eq!(finder.next_at_except(&except), None);
-        assert_eq!(finder.take(10).unwrap().instance, "new");
-    }
-
-    #[test]
-    fn a_message_that_arrives_during_the_lock_waits_for_its_end() {
-        let finder = TurnFinder::default();
-        finder.hint(hint("a", "1", 1, 5));
-        finder.take(10).unwrap().decide(locked(100, &["1"]));
-        finder.hint(hint("a", "2", 2, 10));
-        assert!(finder.take(50).is_none());
-        finder.released("a", &["1".to_owned()]);
-        assert_eq!(finder.take(50).unwrap().instance, "a");
-    }
-
-    #[test]
-    fn a_lock_that_expires_brings_the_instance_back() {
-        let finder = TurnFinder::default();
-        finder.hint(hint("a", "1", 1, 5));
-        finder.take(10).unwrap().decide(locked(100, &["1"]));
-        assert_eq!(finder.next_at(), Some(100));
-        finder.extended("a", 200);
-        assert!(finder.take(150).is_none());
-        assert_eq!(finder.take(200).unwrap().instance, "a");
-    }
-
-    #[test]
-    fn everything_consumed_leaves_nothing_behind() {
-        let finder = TurnFinder::default();
-        finder.hint(hint("a", "1", 1, 5));
-        finder.take(10).unwrap().decide(locked(100, &["1"]));
-        finder.released("a", &["1".to_owned()]);
-        assert!(!finder.knows("a"));
-        assert_eq!(finder.next_at(), None);
-    }
-
-    #[test]
-    fn timers_wait_until_they_are_due_and_something_new_ends_a_rest() {
-        let finder = TurnFinder::default();
-        finder.hint(hint("a", "timer", 1, 1000));
-        assert!(finder.take(999).is_none());
-        let candidate = finder.take(1000).unwrap();
-        candidate.decide(Verdict::Park { now: 1000 });
-        assert!(finder.take(1001).is_none());
-        finder.hint(hint("a", "start", 2, 1001));
-        assert_eq!(finder.take(1001).unwrap().instance, "a");
-    }
-
-    #[test]
-    fn a_search_leaves_out_what_is_in_hand_locked_or_due_and_nothing_else() {
-        let finder = TurnFinder::default();
-        finder.hint(hint("due", "1", 1, 5));
-        finder.hint(hint("timer", "2", 2, 500));
-        assert_eq!(finder.known(10, 10), ["due"]);
-        let candidate = finder.take(10).unwrap();
-        assert_eq!(finder.known(10, 10), ["due"], "in hand");
-        candidate.decide(locked(100, &["1"]));
-        assert_eq!(finder.known(10, 10), ["due"], "locked");
-        finder.released("due", &["1".to_owned()]);
-        assert!(finder.known(10, 10).is_empty());
-        assert_eq!(finder.known(10, 500), ["timer"]);
-        finder.take(500).unwrap().decide(Verdict::Park { now: 500 });
-        assert!(finder.known(10, 500).is_empty(), "nothing could be done");
-    }
-
-    #[test]
-    fn a_message_that_arrives_while_its_instance_is_loaded_is_not_forgotten() {
-        let finder = TurnFinder::default();
-        finder.hint(hint("a", "1", 1, 5));
-        let candidate = finder.take(10).unwrap();
-        finder.hint(hint("a", "2", 2, 8));
-        candidate.saw(10, &HashSet::from(["1"]));
-        candidate.decide(locked(100, &["1"]));
-        finder.released("a", &["1".to_owned()]);
-        assert_eq!(finder.take(10).unwrap().instance, "a");
-    }
-
-    #[test]
-    fn of_many_that_gave_trouble_one_is_tried_at_a_time_and_the_others_go_on() {
-        let finder = TurnFinder::default();
-        for n in 0..10 {
-            finder.hint(hint(&format!("bad {n}"), "1", n, 5));
-        }
-        while let Some(bad) = finder.take(10) {
-            bad.decide(Verdict::Trouble { now: 10 });
-        }
-        for n in 0..5 {
-            finder.hint(hint(&format!("good {n}"), "1", 100 + n, 1000));
-        }
-        let bad = finder.take(1000).unwrap();
-        assert_eq!(bad.instance, "bad 0");
-        let good: Vec<Candidate> = std::iter::from_fn(|| finder.take(1000)).collect();
-        assert_eq!(good.len(), 5);
-        assert_eq!(finder.next_at(), None, "nobody waits for what may not be tried now");
-        bad.decide(Verdict::Trouble { now: 1000 });
-        assert_eq!(finder.next_at(), Some(210));
-        let next = finder.take(1000).unwrap();
-        assert_eq!(next.instance, "bad 1");
-        drop(next);
-        assert_eq!(finder.take(1000).unwrap().instance, "bad 1", "dropped, it makes room too");
-    }
-
-    #[test]
-    fn trouble_that_is_over_holds_nobody_up() {
-        let finder = TurnFinder::default();
-        for n in 0..10 {
-            finder.hint(hint(&n.to_string(), "1", n, 5));
-        }
-        while let Some(all) = finder.take(10) {
-            all.decide(Verdict::Trouble { now: 10 });
-        }
-        let mut at_a_time = Vec::new();
-        while finder.next_at().is_some_and(|at| at <= 1000) {
-            let taken: Vec<Candidate> = std::iter::from_fn(|| finder.take(1000)).collect();
-            at_a_time.push(taken.len());
-            taken.into_iter().for_each(|candidate| candidate.decide(locked(5000, &["1"])));
-        }
-        assert_eq!(at_a_time, [1, 2, 7]);
-    }
-
-    #[test]
-    fn what_only_waited_for_something_is_not_among_those_that_gave_trouble() {
-        let finder = TurnFinder::default();
-        finder.hint(hint("bad", "1", 1, 5));
-        finder.hint(hint("early", "event", 2, 5));
-        finder.take(10).unwrap().decide(Verdict::Trouble { now: 10 });
-        finder.take(10).unwrap().decide(Verdict::Park { now: 10 });
-        finder.hint(hint("early", "start", 3, 20));
-        let bad = finder.take(1000).unwrap();
-        let early = finder.take(1000).unwrap();
-        assert_eq!((early.instance.as_str(), bad.instance.as_str()), ("bad", "early"));
-    }
-
-    #[test]
-    fn nothing_is_kept_where_nobody_asks() {
-        let finder = TurnFinder::asleep();
-        assert!(!finder.hint(hint("a", "1", 1, 5)));
-        assert!(!finder.knows("a"));
-        finder.wake();
-        assert!(finder.hint(hint("a", "1", 1, 5)));
-        assert!(finder.knows("a"));
-    }
-
-    #[test]
-    fn however_many_messages_an_instance_has_the_first_ones_are_kept() {
-        let finder = TurnFinder::default();
-        for n in 0..5000 {
-            finder.hint(hint("a", &format!("timer {n}"), n, 1000 + n));
-            assert!(lock(&finder.state).instances["a"].pending.len() <= PENDING_MAX);
-        }
-        assert_eq!(finder.next_at(), Some(1000));
-        finder.hint(hint("a", "due", 5000, 5));
-        assert_eq!(finder.take(10).unwrap().instance, "a");
-    }
-
-    #[test]
-    fn a_full_finder_keeps_what_may_be_tried_first() {
-        let finder = TurnFinder::default();
-        for n in 0..INSTANCES_MAX {
-            finder.hint(hint(&n.to_string(), "timer", 1, 1_000_000));
-        }
-        assert!(finder.hint(hint("due", "start", 2, 5)));
-        assert!(!finder.hint(hint("late", "timer", 2, 2_000_000)));
-        assert_eq!(finder.take(10).unwrap().instance, "due");
-        let state = lock(&finder.state);
-        assert_eq!((state.instances.len(), state.agenda.len()), (INSTANCES_MAX, INSTANCES_MAX));
-    }
-
-    #[test]
-    fn what_a_load_did_not_see_is_forgotten_but_future_messages_are_kept() {
-        let finder = TurnFinder::default();
-        finder.hint(hint("a", "gone", 1, 5));
-        finder.hint(hint("a", "timer", 2, 500));
-        let candidate = finder.take(10).unwrap();
-        candidate.saw(10, &HashSet::new());
-        candidate.decide(Verdict::RestUntil(0));
-        assert_eq!(finder.next_at(), Some(500));
-    }
-}
+#[path = "turns_tests.rs"]
+mod tests;

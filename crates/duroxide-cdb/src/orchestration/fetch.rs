@@ -9,12 +9,12 @@ use duroxide::{Event, EventKind};
 use serde::Deserialize;
 
 use crate::cache::Known;
-use crate::clock::{millis_until, sequence_of};
+use crate::clock::millis_until;
 use crate::contain::contained;
 use crate::core::{Core, decode};
 use crate::documents::{self, Forgive, Head, Held, Message, MissingValue, Pairs, Tagged, kind};
 use crate::error::{About, Fault};
-use crate::finder::{Candidate, Left, MessageHint, Outcome, Verdict, Wish, visible_at};
+use crate::finder::{Candidate, MessageHint, Verdict, Wish};
 use crate::history::finish_commits;
 use crate::lease::Lease;
 use crate::queries::{self, Query};
@@ -25,8 +25,9 @@ use super::backlog::{MESSAGE_BYTES_MAX, MESSAGES_MAX, next_window};
 use super::load::{self, Partition};
 use super::lock::{TurnContents, acquire, give_back};
 use super::orphans;
+use super::search::{screen, search};
 
-const OPERATION: &str = "fetch_orchestration_item";
+pub(super) const OPERATION: &str = "fetch_orchestration_item";
 
 type Fetched = (OrchestrationItem, String, u32);
 
@@ -40,14 +41,14 @@ pub(crate) async fn fetch(
     if filter.is_some_and(|filter| filter.supported_duroxide_versions.is_empty()) {
         return Ok(None);
     }
-    core.turns.wake();
+    if core.turns.wake(filter) {
+        core.turn_pace.begin_anew();
+    }
     let begun = core.clock.instant();
     let deadline = begun + poll_timeout;
     // Who does not wait still gets everything looked at, unless there is no end of trouble.
     let patience = if poll_timeout.is_zero() { core.settings.operation_timeout } else { poll_timeout };
     let late = || core.clock.instant() >= begun + patience;
-    // Instances this caller cannot run: it meets each of them once, and leaves them to others.
-    let mut turned_away: HashSet<String> = HashSet::new();
     let mut searches = 0;
     let mut trouble = None;
     loop {
@@ -61,15 +62,15 @@ pub(crate) async fn fetch(
             let wish = if poll_timeout.is_zero() { Wish::BegunAt(now) } else { Wish::Due };
             trouble = search(core, wish).await.err();
         }
-        while let Some(candidate) = core.turns.take_except(core.clock.now_ms(), &turned_away) {
-            match attempt(core, candidate, lock_timeout, filter).await {
-                Attempt::Locked(fetched) => return Ok(Some(*fetched)),
-                Attempt::TurnedAway(instance) => {
-                    turned_away.insert(instance);
-                }
-                Attempt::Passed => {}
+        loop {
+            screen(core).await;
+            let Some(candidate) = core.turns.take_for(core.clock.now_ms(), filter) else { break };
+            if let Some(fetched) = attempt(core, candidate, lock_timeout, filter).await {
+                return Ok(Some(fetched));
             }
-            if late() {
+            // However many candidates come to nothing, the search for others is made in time.
+            let is_search_due = || core.turn_pace.due().is_none_or(|due| due <= core.clock.instant());
+            if late() || (!poll_timeout.is_zero() && is_search_due()) {
                 break;
             }
         }
@@ -87,7 +88,7 @@ pub(crate) async fn fetch(
             return trouble.map_or(Ok(None), |fault| Err(fault.surface(OPERATION, About::All)));
         }
         let mut wake = deadline.min(core.turn_pace.due().unwrap_or(now));
-        if let Some(at) = core.turns.next_at_except(&turned_away) {
+        if let Some(at) = core.turns.next_at_for(filter) {
             wake = wake.min(now + millis_until(at, core.clock.now_ms()).max(Duration::from_millis(1)));
         }
         tokio::select! {
@@ -97,42 +98,30 @@ pub(crate) async fn fetch(
     }
 }
 
-enum Attempt {
-    Locked(Box<Fetched>),
-    TurnedAway(String),
-    Passed,
-}
-
 /// Tries one candidate. Trouble with it is its own: others are not held up.
 async fn attempt(
     core: &Core,
     candidate: Candidate,
     lock_timeout: Duration,
     filter: Option<&DispatcherCapabilityFilter>,
-) -> Attempt {
+) -> Option<Fetched> {
     let call = core.quick_call_after(OPERATION, candidate.parks);
-    if let Some(version) = core.recently_pinned(&candidate.instance) {
-        let mut stand_in = Head::unstarted(&candidate.instance, 0);
-        stand_in.pinned_version = version;
-        if !stand_in.is_compatible(filter) {
-            return Attempt::TurnedAway(candidate.instance.clone());
-        }
-    }
     let examined = Box::pin(examine(core, call, &candidate, lock_timeout, filter));
     match contained(core, OPERATION, &candidate.instance, examined).await {
         Ok(Examined::Ready(ready)) => {
             candidate.decide(ready.verdict);
-            Attempt::Locked(ready.fetched)
+            Some(*ready.fetched)
         }
-        Ok(Examined::TurnedAway) => Attempt::TurnedAway(candidate.instance.clone()),
+        // Put back where only those who can run it look.
+        Ok(Examined::TurnedAway) => None,
         Ok(Examined::Pass(verdict)) => {
             candidate.decide(verdict);
-            Attempt::Passed
+            None
         }
         Err(fault) => {
             tracing::warn!(instance = candidate.instance, %fault, "cannot fetch a turn of this instance now");
             candidate.decide(Verdict::Trouble { now: core.clock.now_ms() });
-            Attempt::Passed
+            None
         }
     }
 }
@@ -177,7 +166,7 @@ async fn examine(
             return Ok(Examined::Pass(Verdict::RestUntil(until)));
         }
         if !head.is_compatible(filter) {
-            core.note_pinned(instance, head.pinned_version);
+            core.turns.turned_away(instance, head.pinned(), now);
             return Ok(Examined::TurnedAway);
         }
     }
@@ -457,70 +446,7 @@ fn execution_of(head: &Head, items: &[WorkItem]) -> u64 {
     start.unwrap_or(head.current_execution_id)
 }
 
-/// Searches every range for messages of instances the finder does not know.
-async fn search(core: &Core, wish: Wish) -> Result<(), Fault> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Row {
-        id: String,
-        instance_id: String,
-        #[serde(default)]
-        seq: u64,
-        enqueued_at: u64,
-        visible_at: u64,
-    }
-    let Some(_searching) = core.turn_pace.enter(wish).await else { return Ok(()) };
-    let reach = core.turn_pace.begin(core.clock.instant());
-    let call = core.quick_call(OPERATION);
-    let now = core.clock.now_ms();
-    let query = Query::new(queries::FIND_TURNS)
-        .with("@now", now)
-        .with("@from", reach.from)
-        .with("@rows", reach.rows)
-        .with("@known", core.turns.known(KNOWN_MAX, now));
-    let pages = core.store.query_oldest(call, &query, &core.watch(reach.number)).await;
-    let mut found = false;
-    let mut cursor = 0;
-    let mut failed = None;
-    for page in pages {
-        let page = match page {
-            Ok(page) => page,
-            Err(fault) => {
-                failed = Some(fault);
-                continue;
-            }
-        };
-        let full = page.is_full(reach.rows);
-        let mut last = 0;
-        for row in page.rows {
-            last = visible_at(&row);
-            let Some(row) = core.strays.read::<Row>(OPERATION, &row) else { continue };
-            core.elders.saw_message(&row.instance_id, row.seq, row.enqueued_at);
-            let seq = if row.seq == 0 { sequence_of(row.enqueued_at) } else { row.seq };
-            let (instance, id, visible_at) = (row.instance_id, row.id, row.visible_at);
-            if !core.is_ours(&instance, visible_at) {
-                continue;
-            }
-            found |= core.turns.hint(MessageHint { instance, id, seq, visible_at });
-        }
-        if full {
-            // More may wait behind a full page: the next search continues there, past a page of one moment too.
-            let next = if last == reach.from { last + 1 } else { last };
-            cursor = if cursor == 0 { next } else { next.min(cursor) };
-        }
-    }
-    let waiting = core.turns.next_at().is_some_and(|at| at <= core.clock.now_ms());
-    let outcome = match (found, waiting) {
-        (true, _) => Outcome::Found,
-        (false, true) => Outcome::NothingNew,
-        (false, false) => Outcome::NothingToDo,
-    };
-    core.turn_pace.end(core.clock.instant(), outcome, Left::behind(cursor));
-    failed.map_or(Ok(()), Err)
-}
-
 const LOCKED_REST_MS: u64 = 1000;
 const RACE_REST_MS: u64 = 20;
-const KNOWN_MAX: usize = 256;
 /// So many pages are turned before a fetch that does not wait gives up.
 const SEARCHES_MAX: u32 = 100;

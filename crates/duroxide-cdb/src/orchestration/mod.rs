@@ -16,3 +16,4 @@ mod orphans;
 pub(crate) mod pieces;
 pub(crate) mod plan;
 pub(crate) mod publish;
+mod search;

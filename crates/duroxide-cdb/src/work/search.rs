@@ -25,8 +25,9 @@ pub(super) async fn search(
 ) -> Result<(), Fault> {
     let Some(_searching) = crew.pace.enter(wish).await else { return Ok(()) };
     let reach = crew.pace.begin(core.clock.instant());
-    let search =
-        Search { core, call: core.quick_call(OPERATION), now: core.clock.now_ms(), reach, sessions, tags };
+    let call = core.quick_call(OPERATION);
+    core.store.settle_clock(call).await;
+    let search = Search { core, call, now: core.clock.now_ms(), reach, sessions, tags };
     let oldest = search.ask(Query::new(queries::FIND_WORK).with("@from", reach.from)).await;
     let (mut found, mut failed) = (oldest.found, oldest.failed);
     let mut is_covered = true;
@@ -52,10 +53,11 @@ pub(super) async fn search(
     // versions write meanwhile: its pages are turned at leisure.
     let is_shown = is_covered && !marks.is_empty() && !lanes::has_unlisted(&oldest.pages);
     let cursor = lanes::next_time(reach.from, &oldest.pages);
-    let left = Left { cursor, is_promising: is_on_the_way || (cursor > 0 && !is_shown) };
+    let left = Left { cursor, is_promising: is_on_the_way || (cursor > 0 && !is_shown), is_barren: false };
     crew.came_to(marks);
     let outcome = if found { Outcome::Found } else { Outcome::NothingToDo };
     crew.pace.end(core.clock.instant(), outcome, left);
+    crew.pace.put_off(core.clock.instant() + core.store.pause());
     failed.map_or(Ok(()), Err)
 }
 

@@ -10,6 +10,7 @@ mod hello;
 mod kills;
 mod legacy;
 mod minimum;
+mod overload;
 mod remains;
 mod samples;
 mod scale;

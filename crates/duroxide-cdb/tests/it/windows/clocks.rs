@@ -6,9 +6,9 @@ use duroxide::TagFilter;
 use duroxide::providers::{Provider as _, WorkItem};
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
 
-use super::{LOCK, NOW, Place, mail, place};
+use super::{LOCK, NOW, Place, ended, mail, place, successor};
 use crate::tap::Tap;
-use crate::world::{activity, config, emulator, event, named, start};
+use crate::world::{activity, config, emulator, event, named, start, until};
 
 impl Place {
     /// A process on the same container whose clock is wrong by so much.
@@ -116,4 +116,87 @@ async fn a_clock_that_goes_wrong_while_its_process_only_searches_is_put_right() 
     assert_eq!(turn.expect("it is due by the service's clock").0.instance, "a");
     let work = idle.fetch_work_item(LOCK, wait, None, &TagFilter::Any).await.unwrap();
     assert_eq!(work.expect("it is due by the service's clock").0, activity("b", 1));
+}
+
+fn system_now() -> u64 {
+    u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
+}
+
+#[tokio::test]
+async fn a_timer_is_not_early_by_a_clock_that_is_a_few_seconds_ahead() {
+    let place = place().await;
+    place.begin("a").await;
+    let fire_at_ms = system_now() + 3000;
+    let timer = WorkItem::TimerFired { instance: "a".into(), execution_id: 1, id: 2, fire_at_ms };
+    place.provider.enqueue_for_orchestrator(timer, None).await.unwrap();
+    for ahead in [1500, 2500, 3500] {
+        let fast = place.skewed(ahead).await;
+        let fetched = fast.fetch_orchestration_item(LOCK, NOW, None).await.unwrap();
+        let late = system_now() >= fire_at_ms;
+        assert!(fetched.is_none() || late, "{ahead} ms ahead: it is early");
+        if late {
+            return;
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_a_clock_a_few_seconds_ahead_sends_is_taken_at_once() {
+    for ahead in [1500, 2500, 3500] {
+        let place = place().await;
+        let fast = place.skewed(ahead).await;
+        fast.enqueue_for_orchestrator(start("a", "Hello", ""), None).await.unwrap();
+        let fetched = place.other().await.fetch_orchestration_item(LOCK, NOW, None).await.unwrap();
+        assert!(fetched.is_some(), "{ahead} ms ahead");
+    }
+}
+
+#[tokio::test]
+async fn what_is_sent_now_is_taken_at_once_by_a_clock_a_few_seconds_behind() {
+    const BEHIND: i64 = 2900;
+    let place = place().await;
+    let slow = place.skewed(-BEHIND).await;
+    let sent = system_now();
+    place.provider.enqueue_for_orchestrator(start("a", "Hello", ""), None).await.unwrap();
+    let wait = Duration::from_secs(30);
+    assert!(slow.fetch_orchestration_item(LOCK, wait, None).await.unwrap().is_some());
+    let waited = system_now() - sent;
+    assert!(waited < BEHIND.unsigned_abs(), "it was found after {waited} ms");
+}
+
+#[tokio::test]
+async fn no_turn_is_without_the_successor_that_a_faster_clock_committed() {
+    let place = place().await;
+    let fast = place.skewed(2000).await;
+    fast.enqueue_for_orchestrator(start("a", "Hello", ""), None).await.unwrap();
+    let (_, token, _) = fast.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().expect("its own start");
+    place.provider.enqueue_for_orchestrator(mail("a", "m"), None).await.unwrap();
+    let next = vec![successor("a")];
+    let as_new = ended("ContinuedAsNew");
+    fast.ack_orchestration_item(&token, 1, vec![event("a", 1)], vec![], next, as_new, vec![]).await.unwrap();
+    let other = place.other().await;
+    let (item, ..) = other.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().expect("both are there");
+    assert_eq!(item.messages, [successor("a"), mail("a", "m")]);
+}
+
+#[tokio::test]
+async fn messages_keep_their_order_though_the_clocks_of_their_senders_differ() {
+    let place = place().await;
+    place.begin("a").await;
+    let senders = [place.skewed(2500).await, place.skewed(-2500).await, place.other().await];
+    for sender in &senders {
+        // They look for work, as runtimes do.
+        assert!(sender.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().is_none());
+    }
+    let mut sent = Vec::new();
+    for (n, sender) in senders.iter().cycle().take(6).enumerate() {
+        let message = mail("a", &n.to_string());
+        // A clock that was put right is right to some milliseconds.
+        let before = system_now();
+        until("some time is over", async || system_now() > before + 300).await;
+        sender.enqueue_for_orchestrator(message.clone(), None).await.unwrap();
+        sent.push(message);
+    }
+    let (item, ..) = place.other().await.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+    assert_eq!(item.messages, sent);
 }

@@ -26,6 +26,7 @@ mod pieces;
 mod searching;
 mod sessions;
 mod sets;
+mod starving;
 mod transport;
 
 use std::time::Duration;
