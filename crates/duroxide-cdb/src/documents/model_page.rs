@@ -122,6 +122,7 @@ fn head() -> Head {
         deletion: Some("deletion:1".into()),
         doomed: Some(Vec::new()),
         sweep_at: Some(1),
+        wreck: Some("{".to_owned()),
         ..Head::unstarted("a", 1)
     };
     let held = Held { id: "m".into(), attempts: 1, delivered: true, chunks: Some(pieces()) };
