@@ -1,6 +1,7 @@
 //! The windows in which a provider can lose, duplicate or hide work. Each test holds one of them open.
 
 mod admin;
+mod adversary;
 mod backlog;
 mod cancels;
 mod clocks;
