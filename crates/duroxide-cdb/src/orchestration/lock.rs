@@ -133,7 +133,7 @@ pub(crate) async fn renew(core: &Core, text: &str, extend_for: Duration) -> Resu
     let _one_at_a_time = lease.renewing.lock().await;
     lease.state(&core.clock).map_err(|lost| invalid_token(OPERATION, &instance, lost))?;
     let extended = lease.until_ms().max(core.clock.after(extend_for));
-    let patience = lease.patience(core, OPERATION);
+    let patience = lease.patience_to_renew(core, OPERATION);
     rewrite(core, &lease, patience, |head| head.locked_until = Some(extended)).await?;
     let stored = lease.stored();
     if lease.owned().is_ok() {

@@ -62,7 +62,7 @@ pub(crate) async fn renew(core: &Core, text: &str, extend_for: Duration) -> Resu
     let _one_at_a_time = lease.renewing.lock().await;
     lease.state(&core.clock).map_err(|why| lost(OPERATION, &lease.stored().document, why))?;
     let extended = lease.until_ms().max(core.clock.after(extend_for));
-    let patience = lease.patience(core, OPERATION);
+    let patience = lease.patience_to_renew(core, OPERATION);
     let extend = |document: &mut WorkDocument| {
         (document.locked_until, document.visible_at) = (Some(extended), extended);
     };
