@@ -155,7 +155,7 @@ async fn commit(
             (Verdict::Lost, _) => return Err(lose(Lost::TakenOver)),
             (Verdict::Gone, _) => return Err(lose(Lost::Deleted)),
             (Verdict::Blocked, Some(sent)) => {
-                let blocked = unblock(core, patience, lease, contents, &sent.layout.commit, &fault).await;
+                let blocked = unblock(core, patience, lease, contents, &sent.layout, &fault).await;
                 blocked.map_err(|fault| fault.surface(OPERATION, &instance))?.map_err(lose)?;
             }
             (Verdict::Blocked, None) => return Err(fault.surface(OPERATION, &instance)),
@@ -207,10 +207,10 @@ async fn unblock(
     patience: Patience<'_>,
     lease: &TurnLease,
     contents: &mut TurnContents,
-    ops: &[Op],
+    layout: &Layout,
     fault: &Fault,
 ) -> Result<Result<(), Lost>, Fault> {
-    let Some(op) = fault.index.and_then(|index| ops.get(index)) else { return Err(fault.clone()) };
+    let Some(op) = fault.index.and_then(|index| layout.commit.get(index)) else { return Err(fault.clone()) };
     let head = lease.stored().document;
     if head.batch.iter().any(|held| held.id == op.id()) {
         // Its ETag is another, or it is gone. As long as it waits in the queue nothing has happened to it but that another
@@ -228,6 +228,8 @@ async fn unblock(
             contents.legacy.retain(|id| id != op.id());
             Ok(Ok(()))
         }
+        // A sweep took what was prepared for left behind: it is prepared again, under another id.
+        Trouble::Missing if layout.prepared.as_ref().is_some_and(|mark| mark.id == op.id()) => Ok(Ok(())),
         Trouble::Exists if op.id().contains(":history:") => {
             Err(Fault::refused("Duplicate event id: history has it already; nothing was written"))
         }
