@@ -333,11 +333,15 @@ async fn take(
     let until = locked.document.locked_until.unwrap_or(0);
     // An accepted lock proves that nothing was committed since the head was read: history, values and the messages that
     // were read with the head or after it are still there. Those that were read before it are looked at again.
+    // Until that is known the lock is not used: should there be no answer, or should the caller stop waiting for it, the
+    // next look of this process takes it back.
+    let claiming = core.claims.begin(instance, &locked.document.id, token.secret());
     if !are_still_there(core, call, partition, &view.batch).await? {
         let stored = Tagged { document: Arc::new(locked.document), etag: locked.etag };
         give_back(core, &Lease::new(token.secret(), stored, TurnContents::default())).await;
         return Ok(Examined::Pass(Verdict::RestUntil(now)));
     }
+    claiming.settle();
     let ((events, kv_snapshot), history_error) = match view.replay {
         Ok(replay) => (replay, None),
         Err(error) => (Default::default(), Some(error)),
