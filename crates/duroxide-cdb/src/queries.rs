@@ -97,6 +97,14 @@ pub(crate) const CONTENTS: &str = "SELECT c.id, c.type, c.eventCount, c.chunks, 
 pub(crate) const QUEUED: &str = "SELECT TOP @rows c.id, c.seq, c.enqueuedAt, c.parentInstanceId, c.chunks, \
     LEFT(c.workItem, 32) AS item FROM c WHERE c.type = 'orch_queue'";
 
+/// One partition: what is to be known of due messages to put them aside.
+pub(crate) const DUE_OUTLINES: &str = "SELECT TOP @rows c.id, c.instanceId, c.type, '' AS workItem, c.visibleAt, \
+    c.enqueuedAt, c.seq, c._etag FROM c WHERE c.type = 'orch_queue' AND c.visibleAt <= @now";
+
+/// One partition: a start that is not visible yet, told by its text, or by its order key if that is in pieces.
+pub(crate) const LATER_START: &str = "SELECT TOP 1 c.id FROM c WHERE c.type = 'orch_queue' AND c.visibleAt > @now \
+    AND (STARTSWITH(c.workItem, @start) OR (c.seq > 0 AND c.seq < @below))";
+
 /// One partition: undelivered messages to other partitions.
 pub(crate) const INTENTS: &str = "SELECT * FROM c WHERE c.type = 'outbox_intent'";
 

@@ -193,7 +193,9 @@ async fn examine(
         Tagged { document: adopted, etag: head.etag }
     });
     if !head.as_ref().is_some_and(|head| head.document.started) && !items.iter().any(begins) {
-        return orphans::settle(core, call, &partition.messages, &batch, &items).await.map(Examined::Pass);
+        let is_long = partition.upto.is_some();
+        let settled = orphans::settle(core, call, &partition.messages, is_long, &batch, &items).await;
+        return settled.map(Examined::Pass);
     }
     let known = partition.known.clone();
     let mut values = known.map_or_else(HashMap::new, |known| HashMap::clone(&known.values));
