@@ -132,6 +132,14 @@ impl<D: Lockable, C> Lease<D, C> {
         self.is_given_up.store(true, Ordering::Release);
     }
 
+    /// Ends every use of the token because the account did not let its lock be kept. That says nothing about the code that
+    /// ran under it, so the attempt does not count: this process takes it back when it meets the lock.
+    pub(crate) fn give_up_blameless(&self, core: &Core) {
+        self.give_up();
+        let document = self.stored().document;
+        drop(core.claims.begin(document.partition(), document.id(), &self.secret));
+    }
+
     /// Whether the lock is this token's, used and in time.
     pub(crate) fn state(&self, clock: &Clock) -> Result<(), Lost> {
         self.owned()?;

@@ -124,8 +124,14 @@ async fn commit(
     };
     let mut draft: Option<Draft> = None;
     let mut backoff = Backoff::default();
+    let mut met_trouble = false;
     loop {
-        lease.state_after_renewal(&core.clock).await.map_err(lose)?;
+        lease.state_after_renewal(&core.clock).await.map_err(|lost| {
+            if met_trouble && lost == Lost::Expired {
+                lease.give_up_blameless(core);
+            }
+            lose(lost)
+        })?;
         let head = lease.stored();
         let fresh = match draft.take().filter(|draft| draft.fits(&head)) {
             Some(draft) => Ok(draft),
@@ -144,6 +150,7 @@ async fn commit(
                 Err(fault) => (fault, Some(fresh)),
             },
         };
+        met_trouble |= fault.may_pass();
         let id = sent.as_ref().map(|draft| draft.commit.clone());
         let is_applied = |found: &Head| id.is_some() && found.commit == id;
         let verdict = lease

@@ -6,7 +6,7 @@ use duroxide::providers::{ProviderError, WorkItem};
 
 use crate::core::{Backoff, Core};
 use crate::documents::{Chunks, Intent, Manifest, Message, Tombstone, WorkDocument, ids};
-use crate::error::{Fault, Trouble};
+use crate::error::{Fault, Lost, Trouble};
 use crate::lease::Patience;
 use crate::orchestration::fetch::hint;
 use crate::orchestration::layout::PREPARING_MS;
@@ -62,10 +62,13 @@ async fn complete(
             .map_err(|error| surface(Fault::refused(format!("the completion cannot be written: {error}"))))
     };
     let mut parting = part()?;
-    let mut unsure = false;
+    let (mut unsure, mut met_trouble) = (false, false);
     let mut backoff = Backoff::default();
     loop {
         lease.state_after_renewal(&core.clock).await.map_err(|why| {
+            if met_trouble && why == Lost::Expired {
+                lease.give_up_blameless(core);
+            }
             lease.give_up();
             lost(OPERATION, &document, why)
         })?;
@@ -76,6 +79,7 @@ async fn complete(
             Err(failed) => failed,
         };
         unsure |= fault.may_have_been_applied;
+        met_trouble |= fault.may_pass();
         let verdict = lease.settle(core, patience, &etag, &fault, |_| false).await.map_err(surface)?;
         match verdict {
             Verdict::Done | Verdict::Again => {}
