@@ -248,12 +248,13 @@ async fn put_off(
     for message in &mut contents.messages {
         message.visible_at = until;
     }
+    let now = core.clock.now_ms();
     let mut backoff = Backoff::default();
     loop {
         let stored = lease.stored();
         let mut head = Head::clone(&stored.document);
         head.unlock(forgive);
-        head.put_off = PutOff::beside(head.put_off, contents.left, until);
+        head.put_off = PutOff::beside(&head.put_off, contents.left, until, now);
         let unlock = Op::replace(&head.id, &head, Some(&stored.etag))
             .map_err(|error| surface(Fault::refused(error.to_string())))?;
         let delays = contents.messages.iter().map(|message| {

@@ -298,3 +298,34 @@ async fn an_activity_whose_renewal_failed_by_the_account_has_not_used_up_an_atte
     let fetched = place.provider.fetch_work_item(LOCK, wait, None, &TagFilter::Any).await.unwrap();
     assert_eq!(fetched.expect("the activity comes again").2, 1);
 }
+
+#[tokio::test]
+async fn mail_that_was_put_off_for_a_while_is_not_overtaken_because_other_mail_waits_longer() {
+    let place = place().await;
+    place.begin("a").await;
+    let provider = &place.provider;
+    let send = async |numbers: std::ops::Range<u64>| {
+        for n in numbers {
+            provider.enqueue_for_orchestrator(mail("a", &n.to_string()), None).await.unwrap();
+        }
+    };
+    let put_off = async |seconds| {
+        let (_, token, _) = provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+        let delay = Some(Duration::from_secs(seconds));
+        provider.abandon_orchestration_item(&token, delay, false).await.unwrap();
+    };
+    send(0..80).await;
+    put_off(60).await;
+    send(80..160).await;
+    put_off(4).await;
+    over("the second time is over", Duration::from_secs(5)).await;
+    send(160..161).await;
+    let mut got = Vec::new();
+    for number in 2.. {
+        let fetched = provider.fetch_orchestration_item(LOCK, Duration::from_secs(2), None).await.unwrap();
+        let Some((item, token, _)) = fetched else { break };
+        got.extend(item.messages);
+        commit(provider, &token, vec![event("a", number)], named()).await.unwrap();
+    }
+    assert_eq!(got, (80..161).map(|n| mail("a", &n.to_string())).collect::<Vec<_>>());
+}
