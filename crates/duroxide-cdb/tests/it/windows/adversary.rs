@@ -71,6 +71,19 @@ async fn a_renewal_of_a_session_whose_request_hangs_is_sent_again_in_time() {
 }
 
 #[tokio::test]
+async fn a_renewal_that_is_told_of_a_change_which_no_look_shows_is_sent_again() {
+    // A replica that lags behind answers a look with what was there before, and so does one that was ahead.
+    for code in [404, 412] {
+        let (place, token) = held_activity(LOCK).await;
+        let fault = emulator().faults().add(place.rule(status(code, 0)).on(Operation::ReplaceItem).times(1));
+        let renewed = place.provider.renew_work_item_lock(&token, LOCK).await;
+        renewed.unwrap_or_else(|error| panic!("{code}: {error}"));
+        assert_eq!(fault.struck(), 1);
+        place.provider.ack_work_item(&token, done("r")).await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn the_end_of_an_activity_waits_for_what_becomes_of_a_renewal() {
     let short = Duration::from_secs(3);
     let (place, token) = held_activity(short).await;
