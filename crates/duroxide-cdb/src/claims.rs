@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 /// The secrets of claims that ended without an outcome, by partition and document.
 #[derive(Debug, Default)]
 pub(crate) struct UnsettledClaims {
-    secrets: Mutex<HashMap<(String, String), String>>,
+    secrets: Mutex<HashMap<(String, String), Vec<String>>>,
 }
 
 /// A claim that is under way. Dropped before its outcome is known, it is an unsettled one.
@@ -34,10 +34,12 @@ impl UnsettledClaims {
     pub(crate) fn is_ours(&self, partition: &str, id: &str, lock_token: Option<&str>) -> bool {
         let Some(lock_token) = lock_token else { return false };
         let known = self.lock();
-        known.get(&(partition.to_owned(), id.to_owned())).is_some_and(|secret| secret == lock_token)
+        known
+            .get(&(partition.to_owned(), id.to_owned()))
+            .is_some_and(|secrets| secrets.iter().any(|secret| secret == lock_token))
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<(String, String), String>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<(String, String), Vec<String>>> {
         self.secrets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -58,11 +60,17 @@ impl Drop for Claiming<'_> {
             // So many without an outcome: their locks have ended long ago, or will.
             secrets.clear();
         }
-        secrets.insert(std::mem::take(&mut self.document), secret);
+        // Any of several that ended so may be the one whose lock is there: those after it may not have been applied.
+        let of_document = secrets.entry(std::mem::take(&mut self.document)).or_default();
+        if of_document.len() >= CLAIMS_OF_DOCUMENT_MAX {
+            of_document.remove(0);
+        }
+        of_document.push(secret);
     }
 }
 
 const CLAIMS_MAX: usize = 10_000;
+const CLAIMS_OF_DOCUMENT_MAX: usize = 64;
 
 #[cfg(test)]
 mod tests {
@@ -78,6 +86,8 @@ mod tests {
         for (partition, lock_token) in [("a", Some("other")), ("a", None), ("b", Some("s"))] {
             assert!(!claims.is_ours(partition, "a:instance", lock_token));
         }
+        drop(claims.begin("a", "a:instance", "later"));
+        assert!(claims.is_ours("a", "a:instance", Some("s")), "the later one may not have been applied");
         claims.begin("a", "a:instance", "t").settle();
         assert!(!claims.is_ours("a", "a:instance", Some("s")), "a later claim knows better");
     }
@@ -87,7 +97,9 @@ mod tests {
         let claims = UnsettledClaims::default();
         for n in 0..3 * CLAIMS_MAX {
             drop(claims.begin("a", &n.to_string(), "s"));
+            drop(claims.begin("b", "b:instance", &n.to_string()));
         }
+        assert!(claims.lock().values().all(|secrets| secrets.len() <= CLAIMS_OF_DOCUMENT_MAX));
         assert!(claims.lock().len() <= CLAIMS_MAX);
     }
 }

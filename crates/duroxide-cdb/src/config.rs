@@ -43,8 +43,8 @@ pub struct CosmosDBProviderConfig {
     /// long as its sender has not noted that it arrived: seconds while any process runs, else until one runs again. So
     /// this should be longer than all processes may be stopped at once. Default 7 days.
     pub tombstone_ttl: Duration,
-    /// How long messages to an instance that has not begun wait for its start before they become dead letters. Default
-    /// 24 hours.
+    /// How long messages to an instance that has not begun wait for its start before they become dead letters, unless a
+    /// start that waits for its time is in the queue already. Default 24 hours.
     pub early_mail_retention: Duration,
     /// Bytes of history and values kept in memory for instances this process works on. Default 64 MiB.
     pub cache_bytes_max: usize,

@@ -138,6 +138,14 @@ impl<D: Lockable, C> Lease<D, C> {
         self.is_given_up.store(true, Ordering::Release);
     }
 
+    /// Ends every use of the token because the account did not let its lock be kept. That says nothing about the code that
+    /// ran under it, so the attempt does not count: this process takes it back when it meets the lock.
+    pub(crate) fn give_up_blameless(&self, core: &Core) {
+        self.give_up();
+        let document = self.stored().document;
+        drop(core.claims.begin(document.partition(), document.id(), &self.secret));
+    }
+
     /// Whether the lock is this token's, used and in time.
     pub(crate) fn state(&self, clock: &Clock) -> Result<(), Lost> {
         self.owned()?;
@@ -223,7 +231,13 @@ impl<D: Lockable, C> Lease<D, C> {
 
     /// Patience until the lock ends.
     pub(crate) fn patience<'a>(&'a self, core: &'a Core, operation: &'static str) -> Patience<'a> {
-        Patience::WhileHeld { operation, clock: &core.clock, until_ms: &self.until_ms }
+        Patience::WhileHeld { operation, clock: &core.clock, until_ms: &self.until_ms, tries: 1 }
+    }
+
+    /// The same for a renewal. It is small, so a request that takes half of what is left of the lock is a lost one: there
+    /// is time for another.
+    pub(crate) fn patience_to_renew<'a>(&'a self, core: &'a Core, operation: &'static str) -> Patience<'a> {
+        Patience::to_renew(operation, &core.clock, &self.until_ms)
     }
 }
 
@@ -233,7 +247,13 @@ pub(crate) enum Patience<'a> {
     /// Until a moment that is known from the beginning.
     Until(Call),
     /// As long as a lock is held, which renewals make longer meanwhile.
-    WhileHeld { operation: &'static str, clock: &'a Clock, until_ms: &'a AtomicU64 },
+    WhileHeld {
+        operation: &'static str,
+        clock: &'a Clock,
+        until_ms: &'a AtomicU64,
+        /// One request gets this part of the time that is left.
+        tries: u32,
+    },
 }
 
 impl From<Call> for Patience<'_> {
@@ -242,14 +262,21 @@ impl From<Call> for Patience<'_> {
     }
 }
 
-impl Patience<'_> {
-    /// A call that ends when patience does, as far as is known by now.
+impl<'a> Patience<'a> {
+    /// Patience of a renewal, until the lock ends that it is to extend.
+    pub(crate) fn to_renew(operation: &'static str, clock: &'a Clock, until_ms: &'a AtomicU64) -> Self {
+        Self::WhileHeld { operation, clock, until_ms, tries: 2 }
+    }
+
+    /// A call that ends when patience does, as far as is known by now, or earlier if there is time for several.
     pub(crate) fn call(&self) -> Call {
         match self {
             Self::Until(call) => *call,
-            Self::WhileHeld { operation, clock, until_ms } => {
+            Self::WhileHeld { operation, clock, until_ms, tries } => {
                 let left = until_ms.load(Ordering::Acquire).saturating_sub(clock.now_ms());
-                Call { operation, deadline: clock.instant() + Duration::from_millis(left) }
+                let left = Duration::from_millis(left);
+                let time = (left / *tries).max(TRY_MIN).min(left);
+                Call { operation, deadline: clock.instant() + time }
             }
         }
     }
@@ -328,6 +355,8 @@ impl<D: Lockable, C> Leases<D, C> {
     }
 }
 
+/// A request is given this time, if the lock lasts as long.
+const TRY_MIN: Duration = Duration::from_millis(500);
 const LEASES_SWEPT_FROM: usize = 256;
 const FORGET_AFTER: Duration = Duration::from_secs(60);
 

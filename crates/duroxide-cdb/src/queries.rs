@@ -71,16 +71,16 @@ macro_rules! instances {
 }
 
 /// One partition: everything a turn needs. History only of execution `@exec` after event `@after`, values only of
-/// turns after `@turn`, messages only up to order key `@upto`.
+/// turns after `@turn`, messages only with order keys above `@above` up to `@upto`.
 pub(crate) const LOAD: &str = "SELECT * FROM c WHERE c.type IN ('instance', 'deleting', 'manifest', 'kv', 'kv_delta') \
     OR (c.type = 'orch_queue' AND (c.visibleAt <= @now OR c.parkedAt > 0) \
-        AND (NOT IS_DEFINED(c.seq) OR c.seq <= @upto)) \
+        AND (NOT IS_DEFINED(c.seq) OR (c.seq > @above AND c.seq <= @upto))) \
     OR (c.type = 'value' AND c.sinceTurn > @turn) \
     OR (c.type = 'history' AND c.executionId = @exec AND c.eventId > @after)";
 
 /// One partition: the first messages of a long queue.
 pub(crate) const FIRST_MESSAGES: &str = "SELECT TOP @rows c.seq, LENGTH(c.workItem) AS size FROM c \
-    WHERE c.type = 'orch_queue' AND (c.visibleAt <= @now OR c.parkedAt > 0) AND c.seq > 0 ORDER BY c.seq";
+    WHERE c.type = 'orch_queue' AND (c.visibleAt <= @now OR c.parkedAt > 0) AND c.seq > @above ORDER BY c.seq";
 
 /// One partition: the history of one execution after an event.
 pub(crate) const HISTORY: &str =
@@ -122,6 +122,14 @@ pub(crate) const CONTENTS: &str = "SELECT c.id, c.type, c.eventCount, c.chunks, 
 /// One partition: which messages wait.
 pub(crate) const QUEUED: &str = "SELECT TOP @rows c.id, c.seq, c.enqueuedAt, c.parentInstanceId, c.chunks, \
     LEFT(c.workItem, 32) AS item FROM c WHERE c.type = 'orch_queue'";
+
+/// One partition: what is to be known of due messages to put them aside.
+pub(crate) const DUE_OUTLINES: &str = "SELECT TOP @rows c.id, c.instanceId, c.type, '' AS workItem, c.visibleAt, \
+    c.enqueuedAt, c.seq, c._etag FROM c WHERE c.type = 'orch_queue' AND c.visibleAt <= @now";
+
+/// One partition: a start that is not visible yet, told by its text, or by its order key if that is in pieces.
+pub(crate) const LATER_START: &str = "SELECT TOP 1 c.id FROM c WHERE c.type = 'orch_queue' AND c.visibleAt > @now \
+    AND (STARTSWITH(c.workItem, @start) OR (c.seq > 0 AND c.seq < @below))";
 
 /// One partition: undelivered messages to other partitions.
 pub(crate) const INTENTS: &str = "SELECT * FROM c WHERE c.type = 'outbox_intent'";

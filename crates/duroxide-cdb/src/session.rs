@@ -209,7 +209,8 @@ pub(crate) async fn renew(
         Box::pin(async move { renew_one(core, OPERATION, &session, extend_for).await })
     });
     let (mut renewed, mut failed) = (0, None);
-    for outcome in in_parallel(RENEWALS_AT_ONCE, renewals).await {
+    // All at once: those that have to wait as long as their lock lasts must not keep the others waiting as long.
+    for outcome in in_parallel(renewals.len().max(1), renewals).await {
         match outcome {
             Ok(done) => renewed += usize::from(done),
             // One that cannot be renewed does not keep the others from being told.
@@ -240,7 +241,7 @@ async fn renew_one(
             return Ok(false);
         };
         let until_ms = AtomicU64::new(owned.document.locked_until);
-        let patience = Patience::WhileHeld { operation, clock: &core.clock, until_ms: &until_ms };
+        let patience = Patience::to_renew(operation, &core.clock, &until_ms);
         owned.document.locked_until = owned.document.locked_until.max(core.clock.after(extend_for));
         match write(core, patience, &owned.document, Some(&owned.etag)).await {
             Ok(etag) => {
@@ -307,7 +308,6 @@ pub(crate) async fn clean_up(core: &Core) -> Result<usize, ProviderError> {
 const CLAIMS_MAX: usize = 4;
 /// So many are kept without a look at whether they have ended.
 const SESSIONS_KEPT: usize = 256;
-const RENEWALS_AT_ONCE: usize = 16;
 
 #[cfg(test)]
 mod tests {

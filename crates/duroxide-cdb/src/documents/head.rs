@@ -81,8 +81,8 @@ pub(crate) struct Head {
     pub(crate) attempts: BTreeMap<String, u32>,
 
     /// Messages that wait because a turn was given back that was to take them next.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) put_off: Option<PutOff>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) put_off: Vec<PutOff>,
 
     /// Number of commits.
     #[serde(default)]
@@ -166,17 +166,22 @@ pub(crate) struct PutOff {
 }
 
 impl PutOff {
-    /// What waits when a turn is put off `until` a time, with messages `left` behind by it, beside what waits already.
-    pub(crate) fn beside(before: Option<Self>, left: Option<(u64, u64)>, until: u64) -> Option<Self> {
+    /// What waits when a turn is put off `until` a time at `now_ms`, with messages `left` behind by it, beside what waits
+    /// already. Each waits for its own time: what waits longer holds up no other.
+    pub(crate) fn beside(before: &[Self], left: Option<(u64, u64)>, until: u64, now_ms: u64) -> Vec<Self> {
+        let still = before.iter().copied().filter(|put_off| put_off.until > now_ms);
         let now = left.map(|(after, upto)| Self { after, upto, until });
-        match (before, now) {
-            (Some(before), Some(now)) => Some(Self {
-                after: before.after.min(now.after),
-                upto: before.upto.max(now.upto),
-                until: before.until.max(now.until),
-            }),
-            (before, now) => now.or(before),
+        let mut all: Vec<Self> = still.chain(now).collect();
+        // The head stays small: with very many the oldest two become one, which waits for the later time.
+        while all.len() > PUT_OFFS_MAX {
+            let (first, second) = (all.remove(0), all[0]);
+            all[0] = Self {
+                after: first.after.min(second.after),
+                upto: first.upto.max(second.upto),
+                until: first.until.max(second.until),
+            };
         }
+        all
     }
 }
 
@@ -241,7 +246,7 @@ impl Head {
             batch: Vec::new(),
             held_count: 0,
             attempts: BTreeMap::new(),
-            put_off: None,
+            put_off: Vec::new(),
             turn: 0,
             commit: None,
             last_sequence: 0,
@@ -319,10 +324,16 @@ impl Head {
         self.lock_token.is_some() && self.locked_until.is_some_and(|until| until > now_ms)
     }
 
+    /// The greatest order key of those that have to wait at `now_ms`.
+    pub(crate) fn put_off_upto(&self, now_ms: u64) -> Option<u64> {
+        self.put_off.iter().filter(|put_off| put_off.until > now_ms).map(|put_off| put_off.upto).max()
+    }
+
     /// Until when a message with this order key has to wait, if it has to at `now_ms`.
     pub(crate) fn puts_off(&self, order: u64, now_ms: u64) -> Option<u64> {
-        let PutOff { after, upto, until } = self.put_off?;
-        (until > now_ms && after < order && order <= upto).then_some(until)
+        let waits =
+            |put_off: &&PutOff| put_off.until > now_ms && put_off.after < order && order <= put_off.upto;
+        self.put_off.iter().filter(waits).map(|put_off| put_off.until).max()
     }
 
     /// Whether it differs from another version at most in how long its lock lasts.
@@ -443,6 +454,7 @@ fn is_false(flag: &bool) -> bool {
 }
 
 const ATTEMPTS_MAX: usize = 256;
+const PUT_OFFS_MAX: usize = 16;
 
 #[cfg(test)]
 mod tests {
@@ -467,15 +479,20 @@ mod tests {
     #[test]
     fn only_what_was_there_and_did_not_fit_waits_for_what_was_put_off() {
         let mut head = Head::unstarted("a", 1);
-        head.put_off = Some(PutOff { after: 10, upto: 20, until: 100 });
+        head.put_off = vec![PutOff { after: 10, upto: 20, until: 100 }];
         let waits = |order, now| head.puts_off(order, now);
         assert_eq!([waits(10, 5), waits(11, 5), waits(20, 99)], [None, Some(100), Some(100)]);
         assert_eq!([waits(21, 5), waits(15, 100)], [None, None]);
         head.lock("t", 10, "me", vec![]);
         assert_eq!(head.puts_off(15, 5), Some(100), "a turn of what came later does not let them go");
-        let both = PutOff::beside(head.put_off, Some((20, 30)), 90);
-        assert_eq!(both, Some(PutOff { after: 10, upto: 30, until: 100 }));
-        assert_eq!(PutOff::beside(head.put_off, None, 200), head.put_off);
+        assert_eq!(PutOff::beside(&head.put_off, None, 200, 50), head.put_off);
+        assert_eq!(PutOff::beside(&head.put_off, None, 200, 100), []);
+        head.put_off = PutOff::beside(&head.put_off, Some((30, 40)), 70, 50);
+        assert_eq!([15, 25, 35].map(|order| head.puts_off(order, 60)), [Some(100), None, Some(70)]);
+        for until in 200..300 {
+            head.put_off = PutOff::beside(&head.put_off, Some((until, until + 1)), until, 50);
+        }
+        assert_eq!((head.put_off.len(), head.puts_off(15, 60)), (PUT_OFFS_MAX, Some(284)));
     }
 
     #[test]

@@ -100,8 +100,16 @@ pub(crate) fn order_of(seq: u64, enqueued_at: u64, item: &str) -> u64 {
 
 /// Whether a message, or its beginning, is one that begins an instance.
 pub(crate) fn begins_instance(text: &str) -> bool {
-    text.starts_with(r#"{"StartOrchestration""#)
+    text.starts_with(START_PREFIX)
 }
+
+/// What begins an execution has an order key below this, if it was enqueued within years of `now_ms`; no other message has.
+pub(crate) fn start_keys_below(now_ms: u64) -> u64 {
+    sequence_of(now_ms).saturating_sub(LEAD / 2)
+}
+
+/// How the text of a message begins that begins an instance.
+pub(crate) const START_PREFIX: &str = r#"{"StartOrchestration""#;
 
 /// The parent of the child that an item starts.
 pub(crate) fn parent_of(item: &WorkItem) -> Option<&str> {

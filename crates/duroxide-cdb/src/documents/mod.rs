@@ -38,7 +38,9 @@ pub(crate) use lenient::lenient;
 pub(crate) use manifest::{Deletion, Manifest, Staged, Tombstone};
 #[cfg(test)]
 pub(crate) use message::tests::successor;
-pub(crate) use message::{Message, begins_instance, is_sent_from_outside, order_of};
+pub(crate) use message::{
+    Message, START_PREFIX, begins_instance, is_sent_from_outside, order_of, start_keys_below,
+};
 pub use packed::unpack;
 pub use readable::unreadable;
 pub(crate) use session::Session;

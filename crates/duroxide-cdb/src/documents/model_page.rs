@@ -114,7 +114,7 @@ fn head() -> Head {
         custom_status_value: Some("value:1:0".into()),
         custom_status_pieces: Some(pieces()),
         attempts: [("m".to_owned(), 1)].into(),
-        put_off: Some(PutOff { after: 1, upto: 2, until: 3 }),
+        put_off: vec![PutOff { after: 1, upto: 2, until: 3 }],
         commit: Some("c".into()),
         record_written: true,
         kv: [("k".to_owned(), Cell::default())].into(),
@@ -216,7 +216,7 @@ fn compare_instance() -> Vec<&'static str> {
     vec![
         compare("### `instance`", &head(), &[]),
         compare("#### A held message", &head().batch[0], &[]),
-        compare("#### Messages that were put off", &head().put_off.unwrap(), &[]),
+        compare("#### Messages that were put off", &head().put_off[0], &[]),
         compare("#### A key", &cell, &[]),
         compare("#### A value of a key", &value_in_pieces(), &[]),
         compare("#### Where the pieces of a text are", &pieces(), &[]),

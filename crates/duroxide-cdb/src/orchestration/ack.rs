@@ -125,6 +125,7 @@ async fn commit(
     let mut draft: Option<Draft> = None;
     let mut is_doubtful = false;
     let mut backoff = Backoff::default();
+    let mut met_trouble = false;
     loop {
         let held = match lease.state_after_renewal(&core.clock).await {
             Ok(()) => lease.held(),
@@ -133,7 +134,13 @@ async fn commit(
         let head = match held {
             Ok(head) => head,
             Err(lost) => {
-                return conclude(core, lease, draft.filter(|_| is_doubtful)).await.ok_or_else(|| lose(lost));
+                let doubtful = draft.filter(|_| is_doubtful);
+                return conclude(core, lease, doubtful).await.ok_or_else(|| {
+                    if met_trouble && lost == Lost::Expired {
+                        lease.give_up_blameless(core);
+                    }
+                    lose(lost)
+                });
             }
         };
         let fresh = match draft.take().filter(|draft| draft.fits(&head)) {
@@ -155,6 +162,7 @@ async fn commit(
             },
         };
         is_doubtful |= fault.may_have_been_applied;
+        met_trouble |= fault.may_pass();
         let id = sent.as_ref().map(|draft| draft.commit.clone());
         let is_applied = |found: &Head| id.is_some() && found.commit == id;
         let verdict = lease
@@ -166,7 +174,7 @@ async fn commit(
             (Verdict::Lost, _) => return Err(lose(Lost::TakenOver)),
             (Verdict::Gone, _) => return Err(lose(Lost::Deleted)),
             (Verdict::Blocked, Some(sent)) => {
-                let blocked = unblock(core, patience, lease, contents, &sent.layout.commit, &fault).await;
+                let blocked = unblock(core, patience, lease, contents, &sent.layout, &fault).await;
                 blocked.map_err(|fault| fault.surface(OPERATION, &instance))?.map_err(lose)?;
             }
             (Verdict::Blocked, None) => return Err(fault.surface(OPERATION, &instance)),
@@ -227,10 +235,10 @@ async fn unblock(
     patience: Patience<'_>,
     lease: &TurnLease,
     contents: &mut TurnContents,
-    ops: &[Op],
+    layout: &Layout,
     fault: &Fault,
 ) -> Result<Result<(), Lost>, Fault> {
-    let Some(op) = fault.index.and_then(|index| ops.get(index)) else { return Err(fault.clone()) };
+    let Some(op) = fault.index.and_then(|index| layout.commit.get(index)) else { return Err(fault.clone()) };
     let head = lease.stored().document;
     if head.batch.iter().any(|held| held.id == op.id()) {
         // Its ETag is another, or it is gone. As long as it waits in the queue nothing has happened to it but that another
@@ -248,6 +256,8 @@ async fn unblock(
             contents.legacy.retain(|id| id != op.id());
             Ok(Ok(()))
         }
+        // A sweep took what was prepared for left behind: it is prepared again, under another id.
+        Trouble::Missing if layout.prepared.as_ref().is_some_and(|mark| mark.id == op.id()) => Ok(Ok(())),
         Trouble::Exists if op.id().contains(":history:") => {
             Err(Fault::refused("Duplicate event id: history has it already; nothing was written"))
         }

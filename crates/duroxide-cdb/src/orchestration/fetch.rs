@@ -184,7 +184,9 @@ async fn examine(
         Tagged { document: adopted, etag: head.etag }
     });
     if !head.as_ref().is_some_and(|head| head.document.started) && !items.iter().any(begins) {
-        return orphans::settle(core, call, &partition.messages, &batch, &items).await.map(Examined::Pass);
+        let is_long = partition.upto.is_some();
+        let settled = orphans::settle(core, call, &partition.messages, is_long, &batch, &items).await;
+        return settled.map(Examined::Pass);
     }
     let known = partition.known.clone();
     let mut values = known.map_or_else(HashMap::new, |known| HashMap::clone(&known.values));
@@ -324,11 +326,15 @@ async fn take(
     let until = locked.document.locked_until.unwrap_or(0);
     // An accepted lock proves that nothing was committed since the head was read: history, values and the messages that
     // were read with the head or after it are still there. Those that were read before it are looked at again.
+    // Until that is known the lock is not used: should there be no answer, or should the caller stop waiting for it, the
+    // next look of this process takes it back.
+    let claiming = core.claims.begin(instance, &locked.document.id, token.secret());
     if !are_still_there(core, call, partition, &view.batch).await? {
         let stored = Tagged { document: Arc::new(locked.document), etag: locked.etag };
         give_back(core, &Lease::new(token.secret(), stored, TurnContents::default())).await;
         return Ok(Examined::Pass(Verdict::RestUntil(now)));
     }
+    claiming.settle();
     let ((events, kv_snapshot), history_error) = match view.replay {
         Ok(replay) => (replay, None),
         Err(error) => (Default::default(), Some(error)),
@@ -348,7 +354,8 @@ async fn take(
     let is_due = |message: &Message| MessageHint { visible_at: message.visible_at.min(now), ..hint(message) };
     let left: Vec<MessageHint> = rest_of(&partition.messages, &view.batch).into_iter().map(is_due).collect();
     if item.history_error.is_none() && locked.document.started {
-        let upto = next_window(&partition.messages, partition.upto);
+        // Where some are put off, the messages may be those behind them: they do not tell where the next look begins.
+        let upto = next_window(&partition.messages, partition.upto).filter(|_| partition.put_off.is_empty());
         let known = Known {
             head: Arc::new(locked.clone()),
             events: Arc::new(item.history.clone()),

@@ -70,6 +70,8 @@ pub(crate) async fn look(core: &Core, call: Call, instance: &str) -> Result<Part
     let mut known = core.cache.get(instance).filter(|known| !known.head.document.is_legacy());
     let remembered = known.as_ref().and_then(|known| known.upto);
     let mut window = remembered.map(|upto| Window { upto, is_remembered: true });
+    // Where the beginning of a long queue is put off, what came after it is looked at by itself.
+    let (mut above, mut put_off) = (0, Vec::new());
     for _ in 0..LOOKS_MAX {
         let (exec, after, turn) = known.as_ref().map_or((-1, 0, 0), |known| {
             let head = &known.head.document;
@@ -79,6 +81,7 @@ pub(crate) async fn look(core: &Core, call: Call, instance: &str) -> Result<Part
         let as_of = core.clock.now_ms();
         let query = Query::new(queries::LOAD)
             .with("@now", as_of)
+            .with("@above", above)
             .with("@upto", window.map_or(ORDER_MAX, |window| window.upto))
             .with("@turn", turn)
             .with("@exec", exec)
@@ -90,7 +93,7 @@ pub(crate) async fn look(core: &Core, call: Call, instance: &str) -> Result<Part
         };
         let Some(pages) = core.patiently(call, look).await? else {
             // More messages wait than the next turns take: only those are read.
-            let upto = first_window(core, call, instance, as_of).await?;
+            let upto = first_window(core, call, instance, as_of, above).await?;
             window = Some(Window { upto, is_remembered: false });
             continue;
         };
@@ -123,13 +126,24 @@ pub(crate) async fn look(core: &Core, call: Call, instance: &str) -> Result<Part
         backlog::in_order(&mut partition.messages, window);
         // While others hold the instance no turn is taken, so what waits behind the window need not be known.
         let is_held = partition.head.as_ref().is_some_and(|head| {
-            head.document.kind == kind::DELETING || head.document.is_locked(core.clock.now_ms())
+            let is_ours =
+                core.claims.is_ours(instance, &head.document.id, head.document.lock_token.as_deref());
+            let is_locked = head.document.is_locked(core.clock.now_ms()) && !is_ours;
+            head.document.kind == kind::DELETING || is_locked
         });
         if !is_held && window.is_some_and(|window| window.is_spent(partition.messages.len())) {
             window = None;
             continue;
         }
         partition.set_aside_put_off(as_of);
+        partition.put_off.append(&mut put_off);
+        let latest = partition.head.as_ref().and_then(|head| head.document.put_off_upto(as_of));
+        if let (Some(latest), true, true) =
+            (latest, partition.messages.is_empty(), window.is_some() && above == 0)
+        {
+            (above, put_off, window) = (latest, partition.put_off, None);
+            continue;
+        }
         partition.known = known;
         partition.as_of = as_of;
         partition.upto = window.map(|window| window.upto);
@@ -139,8 +153,11 @@ pub(crate) async fn look(core: &Core, call: Call, instance: &str) -> Result<Part
 }
 
 /// The order key up to which the messages of a long queue are read. Those without one are all read.
-async fn first_window(core: &Core, call: Call, instance: &str, now: u64) -> Result<u64, Fault> {
-    let query = Query::new(queries::FIRST_MESSAGES).with("@now", now).with("@rows", backlog::WINDOW + 1);
+async fn first_window(core: &Core, call: Call, instance: &str, now: u64, above: u64) -> Result<u64, Fault> {
+    let query = Query::new(queries::FIRST_MESSAGES)
+        .with("@now", now)
+        .with("@above", above)
+        .with("@rows", backlog::WINDOW + 1);
     let rows = core.patiently(call, || core.store.query_in_order(call, instance, &query, "seq")).await?;
     let first: Vec<Outline> =
         rows.iter().map(|row| decode(row.get().as_bytes())).collect::<Result<_, Fault>>()?;

@@ -133,7 +133,7 @@ pub(crate) async fn renew(core: &Core, text: &str, extend_for: Duration) -> Resu
     let _one_at_a_time = lease.renewing.lock().await;
     lease.state(&core.clock).map_err(|lost| invalid_token(OPERATION, &instance, lost))?;
     let extended = lease.until_ms().max(core.clock.after(extend_for));
-    let patience = lease.patience(core, OPERATION);
+    let patience = lease.patience_to_renew(core, OPERATION);
     rewrite(core, &lease, patience, |head| head.locked_until = Some(extended)).await?;
     let stored = lease.stored();
     if lease.owned().is_ok() {
@@ -248,12 +248,13 @@ async fn put_off(
     for message in &mut contents.messages {
         message.visible_at = until;
     }
+    let now = core.clock.now_ms();
     let mut backoff = Backoff::default();
     loop {
         let stored = lease.held().map_err(|lost| invalid_token(call.operation, &instance, lost))?;
         let mut head = Head::clone(&stored.document);
         head.unlock(forgive);
-        head.put_off = PutOff::beside(head.put_off, contents.left, until);
+        head.put_off = PutOff::beside(&head.put_off, contents.left, until, now);
         let unlock = Op::replace(&head.id, &head, Some(&stored.etag))
             .map_err(|error| surface(Fault::refused(error.to_string())))?;
         let delays = contents.messages.iter().map(|message| {

@@ -4,7 +4,7 @@
 //! put off by a runtime that does not know the orchestration. So mail, events and cancellations wait for it. They are
 //! *parked*: searches do not see them before a time that moves away as they grow older, and whichever turn begins the
 //! instance takes them along at once, in their order. After [`early_mail_retention`] without a start they become dead
-//! letters, which an operator can list, send again or drop.
+//! letters, which an operator can list, send again or drop; not while a start is in the queue whose time is to come.
 //!
 //! Answers are dropped when there is no such instance at all: whoever asked for them was deleted, and no later life of the
 //! instance wants them.
@@ -13,21 +13,23 @@
 
 use duroxide::providers::WorkItem;
 
-use crate::core::Core;
-use crate::documents::{DeadLetter, Message, Tombstone};
+use crate::core::{Core, decode};
+use crate::documents::{DeadLetter, Message, START_PREFIX, Tombstone, start_keys_below};
 use crate::error::{Fault, Trouble};
 use crate::finder::Verdict;
+use crate::queries::{self, Query};
 use crate::store::{Call, Op};
 
 use super::fetch::hint;
 use super::pieces;
 
-/// Decides about the messages of an instance that has not begun: all of them are in `messages`, the first ones, decoded, in
-/// `batch` and `items`. None of them begins it: what does comes first in the queue.
+/// Decides about the messages of an instance that has not begun: they are in `messages`, all of them or the first of a long
+/// queue, and the first ones, decoded, in `batch` and `items`. None of them begins it: what does comes first in the queue.
 pub(super) async fn settle(
     core: &Core,
     call: Call,
     messages: &[Message],
+    is_long_queue: bool,
     batch: &[&Message],
     items: &[WorkItem],
 ) -> Result<Verdict, Fault> {
@@ -46,19 +48,35 @@ pub(super) async fn settle(
     let is_overdue = |message: &Message| {
         is_due(message) && message.enqueued_at.saturating_add(core.settings.early_mail_ms) <= now
     };
-    let (expired, waiting): (Vec<&Message>, Vec<&Message>) =
+    let (mut expired, mut waiting): (Vec<&Message>, Vec<&Message>) =
         messages.iter().partition(|message| is_overdue(message));
+    if !expired.is_empty() && start_waits(core, call, instance, now).await? {
+        waiting.append(&mut expired);
+    }
     for message in expired {
         bury(core, call, message).await?;
     }
     for group in waiting.iter().copied().filter(|message| is_due(message)).collect::<Vec<_>>().chunks(GROUP) {
         park(core, call, instance, group, now).await?;
     }
+    if is_long_queue {
+        park_the_rest(core, call, instance, now).await?;
+    }
     // What another process has parked is looked at again when it says.
     for message in waiting.iter().filter(|message| !is_due(message)) {
         core.turns.hint(hint(message));
     }
     Ok(Verdict::RestUntil(0))
+}
+
+/// Whether a start is there whose time is still to come: it was sent for later, by a fast clock, or was put off.
+async fn start_waits(core: &Core, call: Call, instance: &str, now: u64) -> Result<bool, Fault> {
+    let query = Query::new(queries::LATER_START)
+        .with("@now", now)
+        .with("@start", START_PREFIX)
+        .with("@below", start_keys_below(now));
+    let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
+    Ok(!rows.is_empty())
 }
 
 /// How long a message that was sent so long ago is put aside: a quarter of the time it has waited already. So it is looked
@@ -93,6 +111,19 @@ async fn park(core: &Core, call: Call, instance: &str, group: &[&Message], now: 
             }
             Err(fault) => return Err(fault),
         }
+    }
+    Ok(())
+}
+
+/// Puts aside what waits behind the part of a long queue that a look shows: it shows the same part again, and every search
+/// would find what is behind it.
+async fn park_the_rest(core: &Core, call: Call, instance: &str, now: u64) -> Result<(), Fault> {
+    let query = Query::new(queries::DUE_OUTLINES).with("@now", now).with("@rows", PARKED_AT_ONCE);
+    let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
+    let rest =
+        rows.iter().map(|row| decode(row.get().as_bytes())).collect::<Result<Vec<Message>, Fault>>()?;
+    for group in rest.chunks(GROUP) {
+        park(core, call, instance, &group.iter().collect::<Vec<_>>(), now).await?;
     }
     Ok(())
 }
@@ -147,6 +178,8 @@ fn is_answer(item: &WorkItem) -> bool {
 
 /// A batch holds a hundred operations.
 const GROUP: usize = 100;
+/// So many of a long queue are put aside by one look; the next search finds the rest.
+const PARKED_AT_ONCE: usize = 1_000;
 const PARKING_MS_MIN: u64 = 1_000;
 const PARKING_MS_MAX: u64 = 10 * 60 * 1_000;
 

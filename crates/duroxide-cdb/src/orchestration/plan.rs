@@ -102,7 +102,7 @@ pub(crate) fn plan(head: &Head, turn: &Turn, around: Surroundings<'_>) -> Result
     plan.head.turn = plan.head.turn.saturating_add(1);
     plan.head.commit = Some(around.commit.to_owned());
     plan.head.updated_at = now;
-    plan.head.put_off = plan.head.put_off.filter(|put_off| put_off.until > now);
+    plan.head.put_off.retain(|put_off| put_off.until > now);
     consume_messages(&mut plan, around.tombstone_ttl_seconds)?;
     enter_execution(&mut plan, turn, now)?;
     let history = append_history(&mut plan, turn)?;

@@ -6,7 +6,7 @@ use duroxide::providers::{ProviderError, WorkItem};
 
 use crate::core::{Backoff, Core};
 use crate::documents::{Chunks, Intent, Manifest, Message, Tombstone, WorkDocument, ids};
-use crate::error::{Fault, Trouble};
+use crate::error::{Fault, Lost, Trouble};
 use crate::lease::Patience;
 use crate::orchestration::fetch::hint;
 use crate::orchestration::layout::PREPARING_MS;
@@ -27,12 +27,7 @@ pub(crate) async fn ack(
     let lease = lease_of(core, core.call(OPERATION), token).await?;
     let _one_at_a_time = lease.ending.lock().await;
     let document = lease.stored().document;
-    lease.state(&core.clock).map_err(|why| lost(OPERATION, &document, why))?;
-    let parting = parting(core, &document, completion.as_ref()).map_err(|error| {
-        let fault = Fault::refused(format!("the completion cannot be written: {error}"));
-        fault.surface(OPERATION, about(&document))
-    })?;
-    complete(core, &lease, &parting).await?;
+    let parting = complete(core, &lease, completion.as_ref()).await?;
     let partition = document.instance_id.as_str();
     core.work_leases.remove(lease.secret());
     core.works.remove(partition, &document.id);
@@ -53,38 +48,50 @@ pub(crate) async fn ack(
 }
 
 /// Sends the batch that completes an item, for as long as its lock lasts. After an error the lease is given up: the activity
-/// is fetched again.
-async fn complete(core: &Core, lease: &WorkLease, parting: &Parting) -> Result<(), ProviderError> {
+/// is fetched again. Returns what was written.
+async fn complete(
+    core: &Core,
+    lease: &WorkLease,
+    completion: Option<&WorkItem>,
+) -> Result<Parting, ProviderError> {
     let document = lease.stored().document;
     let patience = lease.patience(core, OPERATION);
     let surface = |fault: Fault| fault.surface(OPERATION, about(&document));
-    let mut ops = parting.ops.clone();
-    let mut unsure = false;
+    let part = || {
+        parting(core, &document, completion)
+            .map_err(|error| surface(Fault::refused(format!("the completion cannot be written: {error}"))))
+    };
+    let mut parting = part()?;
+    let (mut unsure, mut met_trouble) = (false, false);
     let mut backoff = Backoff::default();
-    let mut is_prepared = parting.prepared.is_none();
     loop {
         if let Err(why) = lease.state_after_renewal(&core.clock).await {
             // An unanswered try may have been applied: the item is gone then.
             let last = core.quick_call(OPERATION);
             if unsure && matches!(lease.look(core, last.into(), "", |_| false).await, Ok(Seen::Gone)) {
-                return Ok(());
+                return Ok(parting);
+            }
+            if met_trouble && why == Lost::Expired {
+                lease.give_up_blameless(core);
             }
             lease.give_up();
             return Err(lost(OPERATION, &document, why));
         }
-        let sent = send(core, lease, patience, parting, &mut ops, &mut is_prepared).await;
-        let (fault, etag) = match sent {
-            Ok(()) => return Ok(()),
+        let (fault, etag) = match send(core, lease, patience, &mut parting).await {
+            Ok(()) => return Ok(parting),
             // The completion's id is this call's own: it is there because an earlier try arrived.
-            Err((fault, _)) if is_prepared && fault.trouble == Trouble::Exists => return Ok(()),
+            Err((fault, _)) if parting.is_prepared && fault.trouble == Trouble::Exists => return Ok(parting),
             Err(failed) => failed,
         };
         unsure |= fault.may_have_been_applied;
+        met_trouble |= fault.may_pass();
         let verdict = lease.settle(core, patience, &etag, &fault, |_| false).await.map_err(surface)?;
         match verdict {
             Verdict::Done | Verdict::Again => {}
             // An earlier, unanswered try arrived; or the item was cancelled, which comes to the same.
-            Verdict::Gone if unsure => return Ok(()),
+            Verdict::Gone if unsure => return Ok(parting),
+            // A sweep took what was prepared for left behind: it is prepared again, under another id.
+            Verdict::Blocked if parting.lacks_mark(&fault) => parting = part()?,
             Verdict::Blocked => return Err(surface(fault)),
             Verdict::Lost | Verdict::Gone => {
                 lease.give_up();
@@ -102,18 +109,16 @@ async fn send(
     core: &Core,
     lease: &WorkLease,
     patience: Patience<'_>,
-    parting: &Parting,
-    ops: &mut [Op],
-    is_prepared: &mut bool,
+    parting: &mut Parting,
 ) -> Result<(), (Fault, String)> {
-    if let Some(mark) = parting.prepared.as_ref().filter(|_| !*is_prepared) {
+    if let Some(mark) = parting.prepared.as_ref().filter(|_| !parting.is_prepared) {
         let prepared = publish::prepare(core, patience, mark, &[], &parting.chunks).await;
         prepared.map_err(|fault| (fault, lease.stored().etag))?;
     }
-    *is_prepared = true;
+    parting.is_prepared = true;
     let stored = lease.held().map_err(|why| (Fault::of_lost_lock(why), lease.stored().etag))?;
-    ops[0] = ops[0].clone().on(&stored.etag);
-    let sent = core.store.batch(patience.call(), &stored.document.instance_id, ops).await;
+    parting.ops[0] = parting.ops[0].clone().on(&stored.etag);
+    let sent = core.store.batch(patience.call(), &stored.document.instance_id, &parting.ops).await;
     sent.map(drop).map_err(|fault| (fault, stored.etag))
 }
 
@@ -125,7 +130,18 @@ struct Parting {
     intent: Option<Intent>,
     chunks: Chunks,
     prepared: Option<Manifest>,
+    /// Whether what the batch needs to find has been written.
+    is_prepared: bool,
     manifest: Option<Manifest>,
+}
+
+impl Parting {
+    /// Whether the batch failed because the mark of what was prepared for it is gone.
+    fn lacks_mark(&self, fault: &Fault) -> bool {
+        let op = fault.index.and_then(|index| self.ops.get(index));
+        let mark = self.prepared.as_ref().map(|mark| mark.id.as_str());
+        fault.trouble == Trouble::Missing && mark.is_some() && op.map(Op::id) == mark
+    }
 }
 
 fn parting(
@@ -175,5 +191,6 @@ fn parting(
         (None, Some(manifest)) => ops.push(Op::create(manifest)?),
         (None, None) => {}
     }
-    Ok(Parting { ops, message, intent, chunks, prepared, manifest })
+    let is_prepared = prepared.is_none();
+    Ok(Parting { ops, message, intent, chunks, prepared, is_prepared, manifest })
 }

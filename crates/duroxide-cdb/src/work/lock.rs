@@ -62,11 +62,14 @@ pub(crate) async fn renew(core: &Core, text: &str, extend_for: Duration) -> Resu
     let _one_at_a_time = lease.renewing.lock().await;
     lease.state(&core.clock).map_err(|why| lost(OPERATION, &lease.stored().document, why))?;
     let extended = lease.until_ms().max(core.clock.after(extend_for));
-    let patience = lease.patience(core, OPERATION);
+    let patience = lease.patience_to_renew(core, OPERATION);
     let extend = |document: &mut WorkDocument| {
         (document.locked_until, document.visible_at) = (Some(extended), extended);
     };
-    rewrite(core, &lease, patience, extend).await.inspect_err(|_| lease.give_up())?;
+    rewrite(core, &lease, patience, extend).await.inspect_err(|_| match lease.state(&core.clock) {
+        Err(Lost::Expired) => lease.give_up_blameless(core),
+        _ => lease.give_up(),
+    })?;
     if let Some(session) = &lease.stored().document.session_id {
         core.sessions.touch(session, core.clock.now_ms());
     }
@@ -85,6 +88,9 @@ pub(crate) async fn abandon(
     let lease = lease_of(core, call, text).await?;
     let _one_at_a_time = lease.ending.lock().await;
     lease.owned().map_err(|why| lost(OPERATION, &lease.stored().document, why))?;
+    let document = lease.stored().document;
+    let is_blameless = core.claims.is_ours(&document.instance_id, &document.id, Some(lease.secret()));
+    let forgive = if is_blameless { Forgive::ThisAttempt } else { forgive };
     let visible_at = core.clock.after(delay.unwrap_or_default());
     rewrite(core, &lease, call.into(), |document| document.unlock(visible_at, forgive)).await?;
     core.work_leases.remove(lease.secret());

@@ -2,6 +2,7 @@
 
 mod accounts;
 mod admin;
+mod adversary;
 mod backlog;
 mod cancels;
 mod clocks;
