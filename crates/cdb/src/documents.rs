@@ -26,7 +26,7 @@ pub(crate) fn tell_unreadable(rows: &[Value]) {
     if let Some(first) = names.first() {
         let shown: Vec<String> = names.iter().take(NAMED_MAX).map(|name| format!("{name:?}")).collect();
         let more = if names.len() > NAMED_MAX { ", …" } else { "" };
-        say(&format!(
+        say(format!(
             "{} cannot be read: {}{more}. `cdb why {first:?}` says why, `cdb fsck` finds all of them, \
              `cdb delete {first:?} --force` removes one",
             plural(names.len(), "instance"),
