@@ -209,7 +209,10 @@ async fn a_page_that_ends_before_anything_was_found_is_read_on() {
         *pages += 1;
         let row = json!({ "visibleAt": item["visibleAt"], "lane": item["lane"], "item": item });
         Some(match *pages {
-            1 | 2 => answer(&[], Some(r#"{"token":"+RID:~x","range":{"min":"","max":"FF"}}"#)),
+            page @ (1 | 2) => {
+                let next = format!(r#"{{"token":"+RID:~{page}","range":{{"min":"","max":"FF"}}}}"#);
+                answer(&[], Some(&next))
+            }
             _ => answer(&[row], None),
         })
     };
