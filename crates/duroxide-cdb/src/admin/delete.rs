@@ -321,7 +321,8 @@ pub(super) async fn is_abandoned(core: &Core, call: Call, head: &Head) -> Result
     let latest = core.clock.now_ms() + core.settings.age_threshold_ms.max(LEFT_ALONE_MS);
     match record_of(core, call, head.deletion.as_deref().unwrap_or_default()).await {
         Ok(Some(record)) => Ok(record.document.sweep_at > latest),
-        Ok(None) => Ok(head.sweep_at.is_some_and(|at| at > latest)),
+        // Without a time no sweep ever finds it.
+        Ok(None) => Ok(head.sweep_at.is_none_or(|at| at > latest)),
         Err(fault) if fault.is_damage => Ok(true),
         Err(fault) => Err(fault),
     }
