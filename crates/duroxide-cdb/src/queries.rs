@@ -71,16 +71,16 @@ macro_rules! instances {
 }
 
 /// One partition: everything a turn needs. History only of execution `@exec` after event `@after`, values only of
-/// turns after `@turn`, messages only with order keys above `@above` up to `@upto`.
+/// turns after `@turn`, messages only with order keys from `@least` to `@upto`.
 pub(crate) const LOAD: &str = "SELECT * FROM c WHERE c.type IN ('instance', 'deleting', 'manifest', 'kv', 'kv_delta') \
     OR (c.type = 'orch_queue' AND (c.visibleAt <= @now OR c.parkedAt > 0) \
-        AND (NOT IS_DEFINED(c.seq) OR (c.seq > @above AND c.seq <= @upto))) \
+        AND (NOT IS_DEFINED(c.seq) OR (c.seq >= @least AND c.seq <= @upto))) \
     OR (c.type = 'value' AND c.sinceTurn > @turn) \
     OR (c.type = 'history' AND c.executionId = @exec AND c.eventId > @after)";
 
 /// One partition: the first messages of a long queue.
 pub(crate) const FIRST_MESSAGES: &str = "SELECT TOP @rows c.seq, LENGTH(c.workItem) AS size FROM c \
-    WHERE c.type = 'orch_queue' AND (c.visibleAt <= @now OR c.parkedAt > 0) AND c.seq > @above ORDER BY c.seq";
+    WHERE c.type = 'orch_queue' AND (c.visibleAt <= @now OR c.parkedAt > 0) AND c.seq > 0 AND c.seq >= @least ORDER BY c.seq";
 
 /// One partition: the history of one execution after an event.
 pub(crate) const HISTORY: &str =

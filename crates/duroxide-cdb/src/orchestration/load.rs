@@ -71,7 +71,7 @@ pub(crate) async fn look(core: &Core, call: Call, instance: &str) -> Result<Part
     let remembered = known.as_ref().and_then(|known| known.upto);
     let mut window = remembered.map(|upto| Window { upto, is_remembered: true });
     // Where the beginning of a long queue is put off, what came after it is looked at by itself.
-    let (mut above, mut put_off) = (0, Vec::new());
+    let (mut least, mut put_off) = (0, Vec::new());
     for _ in 0..LOOKS_MAX {
         let (exec, after, turn) = known.as_ref().map_or((-1, 0, 0), |known| {
             let head = &known.head.document;
@@ -81,7 +81,7 @@ pub(crate) async fn look(core: &Core, call: Call, instance: &str) -> Result<Part
         let as_of = core.clock.now_ms();
         let query = Query::new(queries::LOAD)
             .with("@now", as_of)
-            .with("@above", above)
+            .with("@least", least)
             .with("@upto", window.map_or(ORDER_MAX, |window| window.upto))
             .with("@turn", turn)
             .with("@exec", exec)
@@ -93,7 +93,7 @@ pub(crate) async fn look(core: &Core, call: Call, instance: &str) -> Result<Part
         };
         let Some(pages) = core.patiently(call, look).await? else {
             // More messages wait than the next turns take: only those are read.
-            let upto = first_window(core, call, instance, as_of, above).await?;
+            let upto = first_window(core, call, instance, as_of, least).await?;
             window = Some(Window { upto, is_remembered: false });
             continue;
         };
@@ -139,9 +139,9 @@ pub(crate) async fn look(core: &Core, call: Call, instance: &str) -> Result<Part
         partition.put_off.append(&mut put_off);
         let latest = partition.head.as_ref().and_then(|head| head.document.put_off_upto(as_of));
         if let (Some(latest), true, true) =
-            (latest, partition.messages.is_empty(), window.is_some() && above == 0)
+            (latest, partition.messages.is_empty(), window.is_some() && least == 0)
         {
-            (above, put_off, window) = (latest, partition.put_off, None);
+            (least, put_off, window) = (latest + 1, partition.put_off, None);
             continue;
         }
         partition.known = known;
@@ -153,10 +153,10 @@ pub(crate) async fn look(core: &Core, call: Call, instance: &str) -> Result<Part
 }
 
 /// The order key up to which the messages of a long queue are read. Those without one are all read.
-async fn first_window(core: &Core, call: Call, instance: &str, now: u64, above: u64) -> Result<u64, Fault> {
+async fn first_window(core: &Core, call: Call, instance: &str, now: u64, least: u64) -> Result<u64, Fault> {
     let query = Query::new(queries::FIRST_MESSAGES)
         .with("@now", now)
-        .with("@above", above)
+        .with("@least", least)
         .with("@rows", backlog::WINDOW + 1);
     let rows = core.patiently(call, || core.store.query_in_order(call, instance, &query, "seq")).await?;
     let first: Vec<Outline> =
