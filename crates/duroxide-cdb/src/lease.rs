@@ -174,8 +174,7 @@ impl<D: Lockable, C> Lease<D, C> {
     }
 
     /// Looks at the stored document after a write on condition of `etag`, and takes note of it if it is still this lease's:
-    /// under the ETag of another's lock nothing may be written. `is_applied` tells by the
-    /// document whether the write happened.
+    /// under the ETag of another's lock nothing may be written. `is_applied` tells by the document whether the write happened.
     pub(crate) async fn look(
         &self,
         core: &Core,

@@ -9,11 +9,12 @@ use duroxide::providers::{Provider as _, SessionFetchConfig, WorkItem};
 use duroxide::{Event, EventKind};
 use duroxide_cdb::CosmosDBProviderConfig;
 
+use super::held::{held_activity, held_turn};
 use super::{
     LOCK, NOW, Place, commit, ended, mail, of_session, place, place_with, place_without_sweeps, status,
 };
 use crate::flows::{Machine, options};
-use crate::world::{activity, documents, emulator, event, named, noise, raw, start, until};
+use crate::world::{documents, emulator, event, named, noise, raw, start, until};
 
 /// As long as a turn's lock lasts at default options.
 const DEFAULT: Duration = Duration::from_secs(5);
@@ -25,22 +26,6 @@ async fn over(what: &str, time: Duration) {
 
 fn done(result: &str) -> Option<WorkItem> {
     Some(WorkItem::ActivityCompleted { instance: "a".into(), execution_id: 1, id: 1, result: result.into() })
-}
-
-async fn held_turn(lock: Duration) -> (Place, String) {
-    let place = place().await;
-    place.begin("a").await;
-    place.provider.enqueue_for_orchestrator(mail("a", "m"), None).await.unwrap();
-    let (_, token, _) = place.provider.fetch_orchestration_item(lock, NOW, None).await.unwrap().unwrap();
-    (place, token)
-}
-
-async fn held_activity(lock: Duration) -> (Place, String) {
-    let place = place().await;
-    place.provider.enqueue_for_worker(activity("a", 1)).await.unwrap();
-    let any = &TagFilter::Any;
-    let (_, token, _) = place.provider.fetch_work_item(lock, NOW, None, any).await.unwrap().unwrap();
-    (place, token)
 }
 
 #[tokio::test]

@@ -27,7 +27,8 @@ fn strike_once(place: &Place, verdict: Verdict, operation: Operation) -> FaultGu
     emulator().faults().add(place.rule(verdict).on(operation).times(1))
 }
 
-async fn held_turn(lock: Duration) -> (Place, String) {
+/// A turn of `a` that its process has locked for so long, and its token.
+pub(super) async fn held_turn(lock: Duration) -> (Place, String) {
     let place = place().await;
     place.begin("a").await;
     place.provider.enqueue_for_orchestrator(mail("a", "m"), None).await.unwrap();
@@ -35,7 +36,8 @@ async fn held_turn(lock: Duration) -> (Place, String) {
     (place, token)
 }
 
-async fn held_activity(lock: Duration) -> (Place, String) {
+/// An activity of `a` that its process has locked for so long, and its token.
+pub(super) async fn held_activity(lock: Duration) -> (Place, String) {
     let place = place().await;
     place.provider.enqueue_for_worker(activity("a", 1)).await.unwrap();
     let any = &TagFilter::Any;
