@@ -313,6 +313,8 @@ pub const SCHEMA_VERSION: &str = "x-ms-schemaversion";
 
 /// Ask the account for proxy endpoints.
 pub const THINCLIENT_USE: &str = "x-ms-cosmos-use-thinclient";
+/// Name of the account, for the proxy.
+pub const GLOBAL_DATABASE_ACCOUNT_NAME: &str = "globaldatabaseaccountname";
 /// Operation code for the proxy.
 pub const THINCLIENT_OPERATION_TYPE: &str = "x-ms-thinclient-proxy-operation-type";
 /// Resource code for the proxy.

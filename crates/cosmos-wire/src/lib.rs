@@ -1,7 +1,8 @@
 //! What a Cosmos DB client and a Cosmos DB server must agree on.
 //!
 //! Headers, statuses, resource ids and links, partition keys and their hash, session tokens,
-//! signatures, batch and patch bodies, binary JSON, the order of values, number and date forms. Pure functions over bytes and text: no I/O, no async, no
+//! signatures, batch and patch bodies, binary JSON, frames of Gateway 2.0, the order of values, number and date forms.
+//! Pure functions over bytes and text: no I/O, no async, no
 //! clock. Because client and server share this code, a mistake here would cancel out between them;
 //! so each codec is pinned by vectors from outside: public SDKs, documentation, recordings.
 //!
@@ -20,7 +21,9 @@ pub mod binary_json;
 pub mod date;
 pub mod endpoint;
 pub mod epk;
+pub mod gateway2;
 pub mod header;
+pub mod mutant;
 pub mod number;
 pub mod partition_key;
 pub mod patch;

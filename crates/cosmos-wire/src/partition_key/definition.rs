@@ -185,13 +185,11 @@ impl Definition {
         }
     }
 
-    /// Largest key in bytes.
+    /// Largest key in bytes. Of a V1 key the hash takes the first hundred characters, and the service accepts longer
+    /// ones all the same.
     #[must_use]
     pub const fn key_bytes_max(&self) -> usize {
-        match self.version {
-            Version::V1 => KEY_BYTES_MAX_V1,
-            Version::V2 => KEY_BYTES_MAX_V2,
-        }
+        KEY_BYTES_MAX
     }
 }
 
@@ -213,7 +211,11 @@ impl Path {
     /// When it does not begin with a slash, has an empty segment, or a quote stays open.
     pub fn parse(text: &str) -> Result<Self, InvalidDefinition> {
         let invalid = || InvalidDefinition {
-            reason: format!("the path '{text}' is invalid: use '/property' or '/a/b'"),
+            reason: format!(
+                "The partition key component definition path '{text}' could not be accepted, failed near position '0'. \
+                 Partition key paths must contain only valid characters and not contain a trailing slash or wildcard \
+                 character"
+            ),
         };
         let mut segments = Vec::new();
         let mut rest = text;
@@ -223,7 +225,12 @@ impl Path {
                 Some(quote @ ('"' | '\'')) => quoted_segment(&rest[1..], quote).ok_or_else(invalid)?,
                 _ => {
                     let end = rest.find('/').unwrap_or(rest.len());
-                    (rest[..end].to_owned(), &rest[end..])
+                    let segment = &rest[..end];
+                    // What is not quoted is a word; these mean something else in a path.
+                    if segment.contains(['*', '?', '[', ']', ' ', '"']) {
+                        return Err(invalid());
+                    }
+                    (segment.to_owned(), &rest[end..])
                 }
             };
             if segment.is_empty() {
@@ -256,7 +263,7 @@ impl Path {
 
 impl fmt::Display for InvalidDefinition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "invalid partition key definition: {}", self.reason)
+        f.write_str(&self.reason)
     }
 }
 
@@ -281,11 +288,8 @@ fn quoted_segment(text: &str, quote: char) -> Option<(String, &str)> {
     None
 }
 
-/// Largest key of a V1 definition.
-const KEY_BYTES_MAX_V1: usize = 101;
-
-/// Largest key of a V2 definition.
-const KEY_BYTES_MAX_V2: usize = 2048;
+/// Largest key, of either version.
+const KEY_BYTES_MAX: usize = 2048;
 
 #[cfg(test)]
 mod tests {
