@@ -9,17 +9,17 @@ use http::HeaderValue;
 use crate::attempt::sign::Dates;
 use crate::clock::Clock;
 use crate::config::{
-    Breaker, Config, Connections, Hedging, Regions, Requirements, Retry, Sharding, Timeouts,
+    Breaker, Config, Connections, Hedging, Regions, Requirements, Retry, Sharding, Timeouts, variable,
 };
 use crate::credential::Credential;
 use crate::driver::{Core, Driver};
 use crate::error::Error;
 use crate::metadata::account::{RefreshLimit, refresh};
 use crate::meters::Meters;
-use crate::operation::threshold::{HedgeBudget, Latencies};
+use crate::operation::threshold::{HedgeBudget, LatencyBook};
 use crate::routing::account::AccountRoutes;
 use crate::routing::{Endpoint, Router};
-use crate::transport::{Address, Transport};
+use crate::transport::{Address, CustomTransport, Transport, TransportPlug};
 
 /// Collects what a driver needs. Made by [`Driver::builder`].
 #[derive(Clone, Debug)]
@@ -109,6 +109,12 @@ impl Builder {
         self
     }
 
+    /// Carries requests by a transport of your own, in place of sockets.
+    pub fn transport(mut self, transport: impl CustomTransport + 'static) -> Self {
+        self.config.transport = Some(TransportPlug::new(transport));
+        self
+    }
+
     /// Lays the environment over the configuration; see [`Config::with_env`].
     ///
     /// # Errors
@@ -131,12 +137,14 @@ impl Builder {
     /// When the configuration is invalid, no endpoint of the account answers, or the account does not promise what is
     /// required.
     pub async fn build(mut self) -> Result<Driver, Error> {
+        self.config = self.config.filled(variable)?;
         self.config.validate()?;
         self.config.bound();
         let address = Address::parse(&self.endpoint)?;
         let clock = Clock::new(self.config.seed);
         let transport = Transport::new(
             &self.config.connections,
+            self.config.transport.clone(),
             &self.config.sharding,
             clock.clone(),
             #[cfg(feature = "fault-injection")]
@@ -153,7 +161,7 @@ impl Builder {
             transport,
             router: Router::new(AccountRoutes::bootstrap(default)),
             refresh_limit: RefreshLimit::new(),
-            latencies: Latencies::default(),
+            latencies: LatencyBook::default(),
             meters: Meters::new(),
             plans: crate::query::Plans::default(),
             containers: ArcSwap::from_pointee(BTreeMap::new()),

@@ -23,10 +23,10 @@ use crate::error::Error;
 use crate::limits::{self, BODY_BYTES_MAX};
 use crate::metadata::container::ContainerInfo;
 use crate::operation::Call;
-use crate::operation::request::{Kind, Operation};
 use crate::options::{CallOptions, ContentResponse, OnUnknown};
 use crate::patch::Patch;
 use crate::query::range_target;
+use crate::request::{Kind, Operation};
 
 /// Operations on items of any partitions, each with its own key, in any number.
 #[derive(Debug, Default)]

@@ -15,9 +15,9 @@ use crate::diagnostics::Diagnostics;
 use crate::error::Error;
 use crate::metadata::container::ContainerInfo;
 use crate::operation::Call;
-use crate::operation::request::{Kind, Operation};
 use crate::options::CallOptions;
 use crate::query::{Feed, Scope, range_target};
+use crate::request::{Kind, Operation};
 use crate::response::Response;
 
 /// Where a change feed begins.

@@ -1,8 +1,14 @@
 //! Configuration, grouped by concern. Every field does something and says why its default is what it is.
 
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::options::ReadConsistencyStrategy;
+use crate::proxy::Proxy;
+use crate::transport::TransportPlug;
 
 /// Everything that can be set about a driver besides its endpoint and credential.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,10 +30,28 @@ pub struct Config {
     pub breaker: Breaker,
     /// What the account must promise. Default: nothing.
     pub requirements: Requirements,
+    /// How items are read where a call does not say. Default: as the account promises.
+    pub read_consistency: ReadConsistencyStrategy,
+    /// Whether the process's environment fills in what is not set here. Default: it does.
+    pub environment: Environment,
     /// Appended to the user agent, so that the service's logs tell applications apart.
     pub application_name: Option<String>,
     /// Seed of all random choices (jitter, ids). Default: taken from the system.
     pub seed: Option<u64>,
+    /// What carries requests in place of sockets. Default: none, the driver opens its own connections, and `connections`
+    /// says how.
+    pub transport: Option<TransportPlug>,
+}
+
+/// Whether a driver reads the environment of its process when it is built.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Environment {
+    /// Settings that have their default are taken from the variables of [`Config::with_env`]; those that were set to
+    /// something else stay. A variable whose value cannot be used fails the build of the driver, and is named.
+    #[default]
+    Fill,
+    /// It is not looked at. Proxies of the environment have a switch of their own, [`Connections::proxy`].
+    Ignore,
 }
 
 /// Where requests go.
@@ -37,6 +61,9 @@ pub struct Regions {
     pub preferred: Vec<String>,
     /// Regions never used unless nothing else is left.
     pub excluded: Vec<String>,
+    /// Domains, besides the account's own, whose hosts an account document may name as regions. Signed requests and
+    /// tokens go to no others. Default: none; needed when the account is reached by a name that is not its own.
+    pub trusted_domains: Vec<String>,
 }
 
 /// What the account must promise. The account's document says what it does promise, and it is read again from time to
@@ -60,6 +87,9 @@ pub struct Timeouts {
     pub attempt: Duration,
     /// One attempt at a query page, feed page or batch. Default 10 s.
     pub feed_attempt: Duration,
+    /// One attempt at what the driver has to know before it can ask for items: the account, a container, its ranges, the
+    /// plan of a query. Default 5 s: small answers, and another region has them as well.
+    pub metadata_attempt: Duration,
     /// How often the account's regions are read again. Default 5 min.
     pub account_refresh: Duration,
     /// Least time between two account reads on demand. Default 5 s.
@@ -74,6 +104,7 @@ impl Default for Timeouts {
             operation: Duration::from_secs(30),
             attempt: Duration::from_secs(6),
             feed_attempt: Duration::from_secs(10),
+            metadata_attempt: Duration::from_secs(5),
             account_refresh: Duration::from_secs(300),
             account_refresh_min: Duration::from_secs(5),
             endpoint_unavailable: Duration::from_secs(60),
@@ -119,6 +150,10 @@ impl Default for Retry {
 pub struct Connections {
     /// Which HTTP versions to speak. Default: whatever the endpoint agrees to, HTTP/2 first.
     pub negotiation: Negotiation,
+    /// Whether operations on items go by the Gateway 2.0 endpoints of an account that offers them; its other endpoints
+    /// stay the fallback. Default true. They need HTTP/2 and sockets: with `negotiation` HTTP/1.1, or with a transport of
+    /// your own, they are not used.
+    pub gateway2: bool,
     /// Whom to trust. Default: the system's roots.
     pub certificates: Certificates,
     /// Opening one connection, with TLS and protocol. Default 5 s.
@@ -133,18 +168,25 @@ pub struct Connections {
     /// Bytes of one answer's body that are taken; a longer one fails the operation at once. Default 16 MiB: the service
     /// ends its pages and batches at 4 MB, and nothing else it answers is as large.
     pub response_bytes_max: usize,
+    /// The proxy on the way to endpoints. Default: the one that the environment names, if any.
+    pub proxy: Proxy,
+    /// The address of this machine that connections come from. Default: the system's choice.
+    pub local_address: Option<IpAddr>,
 }
 
 impl Default for Connections {
     fn default() -> Self {
         Self {
             negotiation: Negotiation::Adaptive,
+            gateway2: true,
             certificates: Certificates::System,
             connect_timeout: Duration::from_secs(5),
             tcp_keepalive: Duration::from_secs(30),
             ping_after: Duration::from_millis(200),
             ping_timeout: Duration::from_secs(1),
             response_bytes_max: 16 << 20,
+            proxy: Proxy::Environment,
+            local_address: None,
         }
     }
 }
@@ -184,6 +226,9 @@ pub struct Sharding {
     pub connections_min: usize,
     /// HTTP/1.1 connections per endpoint. Default 256.
     pub http1_connections_max: usize,
+    /// Connections per endpoint, above the others, for metadata alone (see [`Timeouts::metadata_attempt`]): opened when
+    /// all are full and somebody has to ask where to send requests. Default 1.
+    pub metadata_connections: usize,
     /// Share of `streams_target` in use at which the next connection is opened in advance. Default 0.75.
     pub growth_threshold: f64,
     /// Unused connections above the minimum close after this. Default 60 s.
@@ -196,6 +241,9 @@ pub struct Sharding {
     pub failure_threshold: u32,
     /// Time after a success in which failures are forgiven. Default 2 s.
     pub eviction_grace: Duration,
+    /// Time that requests on a connection which is given up for its failures have to end. Default 5 s. One from which
+    /// nothing comes any more is closed at once.
+    pub drain_timeout: Duration,
     /// Machine load above which slow connections are not blamed. Default 0.9.
     pub cpu_guard: f64,
 }
@@ -208,12 +256,14 @@ impl Default for Sharding {
             connections_max: std::thread::available_parallelism().map_or(32, |cpus| cpus.get() * 2),
             connections_min: 1,
             http1_connections_max: 256,
+            metadata_connections: 1,
             growth_threshold: 0.75,
             idle_timeout: Duration::from_secs(60),
             sweep_interval: Duration::from_secs(10),
             read_hang: Duration::from_secs(15),
             failure_threshold: 5,
             eviction_grace: Duration::from_secs(2),
+            drain_timeout: Duration::from_secs(5),
             cpu_guard: 0.9,
         }
     }
@@ -222,8 +272,15 @@ impl Default for Sharding {
 /// The second request when the first is slow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hedging {
-    /// Whether to hedge at all. Default on: reads everywhere, writes on multi-write accounts.
+    /// Whether to hedge at all. Default on: point reads and queries everywhere; on accounts that write in several regions
+    /// also writes that do no harm when two regions take them: replace and delete under an ETag, and what the caller
+    /// allows with [`OnUnknown::Repeat`](crate::OnUnknown::Repeat). Creates, upserts, patches and batches never race
+    /// otherwise: both regions would take them, and the account would have a conflict to resolve.
     pub mode: HedgingMode,
+    /// Turns hedging off, and on again, while drivers run: one for all drivers that were given clones of it.
+    /// [`HedgingSwitch::of_process`] does so for all drivers there are, whatever they were given, and
+    /// `AZURE_COSMOS_HEDGING_THRESHOLD_MS=0` from their start.
+    pub switch: HedgingSwitch,
     /// Hedges per primary request, as a share. Default 0.1: a slow region costs at most a tenth more.
     pub budget: f64,
     /// Hedges that may be saved up. Default 20.
@@ -232,7 +289,52 @@ pub struct Hedging {
 
 impl Default for Hedging {
     fn default() -> Self {
-        Self { mode: HedgingMode::default(), budget: 0.1, budget_max: 20 }
+        Self { mode: HedgingMode::default(), switch: HedgingSwitch::default(), budget: 0.1, budget_max: 20 }
+    }
+}
+
+/// Says to the drivers that share it whether they may hedge. On by default.
+#[derive(Clone, Debug)]
+pub struct HedgingSwitch(Arc<AtomicBool>);
+
+impl Default for HedgingSwitch {
+    fn default() -> Self {
+        Self(Arc::new(AtomicBool::new(true)))
+    }
+}
+
+impl HedgingSwitch {
+    /// The switch that every driver of this process obeys, besides the one it was given.
+    pub fn of_process() -> Self {
+        OF_PROCESS.clone()
+    }
+
+    /// Lets the drivers that share this switch hedge as they are configured.
+    pub fn turn_on(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Lets none of them hedge, whatever their configuration or a call says.
+    pub fn turn_off(&self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether this one and that of the process let a driver hedge.
+    pub(crate) fn allows(&self) -> bool {
+        self.is_on() && OF_PROCESS.is_on()
+    }
+
+    fn is_on(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+static OF_PROCESS: LazyLock<HedgingSwitch> = LazyLock::new(HedgingSwitch::default);
+
+/// Equal while they say the same.
+impl PartialEq for HedgingSwitch {
+    fn eq(&self, other: &Self) -> bool {
+        self.is_on() == other.is_on()
     }
 }
 
@@ -294,7 +396,15 @@ impl Default for Breaker {
 }
 
 impl Config {
-    /// Lays the environment over this configuration.
+    /// Whether endpoints of Gateway 2.0 can be used, if there are any.
+    pub(crate) fn has_gateway2(&self) -> bool {
+        self.connections.gateway2
+            && self.connections.negotiation != Negotiation::Http1Only
+            && self.transport.is_none()
+    }
+
+    /// Lays the environment over this configuration, also over what was set. A driver that is built does the same with
+    /// settings that have their default, so that nobody has to call this; see [`Environment`].
     ///
     /// | variable | sets |
     /// |---|---|
@@ -306,11 +416,26 @@ impl Config {
     /// # Errors
     /// When a variable is set to something that is not a number in its range.
     pub fn with_env(self) -> Result<Self, Error> {
-        self.with_lookup(|name| std::env::var(name).ok())
+        self.with_lookup(variable, |_, _| true)
     }
 
-    pub(crate) fn with_lookup(mut self, lookup: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
-        for (name, range, set) in ENVIRONMENT {
+    /// Takes from the environment what has its default, if this configuration allows it.
+    pub(crate) fn filled(self, lookup: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
+        let default = Self::default();
+        match self.environment {
+            Environment::Fill => self.with_lookup(lookup, |config, is_same| is_same(config, &default)),
+            Environment::Ignore => Ok(self),
+        }
+    }
+
+    /// Every variable must be usable; those that `wants` says are used.
+    fn with_lookup(
+        mut self,
+        lookup: impl Fn(&str) -> Option<String>,
+        wants: impl Fn(&Self, Same) -> bool,
+    ) -> Result<Self, Error> {
+        let given = self.clone();
+        for (name, range, is_same, set) in ENVIRONMENT {
             let Some(text) = lookup(name) else { continue };
             let value =
                 text.trim().parse::<u64>().ok().filter(|value| range.contains(value)).ok_or_else(|| {
@@ -319,7 +444,9 @@ impl Config {
                         "{name}={text:?}: write a whole number from {low} to {high}"
                     ))
                 })?;
-            set(&mut self, value);
+            if wants(&given, is_same) {
+                set(&mut self, value);
+            }
         }
         Ok(self)
     }
@@ -331,6 +458,7 @@ impl Config {
             &mut timeouts.operation,
             &mut timeouts.attempt,
             &mut timeouts.feed_attempt,
+            &mut timeouts.metadata_attempt,
             &mut timeouts.account_refresh,
             &mut timeouts.account_refresh_min,
             &mut timeouts.endpoint_unavailable,
@@ -360,11 +488,17 @@ impl Config {
                 "sharding.growth_threshold must be within 0..=1",
             ),
             ((0.0..=1.0).contains(&sharding.cpu_guard), "sharding.cpu_guard must be within 0..=1"),
+            (
+                !(self.requirements.session_reads
+                    && self.read_consistency == ReadConsistencyStrategy::Eventual),
+                "read_consistency Eventual does not give what requirements.session_reads asks for",
+            ),
             (!sharding.sweep_interval.is_zero(), "sharding.sweep_interval must not be zero"),
             ((0.0..=1.0).contains(&self.hedging.budget), "hedging.budget must be within 0..=1"),
             (!self.timeouts.operation.is_zero(), "timeouts.operation must not be zero"),
             (!self.timeouts.attempt.is_zero(), "timeouts.attempt must not be zero"),
             (!self.timeouts.feed_attempt.is_zero(), "timeouts.feed_attempt must not be zero"),
+            (!self.timeouts.metadata_attempt.is_zero(), "timeouts.metadata_attempt must not be zero"),
             (!self.timeouts.account_refresh.is_zero(), "timeouts.account_refresh must not be zero"),
             (!self.connections.ping_after.is_zero(), "connections.ping_after must not be zero"),
             (self.connections.response_bytes_max >= 1, "connections.response_bytes_max must be at least 1"),
@@ -384,29 +518,55 @@ impl Config {
 /// A time longer than this has no end; adding it to the clock must not overflow.
 pub(crate) const FOREVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 
+/// A variable of this process; one that is no text is text that no setting understands.
+pub(crate) fn variable(name: &str) -> Option<String> {
+    std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
+}
+
+type Same = fn(&Config, &Config) -> bool;
 type Setter = fn(&mut Config, u64);
 
 /// The one table of environment variables.
-const ENVIRONMENT: [(&str, std::ops::RangeInclusive<u64>, Setter); 4] = [
-    ("AZURE_COSMOS_MAX_STREAMS_PER_CLIENT", 1..=10_000, |config, value| {
-        let streams = u32::try_from(value).unwrap_or(u32::MAX);
-        config.sharding.streams_target = streams;
-        config.sharding.streams_max = config.sharding.streams_max.max(streams);
-    }),
-    ("AZURE_COSMOS_MAX_CLIENTS_PER_ENDPOINT", 1..=10_000, |config, value| {
-        config.sharding.connections_max = usize::try_from(value).unwrap_or(usize::MAX);
-        config.sharding.connections_min =
-            config.sharding.connections_min.min(config.sharding.connections_max);
-    }),
-    ("AZURE_COSMOS_SHARD_IDLE_TIMEOUT_SECS", 1..=86_400, |config, value| {
-        config.sharding.idle_timeout = Duration::from_secs(value);
-    }),
-    ("AZURE_COSMOS_HEDGING_THRESHOLD_MS", 0..=60_000, |config, value| {
-        config.hedging.mode = match value {
-            0 => HedgingMode::Off,
-            ms => HedgingMode::After(Duration::from_millis(ms)),
-        };
-    }),
+const ENVIRONMENT: [(&str, std::ops::RangeInclusive<u64>, Same, Setter); 4] = [
+    (
+        "AZURE_COSMOS_MAX_STREAMS_PER_CLIENT",
+        1..=10_000,
+        |a, b| a.sharding.streams_target == b.sharding.streams_target,
+        |config, value| {
+            let streams = u32::try_from(value).unwrap_or(u32::MAX);
+            config.sharding.streams_target = streams;
+            config.sharding.streams_max = config.sharding.streams_max.max(streams);
+        },
+    ),
+    (
+        "AZURE_COSMOS_MAX_CLIENTS_PER_ENDPOINT",
+        1..=10_000,
+        |a, b| a.sharding.connections_max == b.sharding.connections_max,
+        |config, value| {
+            config.sharding.connections_max = usize::try_from(value).unwrap_or(usize::MAX);
+            config.sharding.connections_min =
+                config.sharding.connections_min.min(config.sharding.connections_max);
+        },
+    ),
+    (
+        "AZURE_COSMOS_SHARD_IDLE_TIMEOUT_SECS",
+        1..=86_400,
+        |a, b| a.sharding.idle_timeout == b.sharding.idle_timeout,
+        |config, value| {
+            config.sharding.idle_timeout = Duration::from_secs(value);
+        },
+    ),
+    (
+        "AZURE_COSMOS_HEDGING_THRESHOLD_MS",
+        0..=60_000,
+        |a, b| a.hedging.mode == b.hedging.mode,
+        |config, value| {
+            config.hedging.mode = match value {
+                0 => HedgingMode::Off,
+                ms => HedgingMode::After(Duration::from_millis(ms)),
+            };
+        },
+    ),
 ];
 
 #[cfg(test)]
@@ -414,9 +574,8 @@ mod tests {
     use super::*;
 
     fn from(pairs: &[(&str, &str)]) -> Result<Config, Error> {
-        Config::default().with_lookup(|name| {
-            pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
-        })
+        Config::default()
+            .filled(|name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
     }
 
     #[test]
@@ -439,6 +598,24 @@ mod tests {
         assert_eq!(config.hedging.mode, HedgingMode::After(Duration::from_millis(120)));
         let off = from(&[("AZURE_COSMOS_HEDGING_THRESHOLD_MS", "0")]).expect("valid");
         assert_eq!(off.hedging.mode, HedgingMode::Off);
+    }
+
+    #[test]
+    fn what_the_code_sets_stays_and_a_wrong_variable_is_an_error_all_the_same() {
+        let mut config = Config::default();
+        config.sharding.idle_timeout = Duration::from_secs(7);
+        let all = |value: &str| {
+            let value = value.to_owned();
+            move |_: &str| Some(value.clone())
+        };
+        let filled = config.clone().filled(all("9")).expect("usable");
+        assert_eq!(filled.sharding.idle_timeout, Duration::from_secs(7), "set in code");
+        assert_eq!(filled.sharding.connections_max, 9, "left to the environment");
+        let over = config.clone().with_lookup(all("9"), |_, _| true).expect("usable");
+        assert_eq!(over.sharding.idle_timeout, Duration::from_secs(9));
+        assert!(config.clone().filled(all("some")).is_err());
+        config.environment = Environment::Ignore;
+        assert_eq!(config.clone().filled(all("some")).expect("not looked at"), config);
     }
 
     #[test]

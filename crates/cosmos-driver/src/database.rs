@@ -1,21 +1,18 @@
 //! Databases.
 
-use bytes::Bytes;
-use cosmos_wire::header;
-use http::HeaderValue;
-use http::header::HeaderName;
 use http::uri::PathAndQuery;
 use serde::Serialize;
 
+use crate::body::json;
 use crate::container::Container;
 use crate::container::properties::ContainerProperties;
 use crate::driver::Driver;
 use crate::error::Error;
 use crate::limits;
 use crate::metadata::container::path_of;
-use crate::operation::request::{Kind, Operation};
 use crate::operation::{Call, run};
 use crate::options::{CallOptions, Throughput};
+use crate::request::{Kind, Operation};
 use crate::response::Response;
 use crate::throughput::ask_for;
 
@@ -128,7 +125,7 @@ impl Database {
     ) -> Result<Response, Error> {
         let path = format!("{}/colls", self.path()?);
         let mut operation = Operation::new(Kind::ListContainers, "colls", self.link(), path_of(path)?);
-        resume(&mut operation, continuation)?;
+        operation.resume(continuation)?;
         self.run(operation, &options).await
     }
 
@@ -164,23 +161,6 @@ pub(crate) async fn list_databases(
 ) -> Result<Response, Error> {
     let mut operation =
         Operation::new(Kind::ListDatabases, "dbs", "".into(), PathAndQuery::from_static("/dbs"));
-    resume(&mut operation, continuation)?;
+    operation.resume(continuation)?;
     Box::pin(run(&driver.core, operation, &Call::start(&driver.core, options))).await
-}
-
-/// Continues a feed.
-pub(crate) fn resume(operation: &mut Operation, continuation: Option<&str>) -> Result<(), Error> {
-    if let Some(token) = continuation {
-        let value = HeaderValue::from_str(token).map_err(|_| {
-            Error::bad_request("the continuation contains characters that no header can carry")
-        })?;
-        operation.headers.push((HeaderName::from_static(header::CONTINUATION), value));
-    }
-    Ok(())
-}
-
-pub(crate) fn json(value: &impl Serialize) -> Result<Bytes, Error> {
-    serde_json::to_vec(value)
-        .map(Bytes::from)
-        .map_err(|e| Error::serialization("the value cannot be written as JSON", e))
 }

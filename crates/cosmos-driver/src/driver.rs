@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::metadata::account::{Caretaker, RefreshLimit};
 use crate::metadata::container::ContainerCell;
 use crate::meters::Meters;
-use crate::operation::threshold::{HedgeBudget, Latencies};
+use crate::operation::threshold::{HedgeBudget, LatencyBook};
 use crate::options::CallOptions;
 use crate::response::Response;
 use crate::routing::Router;
@@ -41,7 +41,7 @@ pub(crate) struct Core {
     pub(crate) transport: Transport,
     pub(crate) router: Router,
     pub(crate) refresh_limit: RefreshLimit,
-    pub(crate) latencies: Latencies,
+    pub(crate) latencies: LatencyBook,
     pub(crate) hedge_budget: HedgeBudget,
     pub(crate) meters: Meters,
     pub(crate) plans: crate::query::Plans,
@@ -131,7 +131,13 @@ impl Driver {
     /// The Gateway 2.0 endpoints the account advertises; empty when it has none.
     #[must_use]
     pub fn gateway2_endpoints(&self) -> Vec<String> {
-        self.core.router.account().gateway2.clone()
+        self.core.router.account().gateway2.announced.clone()
+    }
+
+    /// Those of them that operations on items use now: they may be asked, and have answered.
+    #[must_use]
+    pub fn gateway2_in_use(&self) -> Vec<String> {
+        self.core.router.account().gateway2.in_use().map(|address| format!("{address}/")).collect()
     }
 
     /// Reads the account's regions again now.

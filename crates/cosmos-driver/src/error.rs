@@ -219,7 +219,7 @@ impl Error {
     /// True if a write may have taken effect although it failed here. Read before writing again.
     #[must_use]
     pub fn may_have_been_applied(&self) -> bool {
-        self.0.may_have_been_applied
+        self.0.may_have_been_applied && !cosmos_wire::mutant!(28)
     }
 
     /// Everything that was tried.

@@ -1,8 +1,8 @@
 //! A lean Cosmos DB NoSQL driver with control over every request.
 //!
-//! It speaks the gateway protocol over HTTP/2 (several connections per endpoint) or HTTP/1.1, fails over between
-//! regions, hedges slow reads, respects sessions and deadlines, and never repeats a write that may have happened
-//! unless that is harmless or allowed. It is not an object mapper: items are JSON bytes, with `serde` on top.
+//! It speaks the gateway protocol over HTTP/2 (several connections per endpoint) or HTTP/1.1, and the frames of Gateway
+//! 2.0 where an account has it; fails over between regions, hedges slow reads, respects sessions and deadlines, and never
+//! repeats a write that may have happened unless that is harmless or allowed. It is not an object mapper: items are JSON bytes, with `serde` on top.
 //!
 //! Life of a call: a handle ([`Container`], [`Database`]) checks limits and builds an operation; the operation
 //! pipeline routes, attempts, decides and applies until there is an answer; an attempt builds, signs and sends one
@@ -39,6 +39,7 @@
 
 mod attempt;
 mod batch;
+mod body;
 mod builder;
 mod bulk;
 mod change_feed;
@@ -58,8 +59,10 @@ mod meters;
 mod operation;
 mod options;
 mod patch;
+mod proxy;
 mod query;
 mod read_many;
+mod request;
 mod response;
 mod routing;
 mod throughput;
@@ -70,23 +73,28 @@ pub use builder::Builder;
 pub use bulk::{Bulk, BulkResponse};
 pub use change_feed::{ChangeFeed, ChangeFeedStart, ChangePage};
 pub use config::{
-    Breaker, Certificates, Config, Connections, Hedging, HedgingMode, Negotiation, Regions, Requirements,
-    Retry, Sharding, Timeouts,
+    Breaker, Certificates, Config, Connections, Environment, Hedging, HedgingMode, HedgingSwitch,
+    Negotiation, Regions, Requirements, Retry, Sharding, Timeouts,
 };
 pub use container::properties::{ContainerProperties, PartitionKeyPaths};
 pub use container::{Container, FeedRange, ToBody};
 pub use cosmos_wire::partition_key::PartitionKey;
 pub use credential::Credential;
 pub use database::Database;
-pub use diagnostics::{Attempt, Context, Diagnostics, Protocol};
+pub use diagnostics::{Attempt, Context, Delivery, Diagnostics, LateCharge, Protocol};
 pub use driver::Driver;
 pub use error::{Error, ErrorKind};
-pub use options::{CallOptions, Consistency, ContentResponse, ItemOptions, OnUnknown, Throughput};
+pub use options::{
+    CallOptions, Consistency, ContentResponse, ItemOptions, OnUnknown, ReadConsistencyStrategy, Throughput,
+};
 pub use patch::Patch;
+pub use proxy::{Proxy, ProxyServer};
 pub use query::{Page, Pager, Query, QueryOptions, Scope};
 pub use read_many::ManyItems;
 pub use response::Response;
-pub use transport::{EvictionReason, PoolSnapshot, ShardSnapshot};
+pub use transport::{
+    CustomTransport, EvictionReason, Exchange, PoolSnapshot, ShardSnapshot, TransportError, TransportPlug,
+};
 
 /// Rules that break requests on purpose, below the connection pools.
 #[cfg(feature = "fault-injection")]

@@ -11,6 +11,10 @@ pub(crate) struct Meters {
     writes: Kind,
     pub(crate) throttled: Counter,
     pub(crate) hedges: Counter,
+    /// Request units of attempts that lost a race, from the answers that came after it.
+    pub(crate) late_units: Histogram,
+    /// Attempts that lost a race and whose charge never became known.
+    pub(crate) unknown_charges: Counter,
     pub(crate) account_refreshes: Counter,
     deadlines: Counter,
     unknown_writes: Counter,
@@ -39,6 +43,8 @@ impl Meters {
             writes: Kind::new("write"),
             throttled: counter!("cosmos_driver_throttled"),
             hedges: counter!("cosmos_driver_hedges"),
+            late_units: histogram!("cosmos_driver_lost_race_request_units"),
+            unknown_charges: counter!("cosmos_driver_lost_race_unknown_charges"),
             account_refreshes: counter!("cosmos_driver_account_refreshes"),
             deadlines: counter!("cosmos_driver_deadlines"),
             unknown_writes: counter!("cosmos_driver_unknown_writes"),

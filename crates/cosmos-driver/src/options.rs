@@ -18,6 +18,8 @@ pub struct CallOptions {
     pub hedging: Option<HedgingMode>,
     /// A weaker consistency for this read than the account's.
     pub consistency: Option<Consistency>,
+    /// How this read is made; goes before `consistency`. Default: the driver's.
+    pub read_consistency: Option<ReadConsistencyStrategy>,
     /// Read in the region that takes writes, and in no other. Default: wherever reads go.
     pub at_write_region: bool,
     /// What to do with a write that may or may not have happened.
@@ -47,6 +49,38 @@ pub enum Consistency {
     ConsistentPrefix,
     /// Whatever is nearest.
     Eventual,
+}
+
+/// How reads of items are made, whatever consistency the account has by default. Unlike [`Consistency`] it can ask for
+/// more than the account promises.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReadConsistencyStrategy {
+    /// As the account promises.
+    #[default]
+    Default,
+    /// Whatever a replica of the region has. No session token is sent.
+    Eventual,
+    /// At least what this driver has written and read, or what the call's token says; a region that does not have it is
+    /// left for another, in the end for the one that takes writes.
+    Session,
+    /// The latest that a majority of the region's replicas has. No session token is sent, and no race is run: what is the
+    /// latest elsewhere may be older.
+    LatestCommitted,
+    /// The latest in all regions. Only accounts whose default is strong serve it; on others such a read is refused
+    /// before it is sent.
+    GlobalStrong,
+}
+
+impl ReadConsistencyStrategy {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Default => "Default",
+            Self::Eventual => "Eventual",
+            Self::Session => "Session",
+            Self::LatestCommitted => "LatestCommitted",
+            Self::GlobalStrong => "GlobalStrong",
+        }
+    }
 }
 
 impl Consistency {
@@ -101,6 +135,13 @@ impl CallOptions {
     #[must_use]
     pub fn with_consistency(mut self, consistency: Consistency) -> Self {
         self.consistency = Some(consistency);
+        self
+    }
+
+    /// Sets how this read is made.
+    #[must_use]
+    pub fn with_read_consistency(mut self, strategy: ReadConsistencyStrategy) -> Self {
+        self.read_consistency = Some(strategy);
         self
     }
 

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use cosmos_wire::patch::{Patch as Wire, PatchOperation};
 use serde_json::Value;
 
-use crate::database::json;
+use crate::body::json;
 use crate::error::Error;
 use crate::limits;
 

@@ -16,17 +16,17 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::body::json;
 use crate::container::Container;
-use crate::database::{json, resume};
 use crate::diagnostics::Diagnostics;
 use crate::error::{Error, ErrorKind};
 use crate::limits;
 use crate::metadata::container::ContainerInfo;
 use crate::operation::Call;
-use crate::operation::request::{Kind, Operation};
 use crate::options::ItemOptions;
 use crate::query::progress::{self, Progress};
 use crate::query::{Feed, Query, range_target};
+use crate::request::{Kind, Operation};
 
 /// Items that were asked for together, in the order they were asked for.
 #[derive(Debug)]
@@ -191,7 +191,7 @@ impl Reading<'_> {
             operation.target = range_target(bounds.clone())?;
             operation.consistency = self.options.call.consistency;
             operation.pinned = found.log.winner().map(|attempt| attempt.region.clone());
-            resume(&mut operation, continuation.as_deref())?;
+            operation.resume(continuation.as_deref())?;
             let response = match self.container.run(operation, call).await {
                 Ok(response) => response,
                 Err(error) if error.status() == Some(410) && self.has_split(&bounds) => {

@@ -7,14 +7,15 @@ use http::uri::PathAndQuery;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::body::json as to_json;
 use crate::container::Container;
-use crate::database::{Database, json as to_json};
+use crate::database::Database;
 use crate::driver::Driver;
 use crate::error::Error;
 use crate::metadata::container::path_of;
-use crate::operation::request::{Kind, Operation};
 use crate::operation::{Call, run};
 use crate::options::{CallOptions, Throughput};
+use crate::request::{Kind, Operation};
 use crate::response::Response;
 
 #[derive(Deserialize)]

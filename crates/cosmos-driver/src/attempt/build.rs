@@ -6,8 +6,8 @@ use http::{HeaderMap, HeaderValue};
 use uuid::Uuid;
 
 use crate::driver::Core;
-use crate::operation::request::{Kind, Operation, Target};
-use crate::options::Consistency;
+use crate::options::{Consistency, ReadConsistencyStrategy};
+use crate::request::{Kind, Operation, Target};
 
 /// What differs between attempts of one operation.
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +20,16 @@ pub(crate) struct Message<'a> {
     pub(crate) is_part_of_range: bool,
     pub(crate) is_tentative_write: bool,
     /// What a read asks for.
-    pub(crate) consistency: Option<Consistency>,
+    pub(crate) consistency: Ask,
+}
+
+/// What a read asks for, in one of the two headers that the service knows for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ask {
+    /// What the account promises.
+    Nothing,
+    Level(Consistency),
+    Strategy(ReadConsistencyStrategy),
 }
 
 macro_rules! names {
@@ -32,6 +41,7 @@ names! {
     ACTIVITY_ID = header::ACTIVITY_ID;
     SESSION_TOKEN = header::SESSION_TOKEN;
     CONSISTENCY = header::CONSISTENCY_LEVEL;
+    READ_STRATEGY = header::READ_CONSISTENCY_STRATEGY;
     PARTITION_KEY = header::PARTITION_KEY;
     RANGE_ID = header::PARTITION_KEY_RANGE_ID;
     INTENDED_RID = header::INTENDED_COLLECTION_RID;
@@ -50,6 +60,7 @@ names! {
     START_EPK = header::START_EPK;
     END_EPK = header::END_EPK;
     READ_KEY_TYPE = header::READ_KEY_TYPE;
+    USE_THINCLIENT = header::THINCLIENT_USE;
 }
 
 /// All headers but date and authorization.
@@ -72,8 +83,14 @@ pub(crate) fn headers(core: &Core, operation: &Operation, message: &Message<'_>)
     if message.is_tentative_write {
         headers.insert(&TENTATIVE, TRUE);
     }
-    if let Some(level) = message.consistency {
-        headers.insert(&CONSISTENCY, HeaderValue::from_static(level.as_str()));
+    match message.consistency {
+        Ask::Nothing => {}
+        Ask::Level(level) => {
+            headers.insert(&CONSISTENCY, HeaderValue::from_static(level.as_str()));
+        }
+        Ask::Strategy(strategy) => {
+            headers.insert(&READ_STRATEGY, HeaderValue::from_static(strategy.as_str()));
+        }
     }
     if operation.is_minimal {
         headers.insert(&PREFER, HeaderValue::from_static("return=minimal"));
@@ -138,8 +155,11 @@ fn kind_headers(kind: Kind, headers: &mut HeaderMap) {
         Kind::ChangeFeed | Kind::ReadRanges => {
             headers.insert(&A_IM, HeaderValue::from_static("Incremental Feed"));
         }
-        Kind::ReadAccount
-        | Kind::ReadDatabase
+        // Without it the service does not say whether it has Gateway 2.0 endpoints.
+        Kind::ReadAccount => {
+            headers.insert(&USE_THINCLIENT, HeaderValue::from_static("true"));
+        }
+        Kind::ReadDatabase
         | Kind::ListDatabases
         | Kind::DeleteDatabase
         | Kind::ReadContainer

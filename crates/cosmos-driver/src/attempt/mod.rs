@@ -1,24 +1,27 @@
 //! One try at one endpoint: build → sign → send → outcome.
 //!
-//! Retries that stay at the endpoint happen here, decided by [`throttle::verdict`]: waiting out a 429, and one more
-//! try on another connection when a connection broke. Everything else is the operation's business.
+//! Retries that stay in the region happen here, decided by [`throttle::verdict`]: waiting out a 429, one more try on
+//! another connection when a connection broke, and one by the ordinary gateway when Gateway 2.0 ([`gateway2`]) does not
+//! work. Everything else is the operation's business.
 
 pub(crate) mod build;
+mod gateway2;
 pub(crate) mod outcome;
 pub(crate) mod sign;
 pub(crate) mod throttle;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::diagnostics::{Attempt, Context, Diagnostics};
+use crate::diagnostics::{Attempt, Context, Delivery, Diagnostics};
 use crate::driver::Core;
 use crate::error::Error;
-use crate::operation::request::{Kind, Operation};
+use crate::request::{Kind, Operation};
 use crate::response::charge;
 use crate::routing::Endpoint;
-use crate::transport::{Label, Limit, Sending, Sent};
+use crate::transport::{Address, HttpErrorKind, Label, Limit, Sending, Sent};
 use build::Message;
 use outcome::Outcome;
 use throttle::{Budget, Verdict};
@@ -31,6 +34,25 @@ pub(crate) struct Try<'a> {
     pub(crate) message: Message<'a>,
     pub(crate) begun: Instant,
     pub(crate) deadline: Instant,
+    /// Set when another region has answered.
+    pub(crate) lost: Option<&'a AtomicBool>,
+}
+
+impl Try<'_> {
+    fn has_lost(&self) -> bool {
+        self.lost.is_some_and(|lost| lost.load(Ordering::Relaxed))
+    }
+}
+
+/// Where attempts are written down.
+pub(crate) trait Journal {
+    fn push(&mut self, attempt: Attempt);
+}
+
+impl Journal for Diagnostics {
+    fn push(&mut self, attempt: Attempt) {
+        Self::push(self, attempt);
+    }
 }
 
 /// Sends the operation to one endpoint until there is an answer worth deciding on.
@@ -39,10 +61,11 @@ pub(crate) async fn send(
     operation: &Operation,
     attempt: Try<'_>,
     budget: &mut Budget,
-    log: &mut Diagnostics,
+    log: &mut impl Journal,
 ) -> Result<Outcome, Error> {
     let mut avoid = None;
     let mut context = attempt.context;
+    let mut way = gateway2::way(core, operation, &attempt);
     loop {
         let now = core.clock.now();
         let headers = build::headers(core, operation, &attempt.message);
@@ -50,13 +73,34 @@ pub(crate) async fn send(
             sign::sign(core, operation, headers, label(operation, attempt.endpoint), attempt.deadline)
                 .await?;
         let limit = Limit { deadline: attempt.deadline, attempt: now + patience(core, operation) };
-        let sending = core.transport.send(&attempt.endpoint.address, request, limit, avoid).await;
-        let (outcome, record) = record(sending, operation.kind, &attempt, context, now);
+        let frame =
+            way.as_ref().and_then(|way| gateway2::wrapped(&request, operation, &attempt.message, way));
+        let is_gateway2 = frame.is_some();
+        let address = match &way {
+            Some(way) if is_gateway2 => &way.endpoint.address,
+            Some(_) | None => &attempt.endpoint.address,
+        };
+        let mut sending = core.transport.send(address, frame.unwrap_or(request), limit, avoid).await;
+        if is_gateway2 {
+            sending.result = sending.result.and_then(gateway2::unwrapped);
+        }
+        let (outcome, mut record) = record(sending, operation, &attempt, context, now);
+        record.gateway2 = is_gateway2;
+        tracing::trace!(attempt = %record, "attempt");
         let shard = record.shard;
         log.push(record);
         budget.attempts += 1;
-        match throttle::verdict(&outcome, operation.repeat(), budget, &core.config.retry) {
+        let verdict =
+            throttle::verdict(&outcome, operation.repeat(), is_gateway2, budget, &core.config.retry);
+        if is_gateway2 && has_failed(&outcome) && verdict != Verdict::OtherShard {
+            leave_gateway2(core, address);
+        }
+        match verdict {
             Verdict::Propagate => return Ok(outcome),
+            // Whoever has lost its race is of no use to anybody: it ends, and sends nothing more.
+            Verdict::Wait(_) | Verdict::OtherShard | Verdict::OrdinaryGateway if attempt.has_lost() => {
+                return Ok(outcome);
+            }
             Verdict::Wait(wait) => {
                 if core.clock.now() + wait >= attempt.deadline {
                     return Ok(outcome);
@@ -65,6 +109,9 @@ pub(crate) async fn send(
                 budget.waited += wait;
                 core.meters.throttled.increment(1);
                 sleep(wait).await;
+                if attempt.has_lost() {
+                    return Ok(outcome);
+                }
                 context = Context::Retry;
             }
             Verdict::OtherShard => {
@@ -74,7 +121,30 @@ pub(crate) async fn send(
                 avoid = shard;
                 context = Context::OtherShard;
             }
+            Verdict::OrdinaryGateway => {
+                budget.has_unknown |=
+                    matches!(&outcome, Outcome::Broken(error) if error.sent == Sent::Unknown);
+                way = None;
+                avoid = None;
+                context = Context::OrdinaryGateway;
+            }
         }
+    }
+}
+
+/// Whether an endpoint did not do what it is there for. An answer that is too long would be as long elsewhere.
+fn has_failed(outcome: &Outcome) -> bool {
+    match outcome {
+        Outcome::Answered(answer) => answer.status.code == 503,
+        Outcome::Broken(error) => error.kind != HttpErrorKind::TooLarge,
+    }
+}
+
+/// Lets nobody else meet an endpoint of Gateway 2.0 that failed; a probe will tell when it is back.
+fn leave_gateway2(core: &Core, address: &Address) {
+    let until = core.clock.now() + core.clock.jitter(core.config.timeouts.endpoint_unavailable);
+    if core.router.gateway2_failed(address, until) {
+        tracing::debug!(endpoint = %address, "Gateway 2.0 is left for a while");
     }
 }
 
@@ -87,22 +157,34 @@ fn label(operation: &Operation, endpoint: &Endpoint) -> Label {
 }
 
 fn patience(core: &Core, operation: &Operation) -> Duration {
-    if operation.kind.is_feed() { core.config.timeouts.feed_attempt } else { core.config.timeouts.attempt }
+    let timeouts = &core.config.timeouts;
+    if operation.kind.is_metadata() {
+        timeouts.metadata_attempt
+    } else if operation.kind.is_feed() {
+        timeouts.feed_attempt
+    } else {
+        timeouts.attempt
+    }
 }
 
 fn record(
     sending: Sending,
-    kind: Kind,
+    operation: &Operation,
     attempt: &Try<'_>,
     context: Context,
     started: Instant,
 ) -> (Outcome, Attempt) {
-    let via = sending.via;
-    let outcome = Outcome::of(sending.result);
-    let outcome = if kind == Kind::Batch { outcome.of_batch() } else { outcome };
+    let Sending { result, via, timing } = sending;
+    let outcome = Outcome::of(result);
+    let outcome = if operation.kind == Kind::Batch { outcome.of_batch() } else { outcome };
     let (status, ru, error) = match &outcome {
         Outcome::Answered(answer) => (Some(answer.status), charge(&answer.headers), None),
         Outcome::Broken(error) => (None, 0.0, Some(error.message.clone())),
+    };
+    let (delivery, response_bytes) = match &outcome {
+        Outcome::Answered(answer) => (Delivery::Answered, answer.body.len()),
+        Outcome::Broken(error) if error.sent == Sent::No => (Delivery::NotSent, 0),
+        Outcome::Broken(_) => (Delivery::MayHaveArrived, 0),
     };
     let attempt = Attempt {
         context,
@@ -111,9 +193,18 @@ fn record(
         protocol: via.map(|via| via.protocol),
         status,
         charge: ru,
+        delivery,
+        slot_wait: timing.slot,
+        connect_wait: timing.connect,
+        headers: timing.headers,
+        body: timing.body,
+        request_bytes: operation.body.len(),
+        response_bytes,
         started: started.duration_since(attempt.begun),
         elapsed: started.elapsed(),
         error,
+        late: None,
+        gateway2: false,
     };
     (outcome, attempt)
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use arc_swap::ArcSwapOption;
+use bytes::Bytes;
 use cosmos_wire::signature::Signable;
 use cosmos_wire::{date, header};
 use http::header::{AUTHORIZATION, HeaderName};
@@ -15,7 +16,7 @@ use crate::clock::Clock;
 use crate::credential::Kind;
 use crate::driver::Core;
 use crate::error::Error;
-use crate::operation::request::{Operation, Repeat};
+use crate::request::{Operation, Repeat};
 use crate::transport::{HttpRequest, Label};
 
 /// The current second as a header, made once per second.
@@ -80,8 +81,10 @@ pub(crate) async fn sign(
         method,
         path: operation.path.clone(),
         headers,
+        before_body: Bytes::new(),
         body: operation.body.clone(),
         may_leave: operation.repeat() == Repeat::Safe,
+        is_metadata: operation.kind.is_metadata(),
         label,
     })
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::outcome::Outcome;
 use crate::config::Retry;
-use crate::operation::request::Repeat;
+use crate::request::Repeat;
 use crate::transport::{HttpErrorKind, Sent};
 
 /// What one operation has used up, over all its attempts, regions and legs.
@@ -26,9 +26,18 @@ pub(crate) enum Verdict {
     Wait(Duration),
     /// Send again at once, on another connection.
     OtherShard,
+    /// Send again at once, by the ordinary gateway of the region.
+    OrdinaryGateway,
 }
 
-pub(crate) fn verdict(outcome: &Outcome, repeat: Repeat, budget: &Budget, rules: &Retry) -> Verdict {
+/// `is_gateway2` says which of a region's two endpoints was asked.
+pub(crate) fn verdict(
+    outcome: &Outcome,
+    repeat: Repeat,
+    is_gateway2: bool,
+    budget: &Budget,
+    rules: &Retry,
+) -> Verdict {
     if budget.attempts >= rules.attempts_max {
         return Verdict::Propagate;
     }
@@ -40,6 +49,8 @@ pub(crate) fn verdict(outcome: &Outcome, repeat: Repeat, budget: &Budget, rules:
                 budget.throttles < rules.throttle_max && budget.waited + wait <= rules.throttle_wait_max;
             if is_within { Verdict::Wait(wait) } else { Verdict::Propagate }
         }
+        // It did nothing, and perhaps it is only this endpoint that cannot.
+        Outcome::Answered(answer) if is_gateway2 && answer.status.code == 503 => Verdict::OrdinaryGateway,
         Outcome::Answered(_) => Verdict::Propagate,
         Outcome::Broken(error) => {
             let is_safe = match (error.sent, repeat) {
@@ -55,8 +66,13 @@ pub(crate) fn verdict(outcome: &Outcome, repeat: Repeat, budget: &Budget, rules:
                 | HttpErrorKind::AttemptTimeout
                 | HttpErrorKind::Deadline => false,
             };
-            if is_safe && is_about_a_connection && !budget.has_changed_shard {
+            // Another connection to the same endpoint would not speak better.
+            let is_about_an_endpoint = is_gateway2 && error.kind == HttpErrorKind::Protocol;
+            let is_over = matches!(error.kind, HttpErrorKind::Deadline | HttpErrorKind::TooLarge);
+            if is_safe && is_about_a_connection && !is_about_an_endpoint && !budget.has_changed_shard {
                 Verdict::OtherShard
+            } else if is_safe && is_gateway2 && !is_over {
+                Verdict::OrdinaryGateway
             } else {
                 Verdict::Propagate
             }
@@ -134,7 +150,41 @@ mod tests {
         ];
         let rules = Retry::default();
         for (name, outcome, repeat, budget, expected) in cases {
-            assert_eq!(verdict(&outcome, repeat, budget, &rules), expected, "{name}");
+            assert_eq!(verdict(&outcome, repeat, false, budget, &rules), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_breaks_at_gateway_two_goes_on_by_the_ordinary_gateway_if_that_is_safe() {
+        use HttpErrorKind::{AttemptTimeout, Closed, Connect, Deadline, Protocol, Refused, Tls, TooLarge};
+        use Repeat::{Safe, Unsafe};
+        use Verdict::{OrdinaryGateway, OtherShard, Propagate, Wait};
+        let fresh = Budget::default();
+        let moved = Budget { has_changed_shard: true, ..Budget::default() };
+        let exhausted = Budget { attempts: 20, ..Budget::default() };
+        let cases: Vec<(Outcome, Repeat, &Budget, Verdict)> = vec![
+            (answered(200, 0, None), Safe, &fresh, Propagate),
+            (answered(503, 0, None), Unsafe, &fresh, OrdinaryGateway),
+            (answered(410, 1002, None), Safe, &fresh, Propagate),
+            (answered(429, 3200, Some("17")), Unsafe, &fresh, Wait(Duration::from_millis(17))),
+            (broken(Connect, Sent::No), Unsafe, &fresh, OrdinaryGateway),
+            (broken(Tls, Sent::No), Unsafe, &fresh, OrdinaryGateway),
+            (broken(Protocol, Sent::No), Unsafe, &fresh, OrdinaryGateway),
+            (broken(Protocol, Sent::Unknown), Safe, &fresh, OrdinaryGateway),
+            (broken(Protocol, Sent::Unknown), Unsafe, &fresh, Propagate),
+            (broken(Closed, Sent::Unknown), Safe, &fresh, OtherShard),
+            (broken(Closed, Sent::Unknown), Safe, &moved, OrdinaryGateway),
+            (broken(Closed, Sent::Unknown), Unsafe, &moved, Propagate),
+            (broken(Refused, Sent::No), Unsafe, &moved, OrdinaryGateway),
+            (broken(AttemptTimeout, Sent::Unknown), Safe, &fresh, OrdinaryGateway),
+            (broken(AttemptTimeout, Sent::Unknown), Unsafe, &fresh, Propagate),
+            (broken(Deadline, Sent::No), Safe, &fresh, Propagate),
+            (broken(TooLarge, Sent::Unknown), Safe, &fresh, Propagate),
+            (broken(Connect, Sent::No), Safe, &exhausted, Propagate),
+        ];
+        for (outcome, repeat, budget, expected) in cases {
+            let told = verdict(&outcome, repeat, true, budget, &Retry::default());
+            assert_eq!(told, expected, "{outcome:?} {repeat:?}");
         }
     }
 

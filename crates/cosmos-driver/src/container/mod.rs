@@ -11,17 +11,18 @@ use http::HeaderValue;
 use serde::{Deserialize, Serialize};
 
 use crate::batch::{Batch, BatchResponse};
+use crate::body::json;
 use crate::change_feed::{ChangeFeed, ChangeFeedStart};
-use crate::database::{Database, json};
+use crate::database::Database;
 use crate::driver::Driver;
 use crate::error::Error;
 use crate::limits;
 use crate::metadata::container::{ContainerCell, path_of};
-use crate::operation::request::{Kind, Operation, Target};
 use crate::operation::{Call, run};
 use crate::options::{CallOptions, ContentResponse, ItemOptions};
 use crate::patch::Patch;
 use crate::query::{Pager, Query, QueryOptions, Scope};
+use crate::request::{Kind, Operation, Target};
 use crate::response::Response;
 use properties::ContainerProperties;
 

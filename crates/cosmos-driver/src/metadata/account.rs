@@ -4,22 +4,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use bytes::Bytes;
+use cosmos_wire::gateway2::PROBE_PATH;
 use http::uri::PathAndQuery;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
-use crate::attempt::build::{self, Message};
+use crate::attempt::build::{self, Ask, Message};
 use crate::attempt::outcome::Outcome;
 use crate::attempt::throttle::Budget;
 use crate::attempt::{self, Try};
 use crate::diagnostics::{Context, Diagnostics};
 use crate::driver::Core;
 use crate::error::Error;
-use crate::operation::request::{Kind, Operation};
+use crate::request::{Kind, Operation};
 use crate::routing::Endpoint;
 use crate::routing::account::{AccountDocument, AccountRoutes};
-use crate::transport::{Address, HttpErrorKind};
+use crate::transport::{Address, HttpErrorKind, HttpRequest, Label, Limit};
 
 /// Limits refreshes on demand to one per interval; a failed or abandoned one gives its slot back.
 #[derive(Debug)]
@@ -68,7 +70,10 @@ pub(crate) async fn refresh(core: &Arc<Core>) -> Result<(), Error> {
         match read(core, &endpoint).await {
             Ok(document) => {
                 let default = core.router.account().default.clone();
-                let routes = AccountRoutes::build(&document, &core.config.regions, default)?;
+                let mut routes = AccountRoutes::build(&document, &core.config.regions, default)?;
+                if !core.config.has_gateway2() {
+                    routes.gateway2.use_none();
+                }
                 core.router.replace_account(&routes);
                 core.meters.account_refreshes.increment(1);
                 if let Some(unmet) = routes.unmet(core.config.requirements) {
@@ -116,7 +121,7 @@ async fn read(core: &Arc<Core>, endpoint: &Endpoint) -> Result<AccountDocument, 
         range: None,
         is_part_of_range: false,
         is_tentative_write: false,
-        consistency: None,
+        consistency: Ask::Nothing,
     };
     let now = core.clock.now();
     let attempt = Try {
@@ -124,7 +129,8 @@ async fn read(core: &Arc<Core>, endpoint: &Endpoint) -> Result<AccountDocument, 
         context: Context::Initial,
         message,
         begun: now,
-        deadline: now + core.config.timeouts.attempt,
+        deadline: now + core.config.timeouts.metadata_attempt,
+        lost: None,
     };
     let mut log = Diagnostics::default();
     let outcome = attempt::send(core, &operation, attempt, &mut Budget::default(), &mut log).await?;
@@ -164,6 +170,9 @@ async fn care(core: Weak<Core>) {
         None => return,
     };
     loop {
+        if let Some(core) = core.upgrade() {
+            probe_gateway2(&core);
+        }
         sleep(CARE_INTERVAL).await;
         let Some(core) = core.upgrade() else { return };
         let now = core.clock.now();
@@ -198,6 +207,55 @@ async fn probe(core: &Arc<Core>, address: Address) {
         let again = core.clock.jitter(core.config.timeouts.endpoint_unavailable);
         core.router.mark_unavailable(&endpoint.address, core.clock.now() + again);
     }
+}
+
+/// Asks endpoints of Gateway 2.0 whether they take frames, those that are new and those whose time is over. None of them is
+/// waited for: a port that swallows everything must not hold up other care.
+fn probe_gateway2(core: &Arc<Core>) {
+    let now = core.clock.now();
+    let limit = core.config.connections.connect_timeout + core.config.timeouts.metadata_attempt;
+    let account = core.router.account().clone();
+    // Whose callers leave before a connection has failed to open does not learn of it from them.
+    for address in account.gateway2.in_use().filter(|address| core.transport.is_cut_off(address)) {
+        let again = core.clock.jitter(core.config.timeouts.endpoint_unavailable);
+        core.router.gateway2_failed(address, now + again);
+    }
+    for address in account.gateway2.due(now) {
+        // Until this one has ended, nobody else asks.
+        core.router.gateway2_failed(&address, now + limit * 2);
+        let core = core.clone();
+        tokio::spawn(async move {
+            if is_taking_frames(&core, &address, now + limit).await {
+                core.router.gateway2_answered(&address);
+            } else {
+                let again = core.clock.jitter(core.config.timeouts.endpoint_unavailable);
+                core.router.gateway2_failed(&address, core.clock.now() + again);
+            }
+        });
+    }
+}
+
+/// Only 200 counts: 503 says that the endpoint is there, and that its service is not.
+async fn is_taking_frames(core: &Core, address: &Address, deadline: Instant) -> bool {
+    let mut headers = http::HeaderMap::with_capacity(1);
+    headers.insert(http::header::USER_AGENT, core.user_agent.clone());
+    let request = HttpRequest {
+        method: http::Method::POST,
+        path: PathAndQuery::from_static(PROBE_PATH),
+        headers,
+        before_body: Bytes::new(),
+        body: Bytes::new(),
+        may_leave: true,
+        is_metadata: true,
+        label: Label { operation: "probe", ..Label::default() },
+    };
+    let limit = Limit { deadline, attempt: deadline };
+    let answered = core.transport.send(address, request, limit, None).await.result;
+    match &answered {
+        Ok(answer) => tracing::debug!(endpoint = %address, status = %answer.status, "Gateway 2.0 was probed"),
+        Err(error) => tracing::debug!(endpoint = %address, error = %error.message, "Gateway 2.0 was probed"),
+    }
+    answered.is_ok_and(|answer| answer.status == http::StatusCode::OK)
 }
 
 const CARE_INTERVAL: Duration = Duration::from_millis(500);

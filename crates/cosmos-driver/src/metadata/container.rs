@@ -14,9 +14,9 @@ use tokio::sync::Mutex;
 use super::ranges::{RangeDocument, RangeMap};
 use crate::driver::Core;
 use crate::error::Error;
-use crate::operation::request::{Kind, Operation};
 use crate::operation::{Call, run};
 use crate::options::CallOptions;
+use crate::request::{Kind, Operation};
 use crate::response::Response;
 use crate::routing::sessions::Sessions;
 

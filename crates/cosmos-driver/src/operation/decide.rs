@@ -6,11 +6,11 @@ use std::time::Duration;
 use cosmos_wire::status::Status;
 use tokio::time::Instant;
 
-use super::request::Repeat;
 use super::state::RetryState;
 use crate::attempt::throttle::backoff;
 use crate::config::Retry;
 use crate::diagnostics::Context;
+use crate::request::Repeat;
 use crate::transport::{HttpErrorKind, Sent};
 
 /// What the decision may depend on besides the outcome.
@@ -21,6 +21,8 @@ pub(crate) struct View<'a> {
     /// Regions this operation could go to.
     pub(crate) regions: usize,
     pub(crate) is_multi_write: bool,
+    /// It is a write to one partition, which may have moved to another region on its own.
+    pub(crate) may_have_moved: bool,
     /// The attempt named the consistency that the account is known to have.
     pub(crate) names_level: bool,
     /// The region of the attempt.
@@ -102,7 +104,9 @@ fn answered(status: Status, state: &RetryState, view: &View<'_>, rules: &Retry) 
             (action, Effects { refresh_account: true, ..none })
         }
         (400, 1024) | (410, 1000) => reroute(state, rules, Effects { refresh_container: true, ..none }),
-        (410, 1002 | 1007 | 1008) => reroute(state, rules, Effects { refresh_ranges: true, ..none }),
+        (410, 1002 | 1007 | 1008) => {
+            reroute(state, rules, Effects { refresh_ranges: !cosmos_wire::mutant!(25), ..none })
+        }
         (404, 1013) | (449, _) => in_place(state, rules),
         // The service answered that it did nothing: any operation may go elsewhere.
         (410 | 503, _) | (429, 3092) => {
@@ -184,14 +188,16 @@ fn failover(state: &RetryState, view: &View<'_>, rules: &Retry, effects: Effects
 
 /// The account has changed: learn how, and go where writes are taken now.
 fn wrong_region(sub: u32, state: &RetryState, view: &View<'_>, rules: &Retry) -> (Action, Effects) {
-    let effects = Effects { refresh_account: true, ..Effects::default() };
+    let refresh_account = !cosmos_wire::mutant!(26);
+    let effects = Effects { refresh_account, partition_failed: view.may_have_moved, ..Effects::default() };
     let since = state.forbidden_since.unwrap_or(view.now);
     if view.now.duration_since(since) >= FORBIDDEN_MAX {
         return (Action::Fail { is_unknown: state.has_unknown }, effects);
     }
     let mut next = RetryState { forbidden_since: Some(since), reroutes: state.reroutes + 1, ..state.clone() };
-    // A read that is refused here is served elsewhere; a write follows the refreshed write region.
-    if sub == 1008 || view.is_multi_write {
+    // A read that is refused here is served elsewhere, and so is a write of a partition that moved on its own; other
+    // writes follow the refreshed write region.
+    if sub == 1008 || view.is_multi_write || view.may_have_moved {
         next.tried.push(view.region.clone());
     }
     let delay = if state.forbidden_since.is_some() { backoff(rules, state.reroutes) } else { Duration::ZERO };

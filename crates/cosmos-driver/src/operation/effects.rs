@@ -34,7 +34,7 @@ impl Run<'_> {
             core.clock.set_unix_secs(theirs);
         }
         if effects.endpoint_unavailable
-            && turn.account.candidates(kind.is_read()).len() + turn.account.reads.len() > 2
+            && turn.account.candidates(self.traffic()).len() + turn.account.reads.len() > 2
         {
             if kind.is_read() || turn.account.is_multi_write {
                 self.avoid(&route.endpoint.address);
@@ -85,7 +85,7 @@ impl Run<'_> {
             return;
         };
         // With one region there is no other way to go: a breaker would only get in it.
-        if turn.account.candidates(self.operation.kind.is_read()).len() < 2 {
+        if turn.account.candidates(self.traffic()).len() < 2 {
             return;
         }
         if failure.is_none() && self.core.router.health().is_empty() {

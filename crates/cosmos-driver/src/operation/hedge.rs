@@ -1,22 +1,28 @@
 //! The race: a second region is asked when the first has not answered in time.
 //!
-//! The first final answer wins. Each leg keeps its own log and budget; both are merged, so that nothing of the loser
-//! is lost. A dropped race drops both legs, and their guards give back what they held.
+//! The first final answer wins, and the operation goes on with it. The loser is not broken off: its answer says what it
+//! was charged, so a task of its own waits for it a while, and writes the charge where the operation's diagnostics look.
+//! It sends nothing more. A dropped race drops both legs, and their guards give back what they held.
 
-use std::pin::pin;
-use std::sync::Arc;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::future::{Either, select};
-use tokio::time::sleep;
+use http::HeaderValue;
+use tokio::time::{Instant, sleep, timeout};
 
-use super::request::Operation;
+use crate::attempt::build::Message;
 use crate::attempt::outcome::Outcome;
 use crate::attempt::throttle::Budget;
-use crate::attempt::{self, Try};
-use crate::diagnostics::{Attempt, Diagnostics};
+use crate::attempt::{self, Journal, Try};
+use crate::diagnostics::{Attempt, Delivery, Diagnostics, LateCell};
 use crate::driver::Core;
 use crate::error::Error;
+use crate::request::Operation;
+use crate::routing::Endpoint;
 
 /// How a race ended.
 pub(crate) struct Race {
@@ -31,120 +37,271 @@ pub(crate) struct Race {
 }
 
 pub(crate) async fn race(
-    core: &Core,
+    core: &Arc<Core>,
     operation: &Operation,
     legs: [Try<'_>; 2],
     delay: Duration,
     budget: &Budget,
 ) -> Result<Race, Error> {
     let [first, second] = legs;
-    let (mut first_log, mut second_log) = (Diagnostics::default(), Diagnostics::default());
-    let (mut first_budget, mut second_budget) = (budget.clone(), budget.clone());
-    let mut hedged_at = None;
-    let ended: Result<Ended, Error> = async {
-        let mut primary = pin!(attempt::send(core, operation, first, &mut first_budget, &mut first_log));
-        match select(primary.as_mut(), pin!(sleep(delay))).await {
-            Either::Left((outcome, _)) => Ok(Ended::Primary(outcome?)),
-            Either::Right(((), primary)) if !core.hedge_budget.spend() => Ok(Ended::Primary(primary.await?)),
-            Either::Right(((), primary)) => {
-                hedged_at = Some(core.clock.now());
-                core.meters.hedges.increment(1);
-                let secondary =
-                    pin!(attempt::send(core, operation, second, &mut second_budget, &mut second_log));
-                Ok(match select(primary, secondary).await {
-                    Either::Left((outcome, secondary)) => {
-                        let outcome = outcome?;
-                        if is_final(&outcome) {
-                            Ended::Primary(outcome)
-                        } else {
-                            let other = secondary.await?;
-                            if is_final(&other) { Ended::Hedge(other) } else { Ended::Neither(outcome) }
-                        }
-                    }
-                    Either::Right((outcome, primary)) => {
-                        let outcome = outcome?;
-                        if is_final(&outcome) {
-                            Ended::Hedge(outcome)
-                        } else {
-                            let other = primary.await?;
-                            if is_final(&other) { Ended::Primary(other) } else { Ended::Neither(other) }
-                        }
-                    }
-                })
+    let mut primary = Leg::start(core, operation, &first, budget);
+    let early = match select(&mut primary.run, pin!(sleep(delay))).await {
+        Either::Left((end, _)) => Some(end),
+        Either::Right(_) if core.hedge_budget.spend() => None,
+        Either::Right(_) => Some((&mut primary.run).await),
+    };
+    if let Some(end) = early {
+        return alone(&primary, end);
+    }
+    core.meters.hedges.increment(1);
+    let mut secondary = Leg::start(core, operation, &second, budget);
+    let (side, end) = match select(&mut primary.run, &mut secondary.run).await {
+        Either::Left((end, _)) => (Side::Primary, end),
+        Either::Right((end, _)) => (Side::Hedge, end),
+    };
+    let finish = if end.is_final() {
+        Finish { side, end, has_loser_ended: false, is_both_failed: false }
+    } else {
+        let late = match side {
+            Side::Primary => (&mut secondary.run).await,
+            Side::Hedge => (&mut primary.run).await,
+        };
+        match (late.is_final(), side) {
+            (true, side) => {
+                Finish { side: side.other(), end: late, has_loser_ended: true, is_both_failed: false }
+            }
+            (false, Side::Primary) => Finish { side, end, has_loser_ended: true, is_both_failed: true },
+            (false, Side::Hedge) => {
+                Finish { side: Side::Primary, end: late, has_loser_ended: true, is_both_failed: true }
             }
         }
-    }
-    .await;
-    let ended = match ended {
-        Ok(ended) => ended,
-        Err(error) => {
-            // The leg that could not be sent ended the race; the other one may have been executed.
-            let is_unknown = hedged_at.is_some() || first_budget.has_unknown || second_budget.has_unknown;
-            first_log.merge(second_log);
-            return Err(error.with_applied(is_unknown).with_diagnostics(first_log));
-        }
     };
-    let now = core.clock.now();
-    if hedged_at.is_some() {
-        note_loser(&mut first_log, &first, first.begun, now, &ended, true);
-        note_loser(&mut second_log, &second, hedged_at.unwrap_or(now), now, &ended, false);
-    }
-    let spent = Budget {
-        attempts: first_budget.attempts + second_budget.attempts - budget.attempts,
-        throttles: first_budget.throttles.max(second_budget.throttles),
-        waited: first_budget.waited.max(second_budget.waited),
-        has_changed_shard: first_budget.has_changed_shard,
-        has_unknown: first_budget.has_unknown || second_budget.has_unknown,
+    let Finish { side, end, has_loser_ended, is_both_failed } = finish;
+    let (winner, loser) = match side {
+        Side::Primary => (primary, secondary),
+        Side::Hedge => (secondary, primary),
     };
-    first_log.merge(second_log);
-    let (outcome, region, is_both_failed) = match ended {
-        Ended::Primary(outcome) => (outcome, first.endpoint.region.clone(), false),
-        Ended::Hedge(outcome) => (outcome, second.endpoint.region.clone(), false),
-        Ended::Neither(outcome) => (outcome, first.endpoint.region.clone(), true),
+    let mut log = winner.journal.take();
+    log.merge(if has_loser_ended { loser.journal.take() } else { loser.leave(core) });
+    let LegEnd { outcome, budget: used } = end;
+    let outcome = match outcome {
+        Ok(outcome) => outcome,
+        // The leg that could not be sent ended the race; the other one may have been executed.
+        Err(error) => return Err(error.with_applied(true).with_diagnostics(log)),
     };
-    Ok(Race {
-        outcome,
-        region,
-        log: first_log,
-        budget: spent,
-        is_hedged: hedged_at.is_some(),
-        is_both_failed,
-    })
+    let attempts = budget.attempts + u32::try_from(log.attempts().len()).unwrap_or(u32::MAX);
+    let region = winner.endpoint.region.clone();
+    Ok(Race { outcome, region, log, budget: Budget { attempts, ..used }, is_hedged: true, is_both_failed })
 }
 
-enum Ended {
-    Primary(Outcome),
-    Hedge(Outcome),
-    Neither(Outcome),
-}
-
-/// A leg that was cut short still appears in the log.
-fn note_loser(
-    log: &mut Diagnostics,
-    leg: &Try<'_>,
-    started: tokio::time::Instant,
-    now: tokio::time::Instant,
-    ended: &Ended,
-    is_primary: bool,
-) {
-    let has_lost = match ended {
-        Ended::Primary(_) => !is_primary,
-        Ended::Hedge(_) => is_primary,
-        Ended::Neither(_) => false,
-    };
-    let is_logged = log.attempts().last().is_some_and(|last| last.status.is_some() || last.error.is_some());
-    if has_lost && !is_logged {
-        log.push(Attempt {
-            context: leg.context,
+/// The first leg ended by itself.
+fn alone(leg: &Leg, end: LegEnd) -> Result<Race, Error> {
+    let log = leg.journal.take();
+    match end.outcome {
+        Ok(outcome) => Ok(Race {
+            outcome,
             region: leg.endpoint.region.clone(),
+            log,
+            budget: end.budget,
+            is_hedged: false,
+            is_both_failed: false,
+        }),
+        Err(error) => Err(error.with_applied(end.budget.has_unknown).with_diagnostics(log)),
+    }
+}
+
+/// Whose answer counts.
+struct Finish {
+    side: Side,
+    end: LegEnd,
+    has_loser_ended: bool,
+    is_both_failed: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Side {
+    Primary,
+    Hedge,
+}
+
+impl Side {
+    fn other(self) -> Self {
+        match self {
+            Self::Primary => Self::Hedge,
+            Self::Hedge => Self::Primary,
+        }
+    }
+}
+
+/// How a leg ended.
+struct LegEnd {
+    outcome: Result<Outcome, Error>,
+    budget: Budget,
+}
+
+impl LegEnd {
+    /// Also a leg that could not be sent ends the race: the other would fail for the same reason.
+    fn is_final(&self) -> bool {
+        self.outcome.as_ref().map_or(true, is_final)
+    }
+}
+
+/// One of the two, owning what it needs: it may outlive the operation.
+struct Leg {
+    endpoint: Arc<Endpoint>,
+    journal: SharedJournal,
+    lost: Arc<AtomicBool>,
+    /// When it was started, by the operation's clock.
+    started: Duration,
+    begun: Instant,
+    context: crate::diagnostics::Context,
+    request_bytes: usize,
+    run: Pin<Box<dyn Future<Output = LegEnd> + Send>>,
+}
+
+impl Leg {
+    fn start(core: &Arc<Core>, operation: &Operation, attempt: &Try<'_>, budget: &Budget) -> Self {
+        let now = core.clock.now();
+        let endpoint = Arc::new(attempt.endpoint.clone());
+        let (journal, lost) = (SharedJournal::default(), Arc::new(AtomicBool::new(false)));
+        let run = {
+            let own = OwnTry::of(attempt);
+            let (core, operation, mut budget) = (core.clone(), operation.clone(), budget.clone());
+            let (endpoint, mut journal, lost) = (endpoint.clone(), journal.clone(), lost.clone());
+            async move {
+                let attempt = own.borrowed(&endpoint, &lost);
+                let outcome = attempt::send(&core, &operation, attempt, &mut budget, &mut journal).await;
+                LegEnd { outcome, budget }
+            }
+        };
+        Self {
+            endpoint,
+            journal,
+            lost,
+            started: now.duration_since(attempt.begun),
+            begun: now,
+            context: attempt.context,
+            request_bytes: operation.body.len(),
+            run: Box::pin(run),
+        }
+    }
+
+    /// Leaves the race while the leg is under way: returns what is known of it, and lets a task wait for its charge.
+    fn leave(self, core: &Arc<Core>) -> Diagnostics {
+        self.lost.store(true, Ordering::Relaxed);
+        let mut log = self.journal.take();
+        let late = LateCell::default();
+        let tries = log.attempts().last();
+        let started = tries.map_or(self.started, |last| last.started + last.elapsed);
+        log.push(Attempt {
+            context: self.context,
+            region: self.endpoint.region.clone(),
             shard: None,
             protocol: None,
+            gateway2: false,
             status: None,
             charge: 0.0,
-            started: started.duration_since(leg.begun),
-            elapsed: now.duration_since(started),
+            delivery: Delivery::MayHaveArrived,
+            slot_wait: Duration::ZERO,
+            connect_wait: Duration::ZERO,
+            headers: None,
+            body: None,
+            request_bytes: self.request_bytes,
+            response_bytes: 0,
+            started,
+            elapsed: (self.started + self.begun.elapsed()).saturating_sub(started),
             error: Some("lost the race".into()),
+            late: Some(late.clone()),
         });
+        tokio::spawn(wait_for_charge(core.clone(), self.journal, self.run, late));
+        log
+    }
+}
+
+/// The charge of a leg that nobody waits for; unknown if its answer takes too long or never comes.
+async fn wait_for_charge(
+    core: Arc<Core>,
+    journal: SharedJournal,
+    run: Pin<Box<dyn Future<Output = LegEnd> + Send>>,
+    late: LateCell,
+) {
+    let ended = timeout(LOSER_PATIENCE, run).await;
+    let log = journal.take();
+    let answered: Vec<&Attempt> = log.attempts().iter().filter(|attempt| attempt.status.is_some()).collect();
+    let charge = (ended.is_ok() && !log.has_unknown_charge())
+        .then(|| answered.iter().fold(0.0, |sum, attempt| sum + attempt.charge));
+    match charge {
+        Some(charge) => core.meters.late_units.record(charge),
+        None => core.meters.unknown_charges.increment(1),
+    }
+    late.set(charge);
+}
+
+/// The log of a leg, which both the leg and whoever leaves it read.
+#[derive(Clone, Default)]
+struct SharedJournal(Arc<Mutex<Diagnostics>>);
+
+impl SharedJournal {
+    fn lock(&self) -> MutexGuard<'_, Diagnostics> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self) -> Diagnostics {
+        std::mem::take(&mut self.lock())
+    }
+}
+
+impl Journal for SharedJournal {
+    fn push(&mut self, attempt: Attempt) {
+        self.lock().push(attempt);
+    }
+}
+
+/// A [`Try`] that borrows nothing.
+struct OwnTry {
+    context: crate::diagnostics::Context,
+    activity: HeaderValue,
+    session: Option<HeaderValue>,
+    range: Option<HeaderValue>,
+    is_part_of_range: bool,
+    is_tentative_write: bool,
+    consistency: crate::attempt::build::Ask,
+    begun: Instant,
+    deadline: Instant,
+}
+
+impl OwnTry {
+    fn of(attempt: &Try<'_>) -> Self {
+        let message = &attempt.message;
+        Self {
+            context: attempt.context,
+            activity: message.activity.clone(),
+            session: message.session.cloned(),
+            range: message.range.cloned(),
+            is_part_of_range: message.is_part_of_range,
+            is_tentative_write: message.is_tentative_write,
+            consistency: message.consistency,
+            begun: attempt.begun,
+            deadline: attempt.deadline,
+        }
+    }
+
+    fn borrowed<'a>(&'a self, endpoint: &'a Endpoint, lost: &'a AtomicBool) -> Try<'a> {
+        Try {
+            endpoint,
+            context: self.context,
+            message: Message {
+                activity: &self.activity,
+                session: self.session.as_ref(),
+                range: self.range.as_ref(),
+                is_part_of_range: self.is_part_of_range,
+                is_tentative_write: self.is_tentative_write,
+                consistency: self.consistency,
+            },
+            begun: self.begun,
+            deadline: self.deadline,
+            lost: Some(lost),
+        }
     }
 }
 
@@ -161,6 +318,8 @@ pub(crate) fn is_final(outcome: &Outcome) -> bool {
     }
 }
 
+/// How long somebody waits for the charge of a loser; its slot is taken for as long.
+const LOSER_PATIENCE: Duration = Duration::from_secs(2);
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;

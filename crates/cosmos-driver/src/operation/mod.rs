@@ -7,7 +7,7 @@
 pub(crate) mod decide;
 mod effects;
 pub(crate) mod hedge;
-pub(crate) mod request;
+mod span;
 pub(crate) mod state;
 pub(crate) mod threshold;
 
@@ -23,7 +23,7 @@ use http::HeaderValue;
 use tokio::time::{Instant, sleep, timeout_at};
 use tracing::Instrument;
 
-use crate::attempt::build::{self, Message};
+use crate::attempt::build::{self, Ask, Message};
 use crate::attempt::outcome::{Answer, Outcome, text};
 use crate::attempt::throttle::Budget;
 use crate::attempt::{self, Try};
@@ -32,15 +32,16 @@ use crate::diagnostics::{Context, Diagnostics};
 use crate::driver::Core;
 use crate::error::Error;
 use crate::metadata::ranges::RangeMap;
-use crate::options::{CallOptions, Consistency};
+use crate::options::{CallOptions, Consistency, ReadConsistencyStrategy};
+use crate::request::{Operation, Repeat, Target};
 use crate::response::{Response, charge};
-use crate::routing::account::AccountRoutes;
+use crate::routing::account::{AccountRoutes, Traffic};
 use crate::routing::partition::Failure;
 use crate::routing::resolve::{Route, Want, resolve};
 use crate::transport::{Address, HttpError, HttpErrorKind};
 use decide::{Action, Effects, Event, View, decide};
-use request::{Operation, Repeat, Target};
 use state::RetryState;
+use threshold::Class;
 
 /// One call of the public API: its options and its time.
 #[derive(Clone, Copy, Debug)]
@@ -68,8 +69,9 @@ impl<'a> Call<'a> {
 /// Runs one operation to its end.
 pub(crate) async fn run(core: &Arc<Core>, operation: Operation, call: &Call<'_>) -> Result<Response, Error> {
     let kind = operation.kind;
-    let span = tracing::debug_span!("cosmos", operation = kind.name(), link = %operation.link);
-    let result = Run::new(core, operation, call).go().instrument(span).await;
+    let span = span::open(&operation);
+    let result = Run::new(core, operation, call).go().instrument(span.clone()).await;
+    span::close(&span, &result);
     core.meters.finished(kind.is_read(), call.begun.elapsed(), result.as_ref().err());
     result
 }
@@ -96,8 +98,8 @@ struct Turn {
     range: Option<(Arc<str>, HeaderValue)>,
     is_part_of_range: bool,
     session: Option<HeaderValue>,
-    /// The level that is asked for; `names_level` if by the driver's configuration and not by the caller.
-    consistency: Option<Consistency>,
+    /// What is asked for; `names_level` if by the driver's configuration and not by the caller.
+    consistency: Ask,
     names_level: bool,
 }
 
@@ -187,20 +189,40 @@ impl<'a> Run<'a> {
         });
         let own = self.operation.consistency;
         let is_item_read = self.operation.kind.is_data() && self.operation.kind.is_read();
+        let strategy = self.read_strategy().filter(|_| is_item_read);
         let required = account.level_asked(self.core.config.requirements).filter(|_| is_item_read);
-        let consistency = own.or(required);
-        let session = self.session(
-            &account,
-            consistency.or(account.consistency),
-            range.map(|range| (&*range.id, &range.parents[..])),
-        )?;
+        let (consistency, level) = match (strategy, own.or(required)) {
+            (Some(strategy), _) => (Ask::Strategy(strategy), level_of(strategy, &account)?),
+            (None, Some(level)) => (Ask::Level(level), Some(level)),
+            (None, None) => (Ask::Nothing, account.consistency),
+        };
+        let session = self.session(&account, level, range.map(|range| (&*range.id, &range.parents[..])))?;
         let is_part_of_range = match (&self.operation.target, range) {
             (Target::Range { want, .. }, Some(range)) => range.bounds != *want,
             (Target::Range { .. } | Target::Key { .. } | Target::None, _) => false,
         };
         let range = range.map(|range| (range.id.clone(), range.id_header.clone()));
-        let names_level = own.is_none() && required.is_some();
+        let names_level = strategy.is_none() && own.is_none() && required.is_some();
         Ok(Turn { account, ranges, range, is_part_of_range, session, consistency, names_level })
+    }
+
+    /// How the read is to be made, if somebody said: the call by strategy, by level (which is no strategy), or the driver.
+    fn read_strategy(&self) -> Option<ReadConsistencyStrategy> {
+        let by_driver = || {
+            let strategy = self.core.config.read_consistency;
+            self.operation.consistency.is_none().then_some(strategy)
+        };
+        let strategy = self.call.options.read_consistency.or_else(by_driver);
+        strategy.filter(|strategy| *strategy != ReadConsistencyStrategy::Default)
+    }
+
+    fn traffic(&self) -> Traffic {
+        let kind = self.operation.kind;
+        match (kind.is_read(), kind.is_data()) {
+            (true, _) => Traffic::Read,
+            (false, true) => Traffic::PartitionWrite,
+            (false, false) => Traffic::Write,
+        }
     }
 
     /// The token of the range that is asked, if this operation is part of a session at all.
@@ -227,7 +249,7 @@ impl<'a> Run<'a> {
         range: Option<(&str, &[String])>,
     ) -> Option<HeaderValue> {
         let operation = &self.operation;
-        if !operation.kind.is_data() {
+        if !operation.kind.is_data() || cosmos_wire::mutant!(27) {
             return None;
         }
         let is_session = level == Some(Consistency::Session);
@@ -253,7 +275,7 @@ impl<'a> Run<'a> {
     fn want<'w>(&'w self, turn: &'w Turn, excluded: &'w [String]) -> Want<'w> {
         let container = self.operation.container.as_ref();
         Want {
-            is_read: self.operation.kind.is_read(),
+            traffic: self.traffic(),
             at_write_region: self.state.at_write_region || self.call.options.at_write_region,
             excluded,
             tried: &self.state.tried,
@@ -296,6 +318,7 @@ impl<'a> Run<'a> {
             message,
             begun: self.call.begun,
             deadline: self.call.deadline,
+            lost: None,
         };
         if let Some((second, delay)) = self.hedge(turn, route) {
             self.has_raced = true;
@@ -326,7 +349,9 @@ impl<'a> Run<'a> {
         let account = &turn.account;
         let is_allowed = kind.may_hedge()
             && (kind.is_read() || (account.is_multi_write && self.operation.repeat() == Repeat::Safe))
-            && account.candidates(kind.is_read()).len() > 1
+            && account.candidates(self.traffic()).len() > 1
+            && turn.consistency != Ask::Strategy(ReadConsistencyStrategy::LatestCommitted)
+            && self.core.config.hedging.switch.allows()
             && !account.is_hedging_disabled
             && !self.has_raced
             && !self.call.options.at_write_region
@@ -336,7 +361,8 @@ impl<'a> Run<'a> {
         }
         self.core.hedge_budget.earn();
         let mode = self.call.options.hedging.unwrap_or(self.core.config.hedging.mode);
-        let delay = threshold::threshold(mode, self.core.latencies.p99())?;
+        let p99 = self.core.latencies.p99(&route.endpoint.region, Class::of(kind));
+        let delay = threshold::threshold(mode, p99)?;
         let excluded = self.excluded();
         let want = self.want(turn, &excluded);
         let now = self.core.clock.now();
@@ -359,8 +385,10 @@ impl<'a> Run<'a> {
         let view = View {
             is_read: kind.is_read(),
             repeat: self.operation.repeat(),
-            regions: turn.account.candidates(kind.is_read()).len(),
+            regions: turn.account.candidates(self.traffic()).len(),
             is_multi_write: turn.account.is_multi_write,
+            may_have_moved: self.traffic() == Traffic::PartitionWrite
+                && turn.account.has_partition_failover(),
             names_level: turn.names_level,
             region,
             is_clock_off: matches!(outcome, Outcome::Answered(answer) if self.clock_error(answer).is_some()),
@@ -388,9 +416,10 @@ impl<'a> Run<'a> {
         if self.operation.kind.is_data()
             && let Some(winner) = self.log.winner()
         {
-            self.core.latencies.record(winner.elapsed, self.core.clock.tick_ms());
+            let (class, now_ms) = (Class::of(self.operation.kind), self.core.clock.tick_ms());
+            self.core.latencies.record(&winner.region, class, winner.elapsed, now_ms);
         }
-        self.log.finish(self.call.begun.elapsed(), !turn.account.gateway2.is_empty());
+        self.log.finish(self.call.begun.elapsed(), !turn.account.gateway2.announced.is_empty());
         Response::new(answer.status, answer.headers, answer.body, self.log)
     }
 
@@ -415,7 +444,7 @@ impl<'a> Run<'a> {
     fn unsent(mut self, turn: &Turn, error: Error) -> Error {
         let is_unknown = error.may_have_been_applied() || self.state.has_unknown || self.budget.has_unknown;
         self.log.merge(error.diagnostics().clone());
-        self.log.finish(self.call.begun.elapsed(), !turn.account.gateway2.is_empty());
+        self.log.finish(self.call.begun.elapsed(), !turn.account.gateway2.announced.is_empty());
         error
             .with_activity_id(build::activity_text(&self.activity))
             .with_applied(is_unknown && !self.operation.kind.is_read())
@@ -423,7 +452,7 @@ impl<'a> Run<'a> {
     }
 
     fn fail(mut self, turn: &Turn, outcome: Outcome, is_unknown: bool) -> Error {
-        self.log.finish(self.call.begun.elapsed(), !turn.account.gateway2.is_empty());
+        self.log.finish(self.call.begun.elapsed(), !turn.account.gateway2.announced.is_empty());
         let error = match outcome {
             Outcome::Answered(answer) => {
                 // "Not there" and "conflict" are reads of the state too.
@@ -445,6 +474,28 @@ impl<'a> Run<'a> {
             .with_activity_id(build::activity_text(&self.activity))
             .with_applied(is_unknown && !self.operation.kind.is_read())
             .with_diagnostics(self.log)
+    }
+}
+
+/// The level that a strategy amounts to, as far as session tokens are concerned; refused where the account cannot do it.
+fn level_of(
+    strategy: ReadConsistencyStrategy,
+    account: &AccountRoutes,
+) -> Result<Option<Consistency>, Error> {
+    match strategy {
+        ReadConsistencyStrategy::Default => Ok(account.consistency),
+        ReadConsistencyStrategy::Session => Ok(Some(Consistency::Session)),
+        ReadConsistencyStrategy::Eventual => Ok(Some(Consistency::Eventual)),
+        ReadConsistencyStrategy::LatestCommitted => Ok(None),
+        ReadConsistencyStrategy::GlobalStrong if account.consistency == Some(Consistency::Strong) => {
+            Ok(Some(Consistency::Strong))
+        }
+        ReadConsistencyStrategy::GlobalStrong => {
+            let level = account.consistency.map_or("unknown", Consistency::as_str);
+            Err(Error::bad_request(format!(
+                "a read with GlobalStrong needs an account whose default consistency is Strong; this one's is {level}"
+            )))
+        }
     }
 }
 

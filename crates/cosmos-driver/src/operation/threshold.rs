@@ -1,9 +1,71 @@
 //! When a hedge starts: the recent 99th percentile, and how many hedges there may be.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
+
 use crate::config::{HEDGE_MAX, HEDGE_MIN, Hedging, HedgingMode};
+use crate::request::Kind;
+
+/// What is as slow as what: one operation says nothing about another of a different class, or in a different region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    PointRead,
+    PointWrite,
+    Batch,
+    Query,
+}
+
+impl Class {
+    pub(crate) fn of(kind: Kind) -> Self {
+        match kind {
+            Kind::Query | Kind::QueryPlan | Kind::ChangeFeed => Self::Query,
+            Kind::Batch | Kind::Bulk => Self::Batch,
+            _ if kind.is_read() => Self::PointRead,
+            _ => Self::PointWrite,
+        }
+    }
+}
+
+/// What was seen of one region, by [`Class`].
+type ByClass = Arc<[Latencies; 4]>;
+
+/// Latencies by region and class. A region is added when it first answers; reading takes no lock.
+#[derive(Debug, Default)]
+pub(crate) struct LatencyBook {
+    regions: ArcSwap<Vec<(Arc<str>, ByClass)>>,
+}
+
+impl LatencyBook {
+    pub(crate) fn record(&self, region: &Arc<str>, class: Class, latency: Duration, now_ms: u64) {
+        if let Some(page) = self.page(region) {
+            page[class as usize].record(latency, now_ms);
+            return;
+        }
+        let fresh: ByClass = Arc::default();
+        self.regions.rcu(|regions| {
+            let mut regions = Vec::clone(regions);
+            if regions.iter().all(|(known, _)| known != region) {
+                regions.push((region.clone(), fresh.clone()));
+            }
+            regions
+        });
+        if let Some(page) = self.page(region) {
+            page[class as usize].record(latency, now_ms);
+        }
+    }
+
+    /// The 99th percentile of this class in this region, once there is enough to judge by.
+    pub(crate) fn p99(&self, region: &str, class: Class) -> Option<Duration> {
+        self.page(region)?[class as usize].p99()
+    }
+
+    fn page(&self, region: &str) -> Option<ByClass> {
+        self.regions.load().iter().find(|(known, _)| **known == *region).map(|(_, page)| page.clone())
+    }
+}
 
 /// Two histograms of latencies: one being filled, one from before. Lock-free.
 #[derive(Debug)]
@@ -147,6 +209,22 @@ mod tests {
         }
         let p99 = latencies.p99().expect("enough samples");
         assert!(p99 >= Duration::from_millis(99) && p99 <= Duration::from_millis(115), "{p99:?}");
+    }
+
+    #[test]
+    fn each_class_and_region_is_judged_by_its_own() {
+        let book = LatencyBook::default();
+        let (east, west): (Arc<str>, Arc<str>) = ("East".into(), "West".into());
+        for _ in 0..100 {
+            book.record(&east, Class::Query, Duration::from_secs(2), 1);
+            book.record(&east, Class::PointRead, Duration::from_millis(2), 1);
+            book.record(&west, Class::PointRead, Duration::from_millis(90), 1);
+        }
+        let ms = Duration::from_millis;
+        assert!(book.p99("East", Class::PointRead).expect("samples") < ms(4), "queries make no read wait");
+        assert!(book.p99("West", Class::PointRead).expect("samples") > ms(80));
+        assert_eq!(book.p99("West", Class::Query), None);
+        assert_eq!(book.p99("North", Class::PointRead), None);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! parts together here.
 
 mod continuation;
+mod fanout;
 mod group;
 mod page;
 mod pipeline;
@@ -25,20 +26,21 @@ use http::HeaderValue;
 use http::header::HeaderName;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
+use crate::body::json;
 use crate::container::Container;
-use crate::database::{json, resume};
 use crate::diagnostics::Diagnostics;
 use crate::error::Error;
 use crate::limits;
 use crate::metadata::container::ContainerInfo;
 use crate::operation::Call;
-use crate::operation::request::{Kind, Operation, Target};
+use crate::request::{Kind, Operation, Target};
 pub(crate) use page::Feed;
 pub use page::Page;
 pub use request::{Query, QueryOptions, Scope};
 
 use continuation::{Continuation, Direct};
-use pipeline::{Pipeline, Source};
+use fanout::Source;
+use pipeline::Pipeline;
 use plan::{Plan, PlanDocument};
 use progress::Progress;
 
@@ -185,7 +187,7 @@ impl Pager {
             }
             Scope::Container => return Err(Error::protocol("a direct page of the whole container")),
         }
-        resume(&mut operation, from.as_ref().map(|from| &*from.token))?;
+        operation.resume(from.as_ref().map(|from| &*from.token))?;
         let body = operation.body.clone();
         let response = match self.container.run(operation, &call).await {
             Ok(response) => response,

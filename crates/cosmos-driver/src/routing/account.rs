@@ -6,6 +6,7 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::Endpoint;
+use super::gateway2::Gateway2;
 use crate::config::{Regions, Requirements};
 use crate::error::Error;
 use crate::options::Consistency;
@@ -19,9 +20,11 @@ pub(crate) struct AccountDocument {
     readable_locations: Vec<Location>,
     enable_multiple_write_locations: bool,
     disable_cross_regional_hedging: bool,
+    enable_per_partition_failover_behavior: bool,
     thin_client_readable_locations: Vec<Location>,
     thin_client_writable_locations: Vec<Location>,
     user_consistency_policy: ConsistencyPolicy,
+    id: String,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -43,18 +46,30 @@ impl Default for ConsistencyPolicy {
     }
 }
 
+/// What sort of place a request needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Traffic {
+    Read,
+    Write,
+    /// A write to one partition.
+    PartitionWrite,
+}
+
 /// Where reads and writes can go, best first.
 #[derive(Clone, Debug)]
 pub(crate) struct AccountRoutes {
     pub(crate) reads: Vec<Arc<Endpoint>>,
     pub(crate) writes: Vec<Arc<Endpoint>>,
+    /// Where writes of one partition can go: as `writes`, and after those, where partitions fail over on their own, the
+    /// regions that serve reads. One that has not taken a partition over refuses its writes.
+    partition_writes: Vec<Arc<Endpoint>>,
     /// The endpoint the caller named.
     pub(crate) default: Arc<Endpoint>,
     pub(crate) is_multi_write: bool,
     /// What the account promises to reads; none if this driver does not know the level.
     pub(crate) consistency: Option<Consistency>,
     pub(crate) is_hedging_disabled: bool,
-    pub(crate) gateway2: Vec<String>,
+    pub(crate) gateway2: Gateway2,
     unavailable: Vec<(Address, Instant)>,
 }
 
@@ -64,11 +79,12 @@ impl AccountRoutes {
         Self {
             reads: vec![default.clone()],
             writes: vec![default.clone()],
+            partition_writes: vec![default.clone()],
             default,
             is_multi_write: false,
             consistency: Some(Consistency::Session),
             is_hedging_disabled: false,
-            gateway2: Vec::new(),
+            gateway2: Gateway2::default(),
             unavailable: Vec::new(),
         }
     }
@@ -78,10 +94,10 @@ impl AccountRoutes {
         regions: &Regions,
         default: Arc<Endpoint>,
     ) -> Result<Self, Error> {
-        let mut writes = endpoints(&document.writable_locations, &default.address)?;
-        let mut reads = endpoints(&document.readable_locations, &default.address)?;
+        let mut writes = endpoints(&document.writable_locations, &default.address, regions)?;
+        let mut reads = endpoints(&document.readable_locations, &default.address, regions)?;
         if writes.is_empty() && reads.is_empty() {
-            return Err(Error::protocol(no_region(document)));
+            return Err(Error::protocol(no_region(document, &default.address)));
         }
         if reads.is_empty() {
             reads.clone_from(&writes);
@@ -101,16 +117,16 @@ impl AccountRoutes {
         if writes.is_empty() {
             writes.push(default.clone());
         }
-        let mut gateway2: Vec<String> = document
-            .thin_client_writable_locations
-            .iter()
-            .chain(&document.thin_client_readable_locations)
-            .map(|location| location.database_account_endpoint.clone())
-            .collect();
-        gateway2.dedup();
+        let mut partition_writes = writes.clone();
+        if document.enable_per_partition_failover_behavior && !is_multi_write {
+            let others = reads.iter().filter(|read| writes.iter().all(|write| write.address != read.address));
+            partition_writes.extend(others.cloned());
+        }
+        let gateway2 = gateway2(document, &default.address, regions, &reads, &writes);
         Ok(Self {
             reads,
             writes,
+            partition_writes,
             default,
             is_multi_write,
             consistency: Consistency::parse(&document.user_consistency_policy.default_consistency_level),
@@ -159,8 +175,17 @@ impl AccountRoutes {
         })
     }
 
-    pub(crate) fn candidates(&self, is_read: bool) -> &[Arc<Endpoint>] {
-        if is_read { &self.reads } else { &self.writes }
+    pub(crate) fn candidates(&self, traffic: Traffic) -> &[Arc<Endpoint>] {
+        match traffic {
+            Traffic::Read => &self.reads,
+            Traffic::Write => &self.writes,
+            Traffic::PartitionWrite => &self.partition_writes,
+        }
+    }
+
+    /// Whether a partition can have another write region than the account.
+    pub(crate) fn has_partition_failover(&self) -> bool {
+        self.partition_writes.len() > self.writes.len()
     }
 
     pub(crate) fn is_unavailable(&self, address: &Address) -> bool {
@@ -192,47 +217,122 @@ impl AccountRoutes {
         let known = |address: &Address| self.reads.iter().chain(&self.writes).any(|e| e.address == *address);
         let kept = old.unavailable.iter().filter(|(address, _)| known(address)).cloned().collect();
         self.unavailable = kept;
+        self.gateway2.keep_marks_of(&old.gateway2);
         self
     }
 }
 
-/// The regions that may be asked, given the endpoint the caller named. One that would be asked in clear is left out.
-fn endpoints(locations: &[Location], named: &Address) -> Result<Vec<Arc<Endpoint>>, Error> {
+/// The regions that may be asked, given the endpoint the caller named. Others are left out.
+fn endpoints(
+    locations: &[Location],
+    named: &Address,
+    regions: &Regions,
+) -> Result<Vec<Arc<Endpoint>>, Error> {
     let mut endpoints = Vec::with_capacity(locations.len());
     for location in locations {
         let address = Address::parse(&location.database_account_endpoint)?;
-        if may_be_asked(&address, named) {
-            endpoints.push(Arc::new(Endpoint { region: Arc::from(location.name.as_str()), address }));
-        } else {
-            tracing::warn!(
-                region = location.name,
-                endpoint = %address,
-                account = %named,
-                "the account names this region without https; it is not used, since signed requests and tokens would \
-                 travel in clear"
-            );
+        match refusal(&address, named, &regions.trusted_domains) {
+            None => endpoints.push(Arc::new(Endpoint { region: Arc::from(location.name.as_str()), address })),
+            Some(why) => {
+                tracing::warn!(
+                    region = location.name,
+                    endpoint = %address,
+                    account = %named,
+                    "the account names a region that is not used: {why}"
+                );
+            }
         }
     }
     Ok(endpoints)
 }
 
-/// Signatures and tokens travel in clear only where the caller chose so: to an endpoint named with http, on its host or
-/// on this machine. Whatever else an account document names must be https, where the certificate says who answers.
-fn may_be_asked(address: &Address, named: &Address) -> bool {
-    address.is_tls() || (!named.is_tls() && (address.is_loopback() || address.host() == named.host()))
+/// The endpoints of Gateway 2.0 that may be asked. One that may not, or that is none, is as good as not there: its region
+/// has another.
+fn gateway2(
+    document: &AccountDocument,
+    named: &Address,
+    regions: &Regions,
+    reads: &[Arc<Endpoint>],
+    writes: &[Arc<Endpoint>],
+) -> Gateway2 {
+    let lists = [
+        (&document.thin_client_writable_locations, Traffic::Write, writes),
+        (&document.thin_client_readable_locations, Traffic::Read, reads),
+    ];
+    let mut announced: Vec<String> = Vec::new();
+    for location in lists.iter().flat_map(|(locations, ..)| locations.iter()) {
+        if !announced.contains(&location.database_account_endpoint) {
+            announced.push(location.database_account_endpoint.clone());
+        }
+    }
+    let mut gateway2 = Gateway2::new(&document.id, announced);
+    for (locations, traffic, endpoints) in lists {
+        for location in locations {
+            let address =
+                Address::parse(&location.database_account_endpoint).map_err(|error| error.to_string());
+            let why = match &address {
+                Ok(address) => refusal(address, named, &regions.trusted_domains).map(str::to_owned),
+                Err(error) => Some(error.clone()),
+            };
+            match (address, why) {
+                (Ok(address), None) => gateway2.add(&location.name, &address, traffic, endpoints),
+                (_, why) => tracing::warn!(
+                    region = location.name,
+                    "an endpoint of Gateway 2.0 is not used: {}",
+                    why.unwrap_or_default()
+                ),
+            }
+        }
+    }
+    gateway2
 }
 
-fn no_region(document: &AccountDocument) -> String {
-    let plain = document.writable_locations.iter().chain(&document.readable_locations).next();
-    plain.map_or_else(
-        || "the account document names no region; it was not taken".to_owned(),
-        |location| {
-            format!(
-                "the account document names regions without https only ({} at {}); it was not taken, since signed \
-                 requests would travel in clear",
-                location.name, location.database_account_endpoint
-            )
-        },
+/// Why signed requests and tokens are not sent to an endpoint that an account document names. Pure.
+///
+/// In clear they travel only where the caller chose so: to an endpoint named with http, on its host or on this machine.
+/// With https they go where the account is: to its host, or to a host beside it in the same domain, or on this machine if
+/// the account is; whatever else a document names must be trusted by the caller.
+fn refusal(address: &Address, named: &Address, trusted: &[String]) -> Option<&'static str> {
+    let is_local = address.is_loopback() && named.is_loopback();
+    let is_same_host = address.host().eq_ignore_ascii_case(named.host());
+    if !address.is_tls() {
+        let is_chosen = !named.is_tls() && (address.is_loopback() || is_same_host);
+        return (!is_chosen).then_some("without https, signatures and tokens would travel in clear");
+    }
+    let is_near = is_local || is_same_host || are_neighbours(address.host(), named.host());
+    let is_trusted = || trusted.iter().any(|domain| is_in_domain(address.host(), domain));
+    (!is_near && !is_trusted())
+        .then_some("its host is not in the account's domain; regions.trusted_domains can allow it")
+}
+
+/// Whether two hosts have the same domain, one that has a dot itself: `a.documents.azure.com`, not `a.com`.
+fn are_neighbours(left: &str, right: &str) -> bool {
+    let domain = |host: &str| {
+        let is_name = host.parse::<std::net::IpAddr>().is_err();
+        let (_, domain) = host.split_once('.').filter(|(_, domain)| is_name && domain.contains('.'))?;
+        Some(domain.to_ascii_lowercase())
+    };
+    domain(left).is_some() && domain(left) == domain(right)
+}
+
+fn is_in_domain(host: &str, domain: &str) -> bool {
+    let (host, domain) = (host.to_ascii_lowercase(), domain.trim_start_matches('.').to_ascii_lowercase());
+    !domain.is_empty()
+        && host.strip_suffix(&domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+}
+
+fn no_region(document: &AccountDocument, named: &Address) -> String {
+    let refused = document.writable_locations.iter().chain(&document.readable_locations).next();
+    let Some(location) = refused else {
+        return "the account document names no region; it was not taken".to_owned();
+    };
+    let why = Address::parse(&location.database_account_endpoint)
+        .ok()
+        .and_then(|address| refusal(&address, named, &[]))
+        .unwrap_or("it cannot be used");
+    format!(
+        "the account document names no region that may be asked, such as {} at {}: {why}",
+        location.name, location.database_account_endpoint
     )
 }
 
@@ -252,7 +352,7 @@ pub(crate) mod tests {
 
     pub(crate) fn endpoint(region: &str) -> Arc<Endpoint> {
         let host = region.to_ascii_lowercase().replace(' ', "");
-        let address = Address::parse(&format!("https://acct-{host}.example:443/")).expect("valid");
+        let address = Address::parse(&format!("https://acct-{host}.db.example:443/")).expect("valid");
         Arc::new(Endpoint { region: region.into(), address })
     }
 
@@ -281,7 +381,8 @@ pub(crate) mod tests {
 
     #[test]
     fn preferred_regions_come_first_for_reads_and_for_multi_write() {
-        let regions = Regions { preferred: vec!["westus".into(), "North Europe".into()], excluded: vec![] };
+        let regions =
+            Regions { preferred: vec!["westus".into(), "North Europe".into()], ..Regions::default() };
         let single = routes(&["East US", "North Europe", "West US"], &["East US"], false, &regions);
         assert_eq!(names(&single.reads), ["West US", "North Europe", "East US"]);
         assert_eq!(names(&single.writes), ["East US"]);
@@ -291,42 +392,103 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn writes_of_a_partition_have_other_places_only_where_partitions_fail_over() {
+        let of = |flag: bool, multi: bool| {
+            let location = |name: &str| serde_json::json!({ "name": name, "databaseAccountEndpoint": format!("https://{name}.db.example/") });
+            let writable = if multi { vec![location("b"), location("a")] } else { vec![location("b")] };
+            let document = serde_json::json!({
+                "writableLocations": writable,
+                "readableLocations": [location("a"), location("b"), location("c")],
+                "enableMultipleWriteLocations": multi,
+                "enablePerPartitionFailoverBehavior": flag,
+            });
+            let document = serde_json::from_value(document).expect("an account");
+            AccountRoutes::build(&document, &Regions::default(), endpoint("global")).expect("has regions")
+        };
+        let places = |routes: &AccountRoutes| names(routes.candidates(Traffic::PartitionWrite)).join(" ");
+        assert_eq!(places(&of(true, false)), "b a c", "the account's write region first");
+        assert_eq!(
+            names(of(true, false).candidates(Traffic::Write)),
+            ["b"],
+            "containers are written there only"
+        );
+        assert_eq!(places(&of(false, false)), "b");
+        assert_eq!(places(&of(true, true)), "b a", "several regions write anyway");
+        assert!(of(true, false).has_partition_failover() && !of(true, true).has_partition_failover());
+    }
+
+    #[test]
     fn an_account_without_regions_is_not_taken() {
         let empty = AccountDocument::default();
         assert!(AccountRoutes::build(&empty, &Regions::default(), endpoint("global")).is_err());
     }
 
     #[test]
-    fn nothing_signed_travels_in_clear_unless_the_caller_said_http() {
+    fn signed_requests_go_to_the_account_and_not_in_clear() {
         // region, endpoint the caller named, whether it may be asked
         let cases = [
-            ("https://acct-west.example/", "https://acct.example/", true),
-            ("https://elsewhere.example/", "https://acct.example/", true),
+            ("https://acct-west.documents.example/", "https://acct.documents.example/", true),
+            ("https://ACCT-west.Documents.example/", "https://acct.documents.example/", true),
+            ("https://elsewhere.example/", "https://acct.documents.example/", false),
+            ("https://evil.example/", "https://acct.example/", false),
+            ("https://acct.example:444/", "https://acct.example/", true),
+            ("https://10.0.0.2/", "https://10.0.0.1/", false),
+            ("https://acct.inner.trusted.example/", "https://acct.documents.example/", true),
+            ("https://nottrusted.example/", "https://acct.documents.example/", false),
             ("http://acct.example/", "https://acct.example/", false),
             ("http://127.0.0.1:8081/", "https://acct.example/", false),
             ("http://localhost:8082/", "https://localhost:8081/", false),
+            ("https://127.0.0.1:8082/", "https://localhost:8081/", true),
             ("http://127.0.0.1:8082/", "http://localhost:8081/", true),
             ("http://emulator:8082/", "http://emulator:8081/", true),
             ("http://elsewhere.example/", "http://localhost:8081/", false),
-            ("https://elsewhere.example/", "http://localhost:8081/", true),
+            ("https://elsewhere.example/", "http://localhost:8081/", false),
         ];
+        let trusted = ["trusted.example".to_owned()];
         for (region, named, expected) in cases {
             let [address, named] = [region, named].map(|url| Address::parse(url).expect(url));
-            assert_eq!(may_be_asked(&address, &named), expected, "{address} named by {named}");
+            assert_eq!(refusal(&address, &named, &trusted).is_none(), expected, "{address} named by {named}");
         }
     }
 
     #[test]
     fn gateway_two_locations_are_noticed() {
         let document = serde_json::json!({
-            "writableLocations": [{ "name": "East US", "databaseAccountEndpoint": "https://a.example/" }],
+            "writableLocations": [{ "name": "East US", "databaseAccountEndpoint": "https://a.db.example/" }],
             "thinClientReadableLocations": [{ "name": "East US", "databaseAccountEndpoint": "https://a.example:10250/" }],
         });
         let document: AccountDocument = serde_json::from_value(document).expect("an account");
         let routes =
             AccountRoutes::build(&document, &Regions::default(), endpoint("global")).expect("has regions");
-        assert_eq!(routes.gateway2, ["https://a.example:10250/"]);
+        assert_eq!(routes.gateway2.announced, ["https://a.example:10250/"]);
+        assert_eq!(routes.gateway2.due(Instant::now()), [], "it is not in the account's domain");
         assert_eq!(routes.reads, routes.writes, "without a list of its own, reads go where writes go");
+    }
+
+    #[test]
+    fn gateway_two_is_asked_only_where_signed_requests_may_go() {
+        let at = |endpoint: &str| {
+            let location = serde_json::json!([{ "name": "eastus", "databaseAccountEndpoint": endpoint }]);
+            let document = serde_json::json!({
+                "writableLocations": [{ "name": "East US", "databaseAccountEndpoint": "https://a.db.example/" }],
+                "thinClientReadableLocations": location,
+                "thinClientWritableLocations": location,
+            });
+            let document: AccountDocument = serde_json::from_value(document).expect("an account");
+            let routes =
+                AccountRoutes::build(&document, &Regions::default(), super::tests::endpoint("global"))
+                    .expect("has regions");
+            routes.gateway2.due(Instant::now()).len()
+        };
+        for (endpoint, expected) in [
+            ("https://a-thin.db.example:10250/", 1),
+            ("http://a-thin.db.example:10250/", 0),
+            ("https://elsewhere.example:10250/", 0),
+            ("https://me:secret@a.db.example:10250/", 0),
+            ("nonsense", 0),
+        ] {
+            assert_eq!(at(endpoint), expected, "{endpoint}");
+        }
     }
 
     #[test]
@@ -334,7 +496,7 @@ pub(crate) mod tests {
         let strict = Requirements { session_reads: true, single_write: true };
         let at = |level: &str| {
             let document = serde_json::json!({
-                "writableLocations": [{ "name": "East US", "databaseAccountEndpoint": "https://a.example/" }],
+                "writableLocations": [{ "name": "East US", "databaseAccountEndpoint": "https://a.db.example/" }],
                 "userConsistencyPolicy": { "defaultConsistencyLevel": level },
             });
             let document: AccountDocument = serde_json::from_value(document).expect("an account");

@@ -4,6 +4,7 @@
 //! the [`Router`] turns such reports into new snapshots.
 
 pub(crate) mod account;
+pub(crate) mod gateway2;
 pub(crate) mod partition;
 pub(crate) mod resolve;
 pub(crate) mod sessions;
@@ -64,6 +65,24 @@ impl Router {
         if self.account.load().is_unavailable(address) {
             self.account.rcu(|routes| routes.marking_available(address));
         }
+    }
+
+    /// Asks nothing of an endpoint of Gateway 2.0 until a probe was answered. True if something was.
+    pub(crate) fn gateway2_failed(&self, address: &Address, until: Instant) -> bool {
+        let before = self.account.rcu(|routes| {
+            let mut next = AccountRoutes::clone(routes);
+            next.gateway2.mark_down(address, until);
+            next
+        });
+        before.gateway2.in_use().any(|used| used == address)
+    }
+
+    pub(crate) fn gateway2_answered(&self, address: &Address) {
+        self.account.rcu(|routes| {
+            let mut next = AccountRoutes::clone(routes);
+            next.gateway2.mark_ready(address);
+            next
+        });
     }
 
     pub(crate) fn partition_failed(

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::Endpoint;
-use super::account::{AccountRoutes, same_region};
+use super::account::{AccountRoutes, Traffic, same_region};
 use super::partition::{Cell, Gate, PartitionHealth};
 
 /// What an attempt needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Want<'a> {
-    pub(crate) is_read: bool,
+    pub(crate) traffic: Traffic,
     /// Go where writes go: the one place that certainly has the session's writes.
     pub(crate) at_write_region: bool,
     /// Regions the caller does not want.
@@ -22,6 +22,13 @@ pub(crate) struct Want<'a> {
     pub(crate) partition: Option<(&'a Arc<str>, &'a Arc<str>)>,
     /// The region of earlier pages; they continue there while it serves.
     pub(crate) pinned: Option<&'a str>,
+}
+
+impl Want<'_> {
+    /// Where writes go, of the partition if it is about one.
+    fn writes(&self) -> Traffic {
+        if self.partition.is_some() { Traffic::PartitionWrite } else { Traffic::Write }
+    }
 }
 
 /// Where to go.
@@ -40,8 +47,7 @@ pub(crate) fn resolve(
     health: &PartitionHealth,
     now: Instant,
 ) -> Route {
-    let candidates =
-        if want.at_write_region { &account.writes[..] } else { account.candidates(want.is_read) };
+    let candidates = account.candidates(if want.at_write_region { want.writes() } else { want.traffic });
     let serves = |pinned: &str| {
         let endpoint = candidates.iter().find(|endpoint| *endpoint.region == *pinned);
         endpoint
@@ -74,7 +80,7 @@ pub(crate) fn resolve_hedge(
     now: Instant,
 ) -> Option<Route> {
     account
-        .candidates(want.is_read)
+        .candidates(want.traffic)
         .iter()
         .filter(|endpoint| endpoint.region != primary.region)
         .find(|endpoint| rank(want, account, health, now, endpoint) == ((0, 0, 0, 0), Gate::Closed))
@@ -133,7 +139,7 @@ mod tests {
 
     fn want() -> Want<'static> {
         Want {
-            is_read: true,
+            traffic: Traffic::Read,
             at_write_region: false,
             excluded: &[],
             tried: &[],
@@ -172,7 +178,11 @@ mod tests {
             ),
             ("all tried: the least tried", Want { tried: &tried_all, ..want() }, "West US"),
             ("all excluded: still somewhere", Want { excluded: &all_excluded, ..want() }, "East US"),
-            ("writes have one place", Want { is_read: false, tried: &tried_east, ..want() }, "East US"),
+            (
+                "writes have one place",
+                Want { traffic: Traffic::Write, tried: &tried_east, ..want() },
+                "East US",
+            ),
             ("pages continue where they began", Want { pinned: Some("West US"), ..want() }, "West US"),
             (
                 "pages continue there after another region failed",

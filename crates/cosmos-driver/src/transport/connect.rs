@@ -1,4 +1,4 @@
-//! Opening connections: TCP with keepalive, TLS with ALPN, then the protocol that was agreed.
+//! Opening connections: a stream ([`super::tunnel`]), TLS with ALPN, then the protocol that was agreed.
 //!
 //! On TLS the peer chooses by ALPN. On plain HTTP there is nobody to ask, so HTTP/2 is tried by prior knowledge:
 //! a PING must come back within half of the time to connect, otherwise the endpoint is spoken to in HTTP/1.1.
@@ -8,18 +8,19 @@ use std::time::Duration;
 
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::http1::Http1;
 use super::http2::Http2;
 use super::tls::Tls;
-use super::{Address, HttpError, HttpErrorKind, HttpService, Sent};
+use super::tunnel::{Sockets, Wire};
+use super::{Address, HttpError, HttpErrorKind, HttpService, Sent, TransportPlug};
 use crate::clock::Clock;
-use crate::config::{Certificates, Connections, Negotiation};
+use crate::config::{Certificates, Connections, Negotiation, variable};
 use crate::diagnostics::Protocol;
 use crate::error::Error;
+use crate::proxy::Proxies;
 
 /// A new connection and what it can carry.
 pub(super) struct Connected {
@@ -33,12 +34,14 @@ pub(super) struct Connector {
     certificates: Certificates,
     tls: Tls,
     connect_timeout: Duration,
-    keepalive: Duration,
+    sockets: Sockets,
+    proxies: Proxies,
     ping: PingPolicy,
     response_bytes_max: usize,
     clock: Clock,
     #[cfg(feature = "fault-injection")]
     faults: Arc<super::fault::Faults>,
+    plug: Option<TransportPlug>,
 }
 
 /// When to ask a silent HTTP/2 peer whether it is still there.
@@ -55,6 +58,7 @@ pub(super) struct PingPolicy {
 impl Connector {
     pub(super) fn new(
         connections: &Connections,
+        plug: Option<TransportPlug>,
         clock: Clock,
         #[cfg(feature = "fault-injection")] faults: Arc<super::fault::Faults>,
     ) -> Result<Self, Error> {
@@ -63,7 +67,11 @@ impl Connector {
             certificates: connections.certificates.clone(),
             tls: Tls::new(&connections.certificates, connections.negotiation)?,
             connect_timeout: connections.connect_timeout,
-            keepalive: connections.tcp_keepalive,
+            sockets: Sockets {
+                keepalive: connections.tcp_keepalive,
+                local_address: connections.local_address,
+            },
+            proxies: Proxies::of(&connections.proxy, variable)?,
             ping: PingPolicy {
                 busy_after: connections.ping_after,
                 idle_every: connections.tcp_keepalive,
@@ -75,7 +83,18 @@ impl Connector {
             clock,
             #[cfg(feature = "fault-injection")]
             faults,
+            plug,
         })
+    }
+
+    /// An endpoint that speaks nothing but HTTP/2 is not asked for anything less, whatever others may be asked for.
+    fn negotiation_with(&self, address: &Address) -> Negotiation {
+        if address.needs_http2 { Negotiation::Http2Only } else { self.negotiation }
+    }
+
+    /// Whether requests go through sockets of this machine.
+    pub(super) fn has_sockets(&self) -> bool {
+        self.plug.is_none()
     }
 
     /// Opens one connection. `known` is the protocol the endpoint's other connections speak.
@@ -85,7 +104,14 @@ impl Connector {
         shard: u32,
         known: Option<Protocol>,
     ) -> Result<Connected, HttpError> {
-        let connected = match timeout(self.connect_timeout, self.open(address, known)).await {
+        #[cfg(feature = "fault-injection")]
+        let place = super::fault::Place { endpoint: address.to_string().into(), shard };
+        let opening = async {
+            #[cfg(feature = "fault-injection")]
+            self.faults.before_connect(&place, &self.clock).await?;
+            self.open(address, known).await
+        };
+        let connected = match timeout(self.connect_timeout, opening).await {
             Ok(connected) => connected?,
             Err(_) => {
                 let text = format!("no connection to {address} within {:?}", self.connect_timeout);
@@ -97,7 +123,7 @@ impl Connector {
             service: super::fault::Faulty::wrap(
                 connected.service,
                 self.faults.clone(),
-                shard,
+                place,
                 self.clock.clone(),
             ),
             protocol: connected.protocol,
@@ -108,27 +134,33 @@ impl Connector {
     }
 
     async fn open(&self, address: &Address, known: Option<Protocol>) -> Result<Connected, HttpError> {
+        if let Some(plug) = &self.plug {
+            let service = Arc::new(plug.connection(address, self.response_bytes_max));
+            // It carries as many requests at once as one of HTTP/2.
+            return Ok(Connected { service, protocol: Protocol::Http2 });
+        }
         if address.is_tls() {
             return self.open_tls(address).await;
         }
-        let try_http2 = match self.negotiation {
+        let negotiation = self.negotiation_with(address);
+        let try_http2 = match negotiation {
             Negotiation::Http1Only => false,
             Negotiation::Http2Only => true,
             Negotiation::Adaptive => known != Some(Protocol::Http1),
         };
         if try_http2 {
-            let stream = self.tcp(address).await?;
+            let stream = self.stream(address).await?;
             match self.http2(stream, address).await {
                 Ok(service) => {
                     return Ok(Connected { service: Arc::new(service), protocol: Protocol::Http2 });
                 }
-                Err(error) if !may_fall_back(self.negotiation, known) => return Err(error),
+                Err(error) if !may_fall_back(negotiation, known) => return Err(error),
                 Err(error) => {
                     tracing::debug!(%address, error = %error.message, "no HTTP/2 by prior knowledge");
                 }
             }
         }
-        let stream = self.tcp(address).await?;
+        let stream = self.stream(address).await?;
         let service = Http1::handshake(stream, address, self.response_bytes_max).await?;
         Ok(Connected { service: Arc::new(service), protocol: Protocol::Http1 })
     }
@@ -136,7 +168,7 @@ impl Connector {
     async fn open_tls(&self, address: &Address) -> Result<Connected, HttpError> {
         let refused =
             |e: String| HttpError::new(HttpErrorKind::Tls, Sent::No, format!("TLS with {address}: {e}"));
-        let stream = self.tcp(address).await?;
+        let stream = self.stream(address).await?;
         let name = ServerName::try_from(address.host().to_owned()).map_err(|e| refused(e.to_string()))?;
         let config = self.tls.config(address.is_loopback(), &self.certificates);
         let stream =
@@ -146,7 +178,7 @@ impl Connector {
             let service = self.http2(stream, address).await?;
             return Ok(Connected { service: Arc::new(service), protocol: Protocol::Http2 });
         }
-        if self.negotiation == Negotiation::Http2Only {
+        if self.negotiation_with(address) == Negotiation::Http2Only {
             return Err(refused("the peer does not offer HTTP/2".to_owned()));
         }
         let service = Http1::handshake(stream, address, self.response_bytes_max).await?;
@@ -160,15 +192,14 @@ impl Connector {
         Http2::handshake(stream, address, self.ping, self.response_bytes_max, self.clock.clone()).await
     }
 
-    async fn tcp(&self, address: &Address) -> Result<TcpStream, HttpError> {
-        let refused = |e: std::io::Error| {
-            HttpError::new(HttpErrorKind::Connect, Sent::No, format!("cannot connect to {address}: {e}"))
+    /// A stream to an endpoint, through the proxy on the way if there is one.
+    async fn stream(&self, address: &Address) -> Result<Box<dyn Wire>, HttpError> {
+        let Some(proxy) = self.proxies.on_the_way_to(address) else {
+            return Ok(Box::new(self.sockets.connect(address).await?));
         };
-        let stream = TcpStream::connect((address.host(), address.port())).await.map_err(refused)?;
-        stream.set_nodelay(true).map_err(refused)?;
-        let keepalive = socket2::TcpKeepalive::new().with_time(self.keepalive).with_interval(self.keepalive);
-        socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive).map_err(refused)?;
-        Ok(stream)
+        let server = proxy.address();
+        let tls = server.is_tls().then(|| self.tls.for_proxy(server.is_loopback(), &self.certificates));
+        self.sockets.tunnel(proxy, tls, address).await
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use cosmos_wire::header;
 use http::{HeaderMap, HeaderValue, StatusCode};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::{Call, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService, Label, Progress, Sent};
 use crate::clock::Clock;
@@ -34,6 +34,20 @@ pub enum Fault {
     LostAnswer,
     /// Nothing ever comes back.
     Hang,
+    /// A connection is not opened. Strikes connections, not requests: only [`Rule::endpoint`], [`Rule::shard`] and what
+    /// counts or times apply.
+    RefuseConnect,
+    /// A connection is opened after a while. Strikes connections, as `RefuseConnect`.
+    SlowConnect(Duration),
+}
+
+impl Fault {
+    fn is_about_connecting(&self) -> bool {
+        match self {
+            Self::RefuseConnect | Self::SlowConnect(_) => true,
+            Self::Status { .. } | Self::Delay(_) | Self::ResetBefore | Self::LostAnswer | Self::Hang => false,
+        }
+    }
 }
 
 /// Which requests are picked, and what happens to them. Absent conditions match everything.
@@ -45,6 +59,9 @@ pub struct Rule {
     region: Option<String>,
     container: Option<String>,
     shard: Option<u32>,
+    endpoint: Option<String>,
+    after: Duration,
+    lasting: Option<Duration>,
     probability: f64,
     skip: u64,
     times: u64,
@@ -59,6 +76,9 @@ impl Rule {
             region: None,
             container: None,
             shard: None,
+            endpoint: None,
+            after: Duration::ZERO,
+            lasting: None,
             probability: 1.0,
             skip: 0,
             times: u64::MAX,
@@ -94,6 +114,24 @@ impl Rule {
         self
     }
 
+    /// Only this endpoint, as scheme, host and port: `https://account-westeurope.documents.azure.com:443`.
+    pub fn endpoint(mut self, endpoint: impl Into<String>) -> Self {
+        self.endpoint = Some(endpoint.into().trim_end_matches('/').to_owned());
+        self
+    }
+
+    /// Not before so much time has passed since the rule was added.
+    pub fn after(mut self, delay: Duration) -> Self {
+        self.after = delay;
+        self
+    }
+
+    /// Only for so long, from when it is first in force.
+    pub fn lasting(mut self, time: Duration) -> Self {
+        self.lasting = Some(time);
+        self
+    }
+
     /// Each with this chance, by the driver's own dice.
     pub fn probability(mut self, chance: f64) -> Self {
         self.probability = chance;
@@ -112,15 +150,37 @@ impl Rule {
         self
     }
 
-    fn matches(&self, label: &Label, shard: u32) -> bool {
+    /// Whether it asks for nothing that only a request has.
+    fn is_for_all(&self) -> bool {
+        self.operation.is_none() && self.region.is_none() && self.container.is_none()
+    }
+
+    /// Whether it is in force so long after it was added. Pure.
+    fn is_in_force(&self, age: Duration) -> bool {
+        age >= self.after && self.lasting.is_none_or(|time| age - self.after < time)
+    }
+
+    fn matches_place(&self, place: &Place) -> bool {
+        self.shard.is_none_or(|wanted| wanted == place.shard)
+            && self.endpoint.as_deref().is_none_or(|wanted| wanted == &*place.endpoint)
+    }
+
+    fn matches(&self, label: &Label, place: &Place) -> bool {
         let is = |wanted: &Option<String>, actual: Option<&str>| {
             wanted.as_deref().is_none_or(|wanted| actual == Some(wanted))
         };
         is(&self.operation, Some(label.operation))
             && is(&self.region, label.region.as_deref())
             && is(&self.container, label.container.as_deref())
-            && self.shard.is_none_or(|wanted| wanted == shard)
+            && self.matches_place(place)
     }
+}
+
+/// One connection, as rules see it.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) endpoint: Arc<str>,
+    pub(super) shard: u32,
 }
 
 /// The rules of one driver. Judged in order; the first that strikes wins.
@@ -132,6 +192,7 @@ pub struct Faults {
 #[derive(Debug)]
 struct Installed {
     rule: Rule,
+    added: Instant,
     matched: AtomicU64,
     struck: AtomicU64,
 }
@@ -167,7 +228,12 @@ impl Faults {
 
     /// Puts a rule in force until its guard is dropped.
     pub fn add(self: &Arc<Self>, rule: Rule) -> RuleGuard {
-        let installed = Arc::new(Installed { rule, matched: AtomicU64::new(0), struck: AtomicU64::new(0) });
+        let installed = Arc::new(Installed {
+            rule,
+            added: Instant::now(),
+            matched: AtomicU64::new(0),
+            struck: AtomicU64::new(0),
+        });
         self.lock().push(installed.clone());
         RuleGuard { faults: self.clone(), installed }
     }
@@ -176,10 +242,32 @@ impl Faults {
         self.rules.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn judge(&self, label: &Label, shard: u32, clock: &Clock) -> Option<Fault> {
+    fn judge(&self, label: &Label, place: &Place, clock: &Clock) -> Option<Fault> {
+        self.pick(clock, |rule| !rule.fault.is_about_connecting() && rule.matches(label, place))
+    }
+
+    /// What becomes of a connection that is about to be opened: nothing, a pause, or no connection.
+    pub(super) async fn before_connect(&self, place: &Place, clock: &Clock) -> Result<(), HttpError> {
+        let is_about =
+            |rule: &Rule| rule.fault.is_about_connecting() && rule.is_for_all() && rule.matches_place(place);
+        match self.pick(clock, is_about) {
+            Some(Fault::SlowConnect(delay)) => {
+                sleep(delay).await;
+                Ok(())
+            }
+            Some(Fault::RefuseConnect) => {
+                let why = "fault: the connection was refused";
+                Err(HttpError::new(HttpErrorKind::Connect, Sent::No, why))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// The fault of the first rule that is meant and strikes.
+    fn pick(&self, clock: &Clock, is_meant: impl Fn(&Rule) -> bool) -> Option<Fault> {
         self.lock().iter().find_map(|installed| {
             let rule = &installed.rule;
-            if !rule.matches(label, shard) {
+            if !is_meant(rule) || !rule.is_in_force(installed.added.elapsed()) {
                 return None;
             }
             let nth = installed.matched.fetch_add(1, Ordering::Relaxed);
@@ -197,7 +285,7 @@ impl Faults {
 pub(super) struct Faulty {
     inner: Arc<dyn HttpService>,
     faults: Arc<Faults>,
-    shard: u32,
+    place: Place,
     clock: Clock,
 }
 
@@ -205,10 +293,10 @@ impl Faulty {
     pub(super) fn wrap(
         inner: Arc<dyn HttpService>,
         faults: Arc<Faults>,
-        shard: u32,
+        place: Place,
         clock: Clock,
     ) -> Arc<dyn HttpService> {
-        Arc::new(Self { inner, faults, shard, clock })
+        Arc::new(Self { inner, faults, place, clock })
     }
 
     async fn strike(
@@ -240,13 +328,15 @@ impl Faulty {
                 progress.mark_sent();
                 std::future::pending().await
             }
+            // Never picked for a request.
+            Fault::RefuseConnect | Fault::SlowConnect(_) => self.inner.call(request, progress).await,
         }
     }
 }
 
 impl HttpService for Faulty {
     fn call<'a>(&'a self, request: HttpRequest, progress: &'a Progress) -> Call<'a> {
-        match self.faults.judge(&request.label, self.shard, &self.clock) {
+        match self.faults.judge(&request.label, &self.place, &self.clock) {
             None => self.inner.call(request, progress),
             Some(fault) => Box::pin(self.strike(fault, request, progress)),
         }
@@ -282,5 +372,47 @@ fn answer(code: u16, sub_status: u32, retry_after: Option<Duration>) -> HttpResp
         status: StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
         headers,
         body: Bytes::from_static(br#"{"code":"Injected","message":"injected by a fault rule"}"#),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_has_its_time() {
+        let s = Duration::from_secs;
+        let always = Rule::new(Fault::Hang);
+        let later = Rule::new(Fault::Hang).after(s(5));
+        let window = Rule::new(Fault::Hang).after(s(5)).lasting(s(10));
+        for (age, expected) in [
+            (0, [true, false, false]),
+            (5, [true, true, true]),
+            (14, [true, true, true]),
+            (15, [true, true, false]),
+        ] {
+            let now = [&always, &later, &window].map(|rule| rule.is_in_force(s(age)));
+            assert_eq!(now, expected, "after {age} s");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connections_are_struck_by_their_own_rules_only() {
+        let faults = Faults::new();
+        let clock = Clock::new(Some(1));
+        let place = Place { endpoint: "http://a:1".into(), shard: 0 };
+        let elsewhere = Place { endpoint: "http://b:1".into(), shard: 0 };
+        let request = faults.add(Rule::new(Fault::Hang));
+        let refused = faults.add(Rule::new(Fault::RefuseConnect).endpoint("http://a:1/").times(1));
+        let never = faults.add(Rule::new(Fault::RefuseConnect).region("East"));
+        faults.before_connect(&elsewhere, &clock).await.expect("another endpoint");
+        faults.before_connect(&place, &clock).await.expect_err("refused once");
+        faults.before_connect(&place, &clock).await.expect("once");
+        assert_eq!((request.struck(), refused.struck(), never.struck()), (0, 1, 0));
+        let _slow = faults.add(Rule::new(Fault::SlowConnect(Duration::from_secs(9))));
+        let begun = Instant::now();
+        faults.before_connect(&place, &clock).await.expect("in the end");
+        assert_eq!(begun.elapsed(), Duration::from_secs(9));
+        assert_eq!(faults.judge(&Label::default(), &place, &clock), Some(Fault::Hang));
     }
 }

@@ -79,6 +79,7 @@ impl Http1 {
             let sent = if e.take_message().is_some() { Sent::No } else { Sent::Unknown };
             closed(e.error(), sent)
         })?;
+        progress.mark_head();
         let (head, body) = response.into_parts();
         let body = collect(body, self.response_bytes_max).await?;
         Ok(HttpResponse { status: head.status, headers: head.headers, body })

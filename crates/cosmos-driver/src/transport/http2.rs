@@ -91,9 +91,14 @@ impl Http2 {
         *message.version_mut() = Version::HTTP_2;
         *message.headers_mut() = request.headers;
         let mut sender = self.sender.clone().ready().await.map_err(|e| broken(&e, Sent::No))?;
+        let is_head_only = request.before_body.is_empty() && request.body.is_empty();
         let (answer, mut stream) =
-            sender.send_request(message, request.body.is_empty()).map_err(|e| broken(&e, Sent::No))?;
+            sender.send_request(message, is_head_only).map_err(|e| broken(&e, Sent::No))?;
         progress.mark_sent();
+        if !request.before_body.is_empty() {
+            let is_last = request.body.is_empty();
+            stream.send_data(request.before_body, is_last).map_err(|e| broken(&e, Sent::Unknown))?;
+        }
         if !request.body.is_empty() {
             stream.send_data(request.body, true).map_err(|e| broken(&e, Sent::Unknown))?;
         }
@@ -111,6 +116,7 @@ impl Http2 {
         };
         let response = response.map_err(|e| broken(&e, Sent::Unknown))?;
         self.shared.heard.store(self.clock.tick_ms(), Ordering::Relaxed);
+        progress.mark_head();
         let (head, body) = response.into_parts();
         let body = collect(body, self.response_bytes_max).await?;
         Ok(HttpResponse { status: head.status, headers: head.headers, body })

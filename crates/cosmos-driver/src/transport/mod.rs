@@ -5,7 +5,8 @@
 //! the answer is complete or the caller goes away. Connections are opened by background tasks, never by the
 //! request that happens to need one first, so a dropped request cannot lose a half-open connection.
 //!
-//! `HttpService` is the only seam to the network: fault injection wraps it, below slots and pools.
+//! `HttpService` is the only seam to the network: fault injection wraps it, below slots and pools, and a transport of
+//! the caller's own ([`plug`]) is one.
 
 mod connect;
 mod cpu;
@@ -14,16 +15,19 @@ pub(crate) mod fault;
 pub(crate) mod health;
 mod http1;
 mod http2;
+mod plug;
 pub(crate) mod pool;
 mod shard;
 mod sweep;
 mod tls;
+mod tunnel;
 
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -45,6 +49,8 @@ use sweep::Sweeper;
 pub(crate) struct Address {
     pub(crate) scheme: Scheme,
     pub(crate) authority: Authority,
+    /// Nothing but HTTP/2 is spoken there.
+    pub(crate) needs_http2: bool,
 }
 
 impl Address {
@@ -59,7 +65,11 @@ impl Address {
             return Err(bad("the scheme must be http or https"));
         }
         let authority = uri.authority().cloned().ok_or_else(|| bad("no host"))?;
-        Ok(Self { scheme, authority })
+        Ok(Self { scheme, authority, needs_http2: false })
+    }
+
+    pub(crate) fn needing_http2(self) -> Self {
+        Self { needs_http2: true, ..self }
     }
 
     pub(crate) fn host(&self) -> &str {
@@ -93,9 +103,13 @@ pub(crate) struct HttpRequest {
     pub(crate) method: Method,
     pub(crate) path: PathAndQuery,
     pub(crate) headers: HeaderMap,
+    /// What comes before the body in the body of HTTP: the frame of Gateway 2.0. Empty everywhere else.
+    pub(crate) before_body: Bytes,
     pub(crate) body: Bytes,
     /// It may be sent a second time, so there is no need to wait for a connection that may be dead.
     pub(crate) may_leave: bool,
+    /// It asks for what must be known before items can be asked for, and has connections of its own when all are full.
+    pub(crate) is_metadata: bool,
     /// What the request is about, for fault rules. Never sent.
     #[cfg_attr(not(feature = "fault-injection"), allow(dead_code))] // Read by the fault rules only.
     pub(crate) label: Label,
@@ -174,18 +188,57 @@ fn check_size(bytes: u64, max: usize) -> Result<(), HttpError> {
     Err(HttpError::new(HttpErrorKind::TooLarge, Sent::Unknown, why))
 }
 
-/// Set once the request's head was handed to the connection; read when a timer cuts the call short.
-#[derive(Debug, Default)]
-pub(crate) struct Progress(AtomicBool);
+/// How far a request got; read when the call has ended or a timer cuts it short.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    begun: Instant,
+    /// The request's head was handed to the connection.
+    is_sent: AtomicBool,
+    /// Microseconds until the answer's head was there, plus one.
+    head_us: AtomicU64,
+}
 
 impl Progress {
+    pub(crate) fn begin(now: Instant) -> Self {
+        Self { begun: now, is_sent: AtomicBool::new(false), head_us: AtomicU64::new(0) }
+    }
+
     pub(crate) fn mark_sent(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.is_sent.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn mark_head(&self) {
+        let us = u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX - 1);
+        self.head_us.store(us + 1, Ordering::Relaxed);
     }
 
     pub(crate) fn sent(&self) -> Sent {
-        if self.0.load(Ordering::Relaxed) { Sent::Unknown } else { Sent::No }
+        if self.is_sent.load(Ordering::Relaxed) { Sent::Unknown } else { Sent::No }
     }
+
+    /// Time until the answer's head, and from there until now.
+    fn times(&self) -> (Option<Duration>, Option<Duration>) {
+        match self.head_us.load(Ordering::Relaxed).checked_sub(1) {
+            None => (None, None),
+            Some(us) => {
+                let head = Duration::from_micros(us);
+                (Some(head), Some(self.begun.elapsed().saturating_sub(head)))
+            }
+        }
+    }
+}
+
+/// Where the time of one exchange went.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Timing {
+    /// Waiting for a slot on connections that were open.
+    pub(crate) slot: Duration,
+    /// Waiting for a connection to be opened.
+    pub(crate) connect: Duration,
+    /// From the hand-over of the request to the head of the answer.
+    pub(crate) headers: Option<Duration>,
+    /// From there to the end of the answer.
+    pub(crate) body: Option<Duration>,
 }
 
 pub(crate) type Call<'a> = Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'a>>;
@@ -221,6 +274,7 @@ pub(crate) struct Via {
 pub(crate) struct Sending {
     pub(crate) result: Result<HttpResponse, HttpError>,
     pub(crate) via: Option<Via>,
+    pub(crate) timing: Timing,
 }
 
 /// All connections of one driver.
@@ -241,12 +295,14 @@ pub(crate) struct Shared {
 impl Transport {
     pub(crate) fn new(
         connections: &Connections,
+        plug: Option<TransportPlug>,
         sharding: &Sharding,
         clock: Clock,
         #[cfg(feature = "fault-injection")] faults: Arc<fault::Faults>,
     ) -> Result<Self, Error> {
         let connector = Connector::new(
             connections,
+            plug,
             clock.clone(),
             #[cfg(feature = "fault-injection")]
             faults,
@@ -270,6 +326,11 @@ impl Transport {
         avoid: Option<u32>,
     ) -> Sending {
         self.shared.pool(address).send(request, limit, avoid).await
+    }
+
+    /// Whether an endpoint has no connection left, and opening one has failed.
+    pub(crate) fn is_cut_off(&self, address: &Address) -> bool {
+        self.shared.pools.load().iter().any(|pool| pool.address() == address && pool.is_cut_off())
     }
 
     /// What every endpoint's connections are doing.
@@ -308,6 +369,10 @@ pub struct PoolSnapshot {
     pub shards: Vec<ShardSnapshot>,
     /// Connections closed by health checks so far, by reason.
     pub evictions: Vec<(EvictionReason, u64)>,
+    /// Requests that wait for a slot right now.
+    pub waiting: u32,
+    /// Connections that are being opened right now.
+    pub connecting: u32,
 }
 
 /// One connection at one moment.
@@ -322,9 +387,14 @@ pub struct ShardSnapshot {
     pub capacity: u32,
     /// Failures since its last success.
     pub consecutive_failures: u32,
+    /// Requests it was given since it was opened.
+    pub requests: u64,
+    /// Those of them that were not answered.
+    pub failures: u64,
 }
 
 pub use health::EvictionReason;
+pub use plug::{CustomTransport, Exchange, TransportError, TransportPlug};
 
 #[cfg(test)]
 mod tests {

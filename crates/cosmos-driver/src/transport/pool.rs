@@ -8,17 +8,18 @@
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::Notify;
-use tokio::time::timeout_at;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::connect::Connector;
 use super::health::{self, EvictionReason, Verdict};
 use super::shard::Shard;
 use super::{
     Address, HttpError, HttpErrorKind, HttpRequest, HttpResponse, Limit, PoolSnapshot, Progress, Sending,
-    Sent, Via,
+    Sent, Timing, Via,
 };
 use crate::clock::Clock;
 use crate::config::Sharding;
@@ -35,6 +36,8 @@ pub(crate) struct Pool {
     protocol: ArcSwapOption<Protocol>,
     connecting: AtomicU32,
     waiting: AtomicU32,
+    /// Those of them that ask for metadata.
+    waiting_for_metadata: AtomicU32,
     next_id: AtomicU32,
     /// Wakes requests that wait for a slot: one per slot given back, all when a connection opened or failed to.
     wake: Notify,
@@ -62,6 +65,7 @@ impl Pool {
             protocol: ArcSwapOption::empty(),
             connecting: AtomicU32::new(0),
             waiting: AtomicU32::new(0),
+            waiting_for_metadata: AtomicU32::new(0),
             next_id: AtomicU32::new(0),
             wake: Notify::new(),
             failure: ArcSwapOption::empty(),
@@ -73,6 +77,11 @@ impl Pool {
 
     pub(super) fn address(&self) -> &Address {
         &self.address
+    }
+
+    pub(super) fn is_cut_off(&self) -> bool {
+        self.failures_in_row.load(Ordering::Relaxed) > 0
+            && !self.shards.load().iter().any(|shard| shard.is_usable())
     }
 
     pub(super) async fn send(
@@ -90,36 +99,41 @@ impl Pool {
             };
             HttpError::new(kind, sent, text)
         };
-        let mut slot = match timeout_at(until, self.reserve(avoid)).await {
+        let mut timing = Timing::default();
+        let want = SlotWanted { avoid, is_metadata: request.is_metadata };
+        let mut slot = match timeout_at(until, self.reserve(want, &mut timing)).await {
             Ok(Ok(slot)) => slot,
-            Ok(Err(error)) => return Sending { result: Err(error), via: None },
-            Err(_) => return Sending { result: Err(expired(Sent::No)), via: None },
+            Ok(Err(error)) => return Sending { result: Err(error), via: None, timing },
+            Err(_) => return Sending { result: Err(expired(Sent::No)), via: None, timing },
         };
         let via = Some(Via { shard: slot.shard.id, protocol: slot.shard.protocol });
-        let progress = Progress::default();
+        let progress = Progress::begin(self.clock.now());
         let result = match timeout_at(until, slot.shard.service.call(request, &progress)).await {
             Ok(result) => result,
             Err(_) => Err(expired(progress.sent())),
         };
         slot.finish(&result);
-        Sending { result, via }
+        (timing.headers, timing.body) = progress.times();
+        Sending { result, via, timing }
     }
 
     /// A slot on a usable connection, opening one when all are full. Waits; the caller bounds the wait.
-    async fn reserve(self: &Arc<Self>, avoid: Option<u32>) -> Result<Slot, HttpError> {
+    async fn reserve(self: &Arc<Self>, want: SlotWanted, timing: &mut Timing) -> Result<Slot, HttpError> {
         // Whoever waits comes first; only an empty queue may be passed by.
         if self.waiting.load(Ordering::Relaxed) == 0
-            && let Some(slot) = self.try_reserve(avoid)
+            && let Some(slot) = self.try_reserve(want)
         {
             return Ok(slot);
         }
         let _waiting = Waiting::enter(&self.waiting);
+        let _asking = want.is_metadata.then(|| Waiting::enter(&self.waiting_for_metadata));
+        let avoid = want.avoid;
         let seen = self.failures.load(Ordering::Acquire);
         let mut is_turn = self.waiting.load(Ordering::Relaxed) <= 1;
         loop {
             let mut woken = pin!(self.wake.notified());
             woken.as_mut().enable();
-            if is_turn && let Some(slot) = self.try_reserve(avoid) {
+            if is_turn && let Some(slot) = self.try_reserve(want) {
                 self.pass_on();
                 return Ok(slot);
             }
@@ -133,11 +147,14 @@ impl Pool {
             let is_opening = self.open_what_is_wanted(u32::from(avoid.is_some()));
             if avoid.is_some()
                 && (has_failed || !is_opening)
-                && let Some(slot) = self.try_reserve(None)
+                && let Some(slot) = self.try_reserve(SlotWanted { avoid: None, ..want })
             {
                 // No other connection can be had: better the same one than none.
                 return Ok(slot);
             }
+            let is_open = self.shards.load().iter().any(|shard| shard.is_usable());
+            let cause = if is_open { &mut timing.slot } else { &mut timing.connect };
+            let _spent = Stopwatch::start(cause, self.clock.now());
             woken.await;
             is_turn = true;
         }
@@ -153,8 +170,11 @@ impl Pool {
         }
     }
 
-    fn try_reserve(self: &Arc<Self>, avoid: Option<u32>) -> Option<Slot> {
+    fn try_reserve(self: &Arc<Self>, want: SlotWanted) -> Option<Slot> {
+        let SlotWanted { avoid, is_metadata } = want;
         let shards = self.shards.load();
+        // Those above the limit were opened for metadata, and stay free for it.
+        let within = if is_metadata { usize::MAX } else { self.connections_max() };
         let now_ms = self.clock.tick_ms();
         // A connection that owes a sign of life gets no new work while another can take it.
         let has_calm = shards.iter().any(|shard| shard.is_calm() && Some(shard.id) != avoid);
@@ -164,7 +184,7 @@ impl Pool {
             return None;
         }
         let is_fit = |shard: &Shard| if has_calm { shard.is_calm() } else { shard.is_usable() };
-        let usable = || shards.iter().filter(|shard| is_fit(shard) && Some(shard.id) != avoid);
+        let usable = || shards.iter().filter(|shard| is_fit(shard) && Some(shard.id) != avoid).take(within);
         if self.is_http1() {
             // One request each: the oldest that is free.
             let taken = usable().find(|shard| shard.try_take(1, now_ms))?;
@@ -199,7 +219,9 @@ impl Pool {
     fn open_what_is_wanted(self: &Arc<Self>, extra: u32) -> bool {
         // Until the first connection has told the protocol, one connect at a time is enough.
         let known = self.protocol.load().is_some();
-        let max = self.connections_max().max(1);
+        let is_asked = self.waiting_for_metadata.load(Ordering::Relaxed) > 0;
+        let spare = if is_asked { self.rules.metadata_connections } else { 0 };
+        let max = self.connections_max().max(1) + spare;
         loop {
             // Read before the connections: one that opens in between is counted twice rather than not at all.
             let connecting = self.connecting.load(Ordering::Acquire);
@@ -285,9 +307,11 @@ impl Pool {
                     self.remove(shard.id, reason);
                     match reason {
                         // What waits on a dead connection must learn it now.
-                        EvictionReason::Closed
-                        | EvictionReason::ReadHang
-                        | EvictionReason::FailuresWithHealthyPeers => shard.service.kill(),
+                        EvictionReason::Closed | EvictionReason::ReadHang => shard.service.kill(),
+                        // Answers still come on it: those that are under way get some time.
+                        EvictionReason::FailuresWithHealthyPeers => {
+                            tokio::spawn(drain(shard.clone(), self.rules.drain_timeout));
+                        }
                         EvictionReason::Idle | EvictionReason::Abandoned => {}
                     }
                 }
@@ -306,6 +330,8 @@ impl Pool {
             endpoint: self.address.to_string(),
             protocol: self.protocol.load().as_deref().copied(),
             shards: self.shards.load().iter().map(|shard| shard.snapshot()).collect(),
+            waiting: self.waiting.load(Ordering::Relaxed),
+            connecting: self.connecting.load(Ordering::Relaxed),
             evictions: EvictionReason::ALL
                 .iter()
                 .map(|reason| (*reason, self.evictions[reason.index()].load(Ordering::Relaxed)))
@@ -341,6 +367,38 @@ async fn connect(pool: Arc<Pool>) {
                 tokio::time::sleep(health::connect_pause(in_row)).await;
             }
         }
+    }
+}
+
+/// Closes a connection that gets no new requests when its last one has ended, or its time.
+async fn drain(shard: Arc<Shard>, limit: Duration) {
+    let _late = timeout(limit, shard.emptied()).await;
+    shard.service.kill();
+}
+
+/// What a slot is wanted for.
+#[derive(Clone, Copy, Debug)]
+struct SlotWanted {
+    /// A connection that just failed.
+    avoid: Option<u32>,
+    is_metadata: bool,
+}
+
+/// Adds the time until it is dropped.
+struct Stopwatch<'a> {
+    sum: &'a mut Duration,
+    begun: Instant,
+}
+
+impl<'a> Stopwatch<'a> {
+    fn start(sum: &'a mut Duration, begun: Instant) -> Self {
+        Self { sum, begun }
+    }
+}
+
+impl Drop for Stopwatch<'_> {
+    fn drop(&mut self) {
+        *self.sum += self.begun.elapsed();
     }
 }
 

@@ -1,7 +1,10 @@
 //! One connection with its slots and its health counters.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use tokio::sync::Notify;
 
 use super::health::{self, Stats};
 use super::{HttpService, ShardSnapshot};
@@ -18,6 +21,10 @@ pub(super) struct Shard {
     last_success: AtomicU64,
     last_request: AtomicU64,
     busy_since: AtomicU64,
+    requests: AtomicU64,
+    failures: AtomicU64,
+    /// Told when the last request of a retired connection ends.
+    empty: Notify,
 }
 
 impl Shard {
@@ -39,6 +46,9 @@ impl Shard {
             last_success: AtomicU64::new(now_ms),
             last_request: AtomicU64::new(now_ms),
             busy_since: AtomicU64::new(now_ms),
+            requests: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+            empty: Notify::new(),
         }
     }
 
@@ -76,6 +86,7 @@ impl Shard {
                     self.busy_since.store(now_ms, Ordering::Relaxed);
                 }
                 self.last_request.store(now_ms, Ordering::Relaxed);
+                self.requests.fetch_add(1, Ordering::Relaxed);
                 true
             }
             Err(_) => false,
@@ -83,7 +94,21 @@ impl Shard {
     }
 
     pub(super) fn give_back(&self) {
-        self.in_flight.fetch_sub(1, Ordering::AcqRel);
+        if self.in_flight.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.empty.notify_waiters();
+        }
+    }
+
+    /// Returns when nothing is under way.
+    pub(super) async fn emptied(&self) {
+        loop {
+            let mut told = pin!(self.empty.notified());
+            told.as_mut().enable();
+            if self.in_flight() == 0 {
+                return;
+            }
+            told.await;
+        }
     }
 
     pub(super) fn succeeded(&self, now_ms: u64) {
@@ -93,6 +118,7 @@ impl Shard {
 
     pub(super) fn failed(&self) {
         self.consecutive_failures.fetch_add(1, Ordering::Relaxed);
+        self.failures.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn stats(&self) -> Stats {
@@ -112,6 +138,8 @@ impl Shard {
             in_flight: self.in_flight(),
             capacity: self.capacity,
             consecutive_failures: self.consecutive_failures.load(Ordering::Relaxed),
+            requests: self.requests.load(Ordering::Relaxed),
+            failures: self.failures.load(Ordering::Relaxed),
         }
     }
 }

@@ -31,7 +31,10 @@ async fn run(shared: Weak<Shared>, every: Duration) {
     loop {
         ticks.tick().await;
         let Some(shared) = shared.upgrade() else { return };
-        sweep(&shared, cpu.load_since_last());
+        // How busy this machine is says nothing about a transport that may not even be on it.
+        let load =
+            if shared.connector.has_sockets() { cpu.load_since_last(shared.clock.now()) } else { None };
+        sweep(&shared, load);
     }
 }
 

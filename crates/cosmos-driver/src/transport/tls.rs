@@ -59,6 +59,13 @@ impl Tls {
         }
     }
 
+    /// The same for a proxy, which speaks HTTP/1.1.
+    pub(super) fn for_proxy(&self, is_loopback: bool, certificates: &Certificates) -> Arc<ClientConfig> {
+        let mut config = ClientConfig::clone(&self.config(is_loopback, certificates));
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Arc::new(config)
+    }
+
     fn verified_by(&self, roots: RootCertStore) -> Arc<ClientConfig> {
         let mut config = self.builder.clone().with_root_certificates(roots).with_no_client_auth();
         config.alpn_protocols.clone_from(&self.alpn);

@@ -34,3 +34,10 @@ impl Account {
         Self { emulator, driver, container }
     }
 }
+
+#[tokio::test]
+async fn gateway_two_endpoints_are_asked_for_and_shown() {
+    let world = crate::world::World::start().await;
+    let driver = world.builder().build().await.expect("the driver starts");
+    assert_eq!(driver.gateway2_endpoints(), ["https://world.example:10250/"]);
+}

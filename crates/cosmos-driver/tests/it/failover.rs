@@ -194,7 +194,7 @@ async fn a_region_that_keeps_losing_races_is_no_longer_waited_for() {
 async fn late_answers_of_a_slow_region_do_not_bring_its_requests_back() {
     let world = Globe::start(&["East", "West"]).await;
     let mode = HedgingMode::After(Duration::from_millis(20));
-    let hedging = Hedging { mode, budget: 0.0, budget_max: 8 };
+    let hedging = Hedging { mode, budget: 0.0, budget_max: 8, ..Hedging::default() };
     let items = seeded(probing_after(world.builder().hedging(hedging), NEVER)).await;
     world.mood(0, Mood::Slow(Duration::from_secs(2)));
     let read = || items.read_item("p", "1", ItemOptions::default());
@@ -208,7 +208,9 @@ async fn late_answers_of_a_slow_region_do_not_bring_its_requests_back() {
 async fn hedges_stop_when_their_budget_is_spent() {
     let world = Globe::start(&["East", "West"]).await;
     let mode = HedgingMode::After(Duration::from_millis(10));
-    let items = seeded(world.builder().hedging(Hedging { mode, budget: 0.0, budget_max: 2 })).await;
+    let items =
+        seeded(world.builder().hedging(Hedging { mode, budget: 0.0, budget_max: 2, ..Hedging::default() }))
+            .await;
     world.mood(0, Mood::Slow(Duration::from_millis(60)));
     let mut hedged = 0;
     for _ in 0..6 {

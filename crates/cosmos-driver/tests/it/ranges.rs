@@ -21,13 +21,17 @@ pub(crate) async fn filled() -> (Globe, Container) {
     let globe = Globe::with(Config::default().with_partitions(2)).await;
     let driver = globe.builder().build().await.expect("the driver starts");
     let items = driver.container("db", "items").expect("a valid name");
+    fill(&items).await;
+    (globe, items)
+}
+
+pub(crate) async fn fill(items: &Container) {
     let bulk = (0..ITEMS).fold(Bulk::new(), |bulk, n| {
         let item = json!({ "id": format!("i{n}"), "pk": format!("p{n}"), "n": n, "k": n % 3 });
         bulk.create(format!("p{n}"), &item)
     });
     let done = items.bulk(bulk, CallOptions::default()).await.expect("done");
     assert!(done.is_success());
-    (globe, items)
 }
 
 pub(crate) fn ids(globe: &Globe) -> Vec<u32> {

@@ -55,6 +55,7 @@ async fn times_may_be_as_long_as_there_are() {
         operation: forever,
         attempt: forever,
         feed_attempt: forever,
+        metadata_attempt: forever,
         account_refresh: forever,
         account_refresh_min: forever,
         endpoint_unavailable: forever,

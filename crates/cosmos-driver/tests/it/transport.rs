@@ -397,13 +397,19 @@ async fn futures_may_be_dropped_at_every_await() {
             let write = items.upsert_item("p", &item, ItemOptions::default());
             drop_after(write, polls).await;
         }
-        let begun = Instant::now();
-        while in_flight(&driver) > 0 {
-            assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", driver.connections());
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        nothing_stays_in_flight(&driver).await;
         read_many_at_once(&items, 200).await;
-        assert_eq!(in_flight(&driver), 0);
+        nothing_stays_in_flight(&driver).await;
+    }
+}
+
+/// Waits until no request holds a place in a connection. On a slow machine some of the reads were
+/// hedged: the answers of the losing region still arrive after the reads have returned.
+async fn nothing_stays_in_flight(driver: &Driver) {
+    let begun = Instant::now();
+    while in_flight(driver) > 0 {
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", driver.connections());
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 

@@ -26,6 +26,8 @@ pub(crate) struct Table {
     clock_ahead: i64,
     /// What requests for items are answered with, after they were executed.
     nonsense: Option<&'static str>,
+    /// Where its endpoint of Gateway 2.0 is, if not far away.
+    gateway2: Option<String>,
 }
 
 pub(crate) struct World {
@@ -53,6 +55,10 @@ impl World {
 
     pub(crate) fn clock_ahead(&self, seconds: i64) {
         self.table().clock_ahead = seconds;
+    }
+
+    pub(crate) fn announce_gateway2(&self, endpoint: String) {
+        self.table().gateway2 = Some(endpoint);
     }
 
     pub(crate) fn talk(&self, nonsense: Option<&'static str>) {
@@ -94,7 +100,7 @@ async fn answer(
         return Ok(refused);
     }
     if path == "/" {
-        return Ok(account(address));
+        return Ok(account(address, &head.headers, &table));
     }
     if path.ends_with("/pkranges") {
         return Ok(ranges(&head.headers));
@@ -129,15 +135,26 @@ fn clock_refusal(headers: &http::HeaderMap, table: &Mutex<Table>) -> Option<Answ
     Some(refused)
 }
 
-fn account(address: SocketAddr) -> Answer {
+fn account(address: SocketAddr, headers: &http::HeaderMap, table: &Mutex<Table>) -> Answer {
     let locations = json!([{ "name": "East", "databaseAccountEndpoint": format!("http://{address}/") }]);
     let policy = json!({ "defaultConsistencyLevel": "Session" });
-    let account = json!({
+    let mut account = json!({
         "id": "world",
         "writableLocations": locations,
         "readableLocations": locations,
         "userConsistencyPolicy": policy,
     });
+    // As the service: only who asks is told.
+    if headers.get("x-ms-cosmos-use-thinclient").is_some_and(|wanted| wanted == "true") {
+        let near = table.lock().expect("not poisoned").gateway2.clone();
+        let is_near = near.is_some();
+        let endpoint = near.unwrap_or_else(|| "https://world.example:10250/".to_owned());
+        let locations = json!([{ "name": "East", "databaseAccountEndpoint": endpoint }]);
+        if is_near {
+            account["thinClientWritableLocations"] = locations.clone();
+        }
+        account["thinClientReadableLocations"] = locations;
+    }
     status(200, 0, &account)
 }
 

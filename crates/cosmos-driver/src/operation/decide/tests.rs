@@ -20,7 +20,11 @@ fn summary(action: &Action) -> Want {
             Context::Failover => Want::Failover,
             Context::Session => Want::Session,
             Context::Rerouted => Want::Reroute,
-            Context::Retry | Context::Initial | Context::Hedging | Context::OtherShard => Want::InPlace,
+            Context::Retry
+            | Context::Initial
+            | Context::Hedging
+            | Context::OtherShard
+            | Context::OrdinaryGateway => Want::InPlace,
         },
     }
 }
@@ -35,6 +39,7 @@ fn view(region: &Arc<str>, is_read: bool, regions: usize) -> View<'_> {
         repeat: if is_read { Repeat::Safe } else { Repeat::Unsafe },
         regions,
         is_multi_write: false,
+        may_have_moved: false,
         names_level: false,
         region,
         is_clock_off: false,

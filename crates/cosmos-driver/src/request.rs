@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cosmos_wire::epk::{Epk, EpkRange};
+use cosmos_wire::header;
 use http::header::HeaderName;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method};
 
+use crate::error::Error;
 use crate::metadata::container::ContainerInfo;
 use crate::options::{Consistency, OnUnknown};
 
@@ -154,6 +156,11 @@ impl Kind {
         )
     }
 
+    /// What the driver has to know before it can ask for items.
+    pub(crate) fn is_metadata(self) -> bool {
+        matches!(self, Self::ReadAccount | Self::ReadContainer | Self::ReadRanges | Self::QueryPlan)
+    }
+
     /// Data reads, and writes where several regions take them. Feeds stay where they began.
     pub(crate) fn may_hedge(self) -> bool {
         self.is_data() && self != Self::ChangeFeed
@@ -217,6 +224,17 @@ impl Operation {
             pinned: None,
             headers: Vec::new(),
         }
+    }
+
+    /// Continues a feed.
+    pub(crate) fn resume(&mut self, continuation: Option<&str>) -> Result<(), Error> {
+        if let Some(token) = continuation {
+            let value = HeaderValue::from_str(token).map_err(|_| {
+                Error::bad_request("the continuation contains characters that no header can carry")
+            })?;
+            self.headers.push((HeaderName::from_static(header::CONTINUATION), value));
+        }
+        Ok(())
     }
 
     /// Reads always; writes under an ETag, because the second execution fails its condition (but `*` holds again);
