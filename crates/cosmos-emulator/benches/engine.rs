@@ -92,6 +92,7 @@ impl Bench {
             page_size: PageSize::DEFAULT,
             continuation: None,
             session_token: None,
+            resume: None,
         };
         let page = self.engine.query(container, request).expect("the query works");
         // The index finds the rows; a cursor may look one document ahead in each direction, whatever the size.

@@ -45,7 +45,7 @@ pub struct Config {
     pub replication_delays: Vec<ReplicationDelay>,
     /// Consistency the account promises.
     pub consistency: Consistency,
-    /// Physical partitions of each new container; none takes one for each 10 000 RU/s of its throughput.
+    /// Physical partitions of each new container; none takes as many as the service makes for its throughput.
     pub partitions: Option<u32>,
     /// Whether requests are refused with 429/3200 once a physical partition's share of the throughput is used up; off,
     /// because a laptop should not be slower than it is.
@@ -53,8 +53,14 @@ pub struct Config {
     /// Whether the account is serverless: it has no offers and refuses throughput. Together with `throttling`, each
     /// physical partition serves 5 000 RU/s; alone, nothing is limited.
     pub serverless: bool,
+    /// Whether the account has a continuous backup: then every container has a change feed of all versions and deletes,
+    /// for seven days where its policy does not say how long.
+    pub continuous_backup: bool,
     /// Which cross-partition queries are answered.
     pub gateway: Gateway,
+    /// Whether each region has an endpoint of Gateway 2.0 beside its other one. Clients that ask for it are told, and the
+    /// SDKs that do so use it: off, because a test should say so when it means that.
+    pub gateway2: bool,
     /// Threads that serve sockets; 1 suits tests.
     pub threads: usize,
     /// What a connection may cost.
@@ -88,7 +94,9 @@ impl fmt::Debug for Config {
             partitions,
             throttling,
             serverless,
+            continuous_backup,
             gateway,
+            gateway2,
             threads,
             limits,
             tls,
@@ -112,7 +120,9 @@ impl fmt::Debug for Config {
             .field("partitions", partitions)
             .field("throttling", throttling)
             .field("serverless", serverless)
+            .field("continuous_backup", continuous_backup)
             .field("gateway", gateway)
+            .field("gateway2", gateway2)
             .field("threads", threads)
             .field("limits", limits)
             .field("tls", tls)
@@ -141,7 +151,9 @@ impl Default for Config {
             partitions: None,
             throttling: false,
             serverless: false,
+            continuous_backup: false,
             gateway: Gateway::AsService,
+            gateway2: false,
             threads: 1,
             limits: Limits::default(),
             tls: Tls::Off,
@@ -173,6 +185,13 @@ impl Config {
         self
     }
 
+    /// Gives each region an endpoint of Gateway 2.0.
+    #[must_use]
+    pub fn with_gateway2(mut self) -> Self {
+        self.gateway2 = true;
+        self
+    }
+
     /// Lets one or all regions take writes.
     #[must_use]
     pub fn with_write_mode(mut self, write_mode: WriteMode) -> Self {
@@ -198,6 +217,13 @@ impl Config {
     #[must_use]
     pub fn with_throttling(mut self) -> Self {
         self.throttling = true;
+        self
+    }
+
+    /// Gives the account a continuous backup.
+    #[must_use]
+    pub fn with_continuous_backup(mut self) -> Self {
+        self.continuous_backup = true;
         self
     }
 

@@ -20,11 +20,11 @@ use crate::engine::{Engine, EngineOptions};
 use crate::fault::Faults;
 use crate::flusher::Flusher;
 use crate::guard::Guard;
-use crate::http::{Account, Entrance, Place};
+use crate::http::{Account, Entrance, Gateway2Entrance, Place};
 use crate::lanes::{self, Lanes};
 use crate::ledger::Ledger;
 use crate::management::Management;
-use crate::regions::{Door, Regions, Sockets, url};
+use crate::regions::{Door, DoorKind, Regions, Sockets, url};
 use crate::server::{self, Gate, Limits, Reset};
 use crate::storage::{self, StorageError};
 use crate::tls::{TlsError, TlsIdentity};
@@ -100,6 +100,7 @@ impl Emulator {
             replication_delays: config.replication_delays.clone(),
             throttling: config.throttling,
             serverless: config.serverless,
+            continuous_backup: config.continuous_backup,
         };
         let engine = Engine::open(storage, clock.clone(), options).map_err(StartError::Store)?;
         if let Some(blueprint) = &config.blueprint {
@@ -188,6 +189,16 @@ impl Emulator {
     /// [`Reset`] where a fault rule closes the connection instead of answering.
     pub async fn handle(&self, request: Request<Bytes>) -> Result<Response<Bytes>, Reset> {
         let door = self.account.regions.first_door();
+        self.account.answer(&door, server::received(request), Place::Here).await
+    }
+
+    /// Answers one request without a socket, as this region does.
+    ///
+    /// # Errors
+    /// [`Reset`] where a fault rule closes the connection instead of answering, or the region is not there or refuses
+    /// connections.
+    pub async fn handle_at(&self, region: &str, request: Request<Bytes>) -> Result<Response<Bytes>, Reset> {
+        let door = self.account.regions.named(region).map_err(|_| Reset)?;
         self.account.answer(&door, server::received(request), Place::Here).await
     }
 
@@ -320,9 +331,15 @@ async fn serve_door(account: Arc<Account>, door: Arc<Door>, mut stopped: watch::
     let stop = async move {
         let _ = stopped.wait_for(|stop| *stop != Stop::No).await;
     };
-    let entrance = Arc::new(Entrance { account, door: door.clone() });
+    let entrance = Entrance { account, door: door.clone() };
+    let serving = async {
+        match door.kind {
+            DoorKind::Gateway => door.serve(Arc::new(entrance), stop).await,
+            DoorKind::Gateway2 => door.serve(Arc::new(Gateway2Entrance(entrance)), stop).await,
+        }
+    };
     tokio::select! {
-        ended = door.serve(entrance, stop) => {
+        ended = serving => {
             if let Err(error) = ended {
                 tracing::error!(%error, region = door.name, "the region can no longer be served");
             }

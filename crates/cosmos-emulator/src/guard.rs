@@ -12,23 +12,68 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use http::header::{CONTENT_TYPE, ORIGIN};
-use http::{HeaderName, Method, StatusCode};
+use http::header::{CONTENT_TYPE, HOST, ORIGIN};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 
 use crate::server::head::Head;
 
-/// Decides which requests to an unsigned port are answered.
+/// Decides which requests to a port for this machine are answered.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Guard {
+pub struct Guard {
     /// Where the port listens.
     bound: SocketAddr,
 }
 
 /// Why a request is not answered.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    pub(crate) status: StatusCode,
-    pub(crate) sentence: String,
+pub struct Refusal {
+    /// What to answer.
+    pub status: StatusCode,
+    /// The reason, for people.
+    pub sentence: String,
+}
+
+/// What of a request tells who sent it.
+#[derive(Debug)]
+pub struct Asked<'a> {
+    method: &'a Method,
+    /// Every host that it names, in its headers and in its target. What is no text is the empty one.
+    hosts: Vec<&'a str>,
+    origin: Option<&'a [u8]>,
+    site: Option<&'a [u8]>,
+    content_type: Option<&'a [u8]>,
+    is_secure: bool,
+    has_body: bool,
+}
+
+impl<'a> Asked<'a> {
+    /// Of a request that came without TLS.
+    #[must_use]
+    pub fn new(method: &'a Method, uri: &'a Uri, headers: &'a HeaderMap, has_body: bool) -> Self {
+        let field = |name: HeaderName| headers.get(name).map(HeaderValue::as_bytes);
+        let host = headers.get_all(HOST).iter().map(|host| host.to_str().unwrap_or_default());
+        Self {
+            method,
+            hosts: host.chain(uri.authority().map(http::uri::Authority::as_str)).collect(),
+            origin: field(ORIGIN),
+            site: field(SEC_FETCH_SITE),
+            content_type: field(CONTENT_TYPE),
+            is_secure: false,
+            has_body,
+        }
+    }
+
+    pub(crate) fn of(head: &'a Head, has_body: bool) -> Self {
+        Self {
+            method: head.method(),
+            hosts: head.hosts().collect(),
+            origin: head.fields().get(ORIGIN),
+            site: head.fields().get(SEC_FETCH_SITE),
+            content_type: head.fields().get(CONTENT_TYPE),
+            is_secure: head.is_secure,
+            has_body,
+        }
+    }
 }
 
 impl Refusal {
@@ -38,23 +83,28 @@ impl Refusal {
 }
 
 impl Guard {
-    pub(crate) fn new(bound: SocketAddr) -> Self {
+    /// Of a port that listens there.
+    #[must_use]
+    pub fn new(bound: SocketAddr) -> Self {
         Self { bound }
     }
 
-    /// Lets a request in, or says why not. `has_body` tells whether it brings one.
-    pub(crate) fn check(&self, head: &Head, has_body: bool) -> Result<(), Refusal> {
-        let host = self.check_host(head)?;
-        check_page(head, host)?;
-        match *head.method() {
+    /// Lets a request in, or says why not.
+    ///
+    /// # Errors
+    /// When a web page of another place may have sent it.
+    pub fn check(&self, asked: &Asked<'_>) -> Result<(), Refusal> {
+        let host = self.check_host(asked)?;
+        check_page(asked, host)?;
+        match *asked.method {
             Method::GET | Method::HEAD => Ok(()),
-            _ => check_type(head, has_body),
+            _ => check_type(asked),
         }
     }
 
     /// Every host that the request names must be this machine; says which one it is.
-    fn check_host<'a>(&self, head: &'a Head) -> Result<&'a str, Refusal> {
-        for host in head.hosts() {
+    fn check_host<'a>(&self, asked: &Asked<'a>) -> Result<&'a str, Refusal> {
+        for host in &asked.hosts {
             if !self.is_here(host) {
                 return Err(Refusal::forbidden(format!(
                     "this port answers requests to localhost or to the address it listens on, and this one is to \
@@ -62,7 +112,7 @@ impl Guard {
                 )));
             }
         }
-        head.hosts().next().ok_or_else(|| {
+        asked.hosts.first().copied().ok_or_else(|| {
             Refusal::forbidden("this request names no host: send the header `Host: localhost`".to_owned())
         })
     }
@@ -92,12 +142,12 @@ fn name_of(host: &str) -> Option<&str> {
 }
 
 /// A page must have come from this port.
-fn check_page(head: &Head, host: &str) -> Result<(), Refusal> {
-    if let Some(origin) = head.fields().get(ORIGIN) {
+fn check_page(asked: &Asked<'_>, host: &str) -> Result<(), Refusal> {
+    if let Some(origin) = asked.origin {
         let own = format!(
             "{}://{}",
-            if head.is_secure { "https" } else { "http" },
-            without_default_port(head, host)
+            if asked.is_secure { "https" } else { "http" },
+            without_default_port(asked, host)
         );
         if !origin.eq_ignore_ascii_case(own.as_bytes()) {
             return Err(Refusal::forbidden(format!(
@@ -106,7 +156,7 @@ fn check_page(head: &Head, host: &str) -> Result<(), Refusal> {
             )));
         }
     }
-    match head.fields().get(SEC_FETCH_SITE) {
+    match asked.site {
         // None: a person typed the address.
         None | Some(b"same-origin" | b"none") => Ok(()),
         Some(site) => Err(Refusal::forbidden(format!(
@@ -117,17 +167,17 @@ fn check_page(head: &Head, host: &str) -> Result<(), Refusal> {
 }
 
 /// Browsers leave the usual port out of `Origin`, whatever the request names.
-fn without_default_port<'a>(head: &Head, host: &'a str) -> &'a str {
-    host.strip_suffix(if head.is_secure { ":443" } else { ":80" }).unwrap_or(host)
+fn without_default_port<'a>(asked: &Asked<'_>, host: &'a str) -> &'a str {
+    host.strip_suffix(if asked.is_secure { ":443" } else { ":80" }).unwrap_or(host)
 }
 
 /// What changes something comes as JSON, or without a body.
-fn check_type(head: &Head, has_body: bool) -> Result<(), Refusal> {
-    let told = head.fields().get(CONTENT_TYPE).map(String::from_utf8_lossy);
+fn check_type(asked: &Asked<'_>) -> Result<(), Refusal> {
+    let told = asked.content_type.map(String::from_utf8_lossy);
     let media_type = told.as_deref().map(|told| told.split(';').next().unwrap_or_default().trim());
     let sentence = match media_type {
         Some(json) if json.eq_ignore_ascii_case("application/json") => return Ok(()),
-        None if !has_body => return Ok(()),
+        None if !asked.has_body => return Ok(()),
         None => "the body comes without its type".to_owned(),
         Some(other) => format!("a request that changes something cannot be of the type {other:?}"),
     };
@@ -156,7 +206,7 @@ mod tests {
     }
 
     fn status(bound: &str, method: &str, headers: &[(&str, &str)], has_body: bool) -> u16 {
-        let checked = guard(bound).check(&head(method, "/ledger", headers), has_body);
+        let checked = guard(bound).check(&Asked::of(&head(method, "/ledger", headers), has_body));
         checked.map_or_else(|refusal| refusal.status.as_u16(), |()| 200)
     }
 
@@ -206,9 +256,9 @@ mod tests {
     #[test]
     fn a_target_with_another_host_counts_too() {
         let request = head("GET", "http://evil.example/ledger", &[("host", "localhost")]);
-        assert_eq!(guard("127.0.0.1:1").check(&request, false).unwrap_err().status, 403);
+        assert_eq!(guard("127.0.0.1:1").check(&Asked::of(&request, false)).unwrap_err().status, 403);
         let request = head("GET", "http://localhost/ledger", &[]);
-        assert_eq!(guard("127.0.0.1:1").check(&request, false), Ok(()));
+        assert_eq!(guard("127.0.0.1:1").check(&Asked::of(&request, false)), Ok(()));
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub struct Totals {
     pub requests: u64,
     /// Those answered with a status of 400 or more.
     pub failures: u64,
+    /// Those that were refused because of what was stored: 404, 409, 412, and batches with a failed step.
+    pub refused: u64,
     /// Request units charged.
     pub request_units: f64,
     /// Documents read by the engine to answer.
@@ -42,6 +44,7 @@ impl Totals {
         self.response_bytes += other.response_bytes;
         self.requests += other.requests;
         self.failures += other.failures;
+        self.refused += other.refused;
         self.request_units += other.request_units;
         self.documents_visited += other.documents_visited;
     }
@@ -155,6 +158,7 @@ impl Ledger {
             &Totals {
                 requests: 1,
                 failures: u64::from(entry.status >= 400 || entry.status == 0),
+                refused: u64::from(matches!(entry.status, 207 | 404 | 409 | 412)),
                 request_units: entry.charge,
                 documents_visited: entry.documents_visited,
                 cross_partition_queries: u64::from(
@@ -251,6 +255,7 @@ mod tests {
             Totals {
                 requests: 2,
                 failures: 1,
+                refused: 1,
                 request_units: 3.0,
                 documents_visited: 4,
                 cross_partition_queries: 0,

@@ -36,6 +36,7 @@ mod operation;
 mod partitions;
 mod private;
 mod regions;
+mod script;
 mod server;
 pub mod sql;
 pub mod storage;
@@ -50,6 +51,7 @@ pub use engine::{
 };
 pub use failure::{Failure, Origin};
 pub use fault::{FaultGuard, FaultRule, FaultState, Faults, Verdict};
+pub use guard::{Asked, Guard, Refusal};
 pub use ledger::{Ledger, LedgerLine, LedgerSnapshot, RequestRecord, Totals};
 pub use operation::Operation;
 pub use regions::{Failover, Offline, RegionError, RegionState, Regions, ReplicationLag};

@@ -66,8 +66,20 @@ pub enum Operation {
     ReadFeed,
     /// Items in the order they changed.
     ChangeFeed,
-    /// Feeds that are always empty here (stored procedures, triggers, functions).
-    ReadEmptyFeed,
+    /// `POST` of a stored procedure, trigger or user defined function; upserts too.
+    CreateScript,
+    /// Read one script.
+    ReadScript,
+    /// Replace one script.
+    ReplaceScript,
+    /// The scripts of a kind.
+    ListScripts,
+    /// A query over the scripts of a kind.
+    QueryScripts,
+    /// Delete one script.
+    DeleteScript,
+    /// Run a stored procedure.
+    ExecuteScript,
     /// `GET /dbs/{db}/colls/{c}/conflicts`, or a query over them.
     ListConflicts,
     /// `GET /dbs/{db}/colls/{c}/conflicts/{id}`.
@@ -102,7 +114,7 @@ pub enum Operation {
 
 impl Operation {
     /// Every operation, in declaration order.
-    pub const ALL: [Self; 46] = [
+    pub const ALL: [Self; 52] = [
         Self::ReadAccount,
         Self::CreateDatabase,
         Self::ReadDatabase,
@@ -133,7 +145,13 @@ impl Operation {
         Self::QueryPlan,
         Self::ReadFeed,
         Self::ChangeFeed,
-        Self::ReadEmptyFeed,
+        Self::CreateScript,
+        Self::ReadScript,
+        Self::ReplaceScript,
+        Self::ListScripts,
+        Self::QueryScripts,
+        Self::DeleteScript,
+        Self::ExecuteScript,
         Self::ListConflicts,
         Self::ReadConflict,
         Self::DeleteConflict,
@@ -184,7 +202,13 @@ impl Operation {
             Self::QueryPlan => "queryPlan",
             Self::ReadFeed => "readFeed",
             Self::ChangeFeed => "changeFeed",
-            Self::ReadEmptyFeed => "readEmptyFeed",
+            Self::CreateScript => "createScript",
+            Self::ReadScript => "readScript",
+            Self::ReplaceScript => "replaceScript",
+            Self::ListScripts => "listScripts",
+            Self::QueryScripts => "queryScripts",
+            Self::DeleteScript => "deleteScript",
+            Self::ExecuteScript => "executeScript",
             Self::ListConflicts => "listConflicts",
             Self::ReadConflict => "readConflict",
             Self::DeleteConflict => "deleteConflict",
@@ -221,6 +245,10 @@ impl Operation {
             | Self::Batch
             | Self::Bulk
             | Self::DeleteConflict
+            | Self::CreateScript
+            | Self::ReplaceScript
+            | Self::DeleteScript
+            | Self::ExecuteScript
             | Self::CreateUser
             | Self::ReplaceUser
             | Self::DeleteUser
@@ -243,7 +271,9 @@ impl Operation {
             | Self::QueryPlan
             | Self::ReadFeed
             | Self::ChangeFeed
-            | Self::ReadEmptyFeed
+            | Self::ReadScript
+            | Self::ListScripts
+            | Self::QueryScripts
             | Self::ListConflicts
             | Self::ReadConflict
             | Self::ReadUser
@@ -275,6 +305,9 @@ impl Operation {
                 | Self::Query
                 | Self::ReadFeed
                 | Self::ChangeFeed
+                | Self::CreateScript
+                | Self::ReplaceScript
+                | Self::ExecuteScript
                 | Self::CreateContainer
                 | Self::ReplaceContainer
                 | Self::DeleteContainer

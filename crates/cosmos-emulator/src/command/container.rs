@@ -1,15 +1,14 @@
-//! Containers: create, read, replace, list, query, delete; and the feeds below one that are always empty.
+//! Containers: create, read, replace, list, query, delete.
 
 use cosmos_wire::header;
 use http::{HeaderName, HeaderValue};
 use serde_json::{Value, json};
 
 use super::resource::{self, feed, reply, throughput};
-use super::{Envelope, Reply, container_path, database, decoded};
-use crate::engine::{Container, PageSize, ReadFeedRequest, ResourceReply, Scope};
+use super::{Reply, container_path, database, decoded};
+use crate::engine::{Container, PageSize, ReadFeedRequest, ResourceReply, Scope, ScriptKind};
 use crate::failure::Failure;
 use crate::http::headers::name;
-use crate::http::route::Target;
 use crate::http::{Account, Call};
 
 pub(crate) fn create(account: &Account, call: &Call) -> Result<Reply, Failure> {
@@ -40,12 +39,36 @@ pub(crate) fn read(account: &Account, call: &Call) -> Result<Reply, Failure> {
     }
     let mut reply = with_limits(answer);
     if wanted(name::POPULATE_QUOTA_INFO) {
-        const USAGE: HeaderName = HeaderName::from_static(header::RESOURCE_USAGE);
-        const QUOTA: HeaderName = HeaderName::from_static(header::RESOURCE_QUOTA);
-        reply.extra.push((QUOTA, HeaderValue::from_static("storedProcedures=100;triggers=25;functions=25;")));
-        reply.extra.push((USAGE, HeaderValue::from_static("storedProcedures=0;triggers=0;functions=0;")));
+        let container = account.engine.container(&path.database, &path.container)?;
+        let partitions = statistics(account, &container)?;
+        let count = |kind| account.engine.scripts(&container, kind).map(|scripts| scripts.resources.len());
+        let scripts =
+            [count(ScriptKind::Function)?, count(ScriptKind::Procedure)?, count(ScriptKind::Trigger)?];
+        reply.extra.extend(quota(&partitions, scripts));
     }
     Ok(reply)
+}
+
+/// What a container holds, and how much it may.
+fn quota(
+    partitions: &Value,
+    [functions, procedures, triggers]: [usize; 3],
+) -> [(HeaderName, HeaderValue); 2] {
+    const USAGE: HeaderName = HeaderName::from_static(header::RESOURCE_USAGE);
+    const QUOTA: HeaderName = HeaderName::from_static(header::RESOURCE_QUOTA);
+    let sum = |field: &str| -> u64 {
+        partitions.as_array().into_iter().flatten().filter_map(|partition| partition[field].as_u64()).sum()
+    };
+    let (count, kilobytes) = (sum("documentCount"), sum("sizeInKB"));
+    let usage = format!(
+        "functions={functions};storedProcedures={procedures};triggers={triggers};documentSize=0;documentsSize={kilobytes};documentsCount={count};\
+         collectionSize={kilobytes};"
+    );
+    const ALLOWED: HeaderValue = HeaderValue::from_static(
+        "functions=50;storedProcedures=100;triggers=25;documentSize=10240;documentsSize=10485760;documentsCount=-1;\
+         collectionSize=10485760;",
+    );
+    [(QUOTA, ALLOWED), (USAGE, HeaderValue::from_str(&usage).unwrap_or(HeaderValue::from_static("")))]
 }
 
 /// How much each partition holds, counted item by item: only for those who ask.
@@ -97,16 +120,6 @@ pub(crate) fn delete(account: &Account, call: &Call) -> Result<Reply, Failure> {
     let path = container_path(call)?;
     let if_match = call.asked().text(name::IF_MATCH);
     Ok(reply(account.engine.delete_container(&path.database, &path.container, if_match)?))
-}
-
-/// A feed of things this server does not keep.
-pub(crate) fn empty_feed(_: &Account, call: &Call) -> Result<Reply, Failure> {
-    let member = match call.route.target {
-        Target::Absent(member) => member,
-        _ => "Resources",
-    };
-    let body = Envelope::new("", member).texts(&[]);
-    Ok(Reply { status: 200, body, charge: 1.0, item_count: Some(0), ..Reply::default() })
 }
 
 /// A container's answer says how large its items may be, and that its index is complete.

@@ -3,9 +3,9 @@
 use cosmos_wire::partition_key::PartitionKey;
 
 use super::{Reply, container, decoded, partition_key, session_token, text};
-use crate::engine::{Conditions, Container, ItemOp, ItemRequest, Patch};
+use crate::engine::{Conditions, Container, ItemOp, ItemRequest, Patch, Triggers};
 use crate::failure::Failure;
-use crate::http::headers::name;
+use crate::http::headers::{Asked, name};
 use crate::http::route::Target;
 use crate::http::{Account, Call};
 use crate::operation::Operation;
@@ -25,7 +25,15 @@ pub(crate) fn run(account: &Account, call: &Call) -> Result<Reply, Failure> {
         },
         session_token: session_token(account, &asked),
     };
-    let reply = account.engine.item(&container, request)?;
+    let triggers = Triggers {
+        pre: triggers(&asked, name::PRE_TRIGGER_INCLUDE),
+        post: triggers(&asked, name::POST_TRIGGER_INCLUDE),
+    };
+    let reply = if triggers.is_empty() {
+        account.engine.item(&container, request)?
+    } else {
+        account.engine.item_with_triggers(&container, request, &triggers)?
+    };
     let minimal = call.operation.is_write() && asked.wants_minimal();
     Ok(Reply {
         status: reply.status,
@@ -36,6 +44,12 @@ pub(crate) fn run(account: &Account, call: &Call) -> Result<Reply, Failure> {
         documents_visited: u64::from(call.operation != Operation::CreateItem),
         ..Reply::standing(&container, reply.standing, reply.item_lsn)
     })
+}
+
+/// The triggers that a header names, with commas between them.
+fn triggers(asked: &Asked<'_>, header: http::HeaderName) -> Vec<String> {
+    let names = asked.text(header).unwrap_or_default().split(',').map(str::trim);
+    names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
 /// The id of the item in the path. Below a container that is addressed by its resource id, so is the item.

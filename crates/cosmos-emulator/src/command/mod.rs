@@ -13,6 +13,7 @@ mod partition;
 mod query;
 mod ranges;
 mod resource;
+mod script;
 mod user;
 
 #[cfg(test)]
@@ -22,6 +23,7 @@ use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use cosmos_wire::binary_json;
+use cosmos_wire::epk::Epk;
 use cosmos_wire::number::{self, Style};
 use cosmos_wire::partition_key::PartitionKey;
 use http::{HeaderName, HeaderValue};
@@ -32,7 +34,7 @@ use crate::engine::{Container, ContentPath, PageSize, Scope, Standing, range_gon
 use crate::failure::Failure;
 use crate::http::headers::{Asked, name};
 use crate::http::route::{ContainerPath, Target};
-use crate::http::{Account, Call};
+use crate::http::{Account, Call, RoutedTo};
 use crate::operation::Operation;
 use crate::storage::Ticket;
 
@@ -115,7 +117,13 @@ pub(crate) fn run(account: &Account, call: &Call) -> Result<Reply, Failure> {
         Operation::QueryPlan => query::plan(account, call),
         Operation::ReadFeed => feed::read(account, call),
         Operation::ChangeFeed => feed::changes(account, call),
-        Operation::ReadEmptyFeed => container::empty_feed(account, call),
+        Operation::CreateScript
+        | Operation::ReadScript
+        | Operation::ReplaceScript
+        | Operation::ListScripts
+        | Operation::QueryScripts
+        | Operation::DeleteScript
+        | Operation::ExecuteScript => script::run(account, call),
         Operation::ListConflicts => conflict::list(account, call),
         Operation::ReadConflict => conflict::read(account, call),
         Operation::DeleteConflict => conflict::delete(account, call),
@@ -147,7 +155,19 @@ fn container(account: &Account, call: &Call) -> Result<Arc<Container>, Failure> 
         );
         return Err(Failure::bad_request(message).with_sub_status(1024));
     }
+    check_routing(call, &container)?;
     Ok(container)
+}
+
+/// A frame of Gateway 2.0 says where its partition key lies. One that says otherwise would reach another partition.
+fn check_routing(call: &Call, container: &Container) -> Result<(), Failure> {
+    let Some(RoutedTo(told)) = call.head.note() else { return Ok(()) };
+    let Some(key) = partition_key(&call.asked())? else { return Ok(()) };
+    if Epk::of(&key, container.partition_key()) == *told {
+        return Ok(());
+    }
+    let message = "The effective partition key of the request is not that of its partition key.";
+    Err(Failure::bad_request(message).with_sub_status(1001))
 }
 
 fn container_path(call: &Call) -> Result<&ContainerPath, Failure> {
@@ -158,6 +178,8 @@ fn container_path(call: &Call) -> Result<&ContainerPath, Failure> {
         | Target::Ranges(path)
         | Target::Conflicts(path)
         | Target::Conflict(path, _)
+        | Target::Scripts(path, _)
+        | Target::Script(path, ..)
         | Target::PartitionDelete(path) => Ok(path),
         _ => Err(Failure::bad_request("Request url is invalid.")),
     }
@@ -181,9 +203,14 @@ fn parse_key(text: &str) -> Result<PartitionKey, Failure> {
 
 /// The session token counts where the read is a session read.
 fn session_token(account: &Account, asked: &Asked<'_>) -> Option<String> {
-    let level =
-        asked.text(name::CONSISTENCY_LEVEL).and_then(Consistency::parse).unwrap_or(account.consistency);
-    (level == Consistency::Session).then(|| text(asked, name::SESSION_TOKEN)).flatten()
+    let is_session = match asked.text(name::READ_CONSISTENCY_STRATEGY) {
+        Some(strategy) => strategy == "Session",
+        None => {
+            let asked = asked.text(name::CONSISTENCY_LEVEL).and_then(Consistency::parse);
+            asked.unwrap_or(account.consistency) == Consistency::Session
+        }
+    };
+    is_session.then(|| text(asked, name::SESSION_TOKEN)).flatten()
 }
 
 fn page_size(asked: &Asked<'_>) -> Result<PageSize, Failure> {

@@ -19,13 +19,15 @@ use crate::engine::{Container, QueryPage, QueryRequest, Scope};
 use crate::failure::Failure;
 use crate::http::headers::{Asked, name};
 use crate::http::{Account, Call};
-use crate::sql::plan::{Features, GatewayRequest, Verdict, gateway_verdict};
+use crate::sql::plan::{Features, GatewayRequest, Verdict, gateway_verdict, plan_in_container};
 use crate::sql::{self, Leash, Prepared};
 
 /// A query as its body spells it.
 pub(super) struct Question {
     pub(super) text: String,
     pub(super) parameters: Vec<(String, Value)>,
+    /// The row behind which the client goes on, as it spells it.
+    pub(super) resume: Option<Value>,
 }
 
 /// One page of a query.
@@ -40,7 +42,8 @@ pub(crate) fn run(account: &Account, call: &Call) -> Result<Reply, Failure> {
     };
     let mut extra = Vec::new();
     if asked.wants_index_metrics() {
-        let prepared = Prepared::new(&sql::parse(&question.text)?, &question.parameters)?;
+        let query = sql::parse(&question.text)?;
+        let prepared = Prepared::in_container(&query, &question.parameters, &container.schema())?;
         extra.push(index_metrics::header(&container, &prepared, &scope));
     }
     let request = QueryRequest {
@@ -50,6 +53,7 @@ pub(crate) fn run(account: &Account, call: &Call) -> Result<Reply, Failure> {
         page_size: page_size(&asked)?,
         continuation: text(&asked, name::CONTINUATION),
         session_token: session_token(account, &asked),
+        resume: question.resume,
     };
     let page = match (&request.scope, account.gateway) {
         (Scope::All, Gateway::AsService) => range_by_range(account, &container, request, &call.leash)?,
@@ -71,7 +75,8 @@ pub(crate) fn run(account: &Account, call: &Call) -> Result<Reply, Failure> {
 /// What the gateway does with a query that names no partition: refuses it, or says where to look.
 fn gate(asked: &Asked<'_>, container: &Container, question: &Question) -> Result<Scope, Failure> {
     let query = sql::parse(&question.text)?;
-    let plan = sql::plan::plan(&query, &question.parameters, container.partition_key(), &Features::all())?;
+    let (definition, schema) = (container.partition_key(), container.schema());
+    let plan = plan_in_container(&query, &question.parameters, definition, &Features::all(), &schema)?;
     let request = GatewayRequest {
         cross_partition_enabled: asked.allows_cross_partition(),
         parallelize: asked.wants_parallel_query(),
@@ -132,10 +137,14 @@ fn range_by_range(
     };
     let place = places.pop_front().ok_or_else(invalid_continuation)?;
     let mut range = place.range()?;
+    let rows_max = request.page_size.rows_max();
     // A partition that was split goes on in each of its children behind the same row.
     if let Some(held) = ranges.iter().find(|held| held.contains(&range.min) && held.max < range.max) {
         places.push_front(Place::of(&EpkRange::new(held.max.clone(), range.max), place.token.clone()));
         range.max = held.max.clone();
+    }
+    if range.min == range.max {
+        return nothing_left(account, container, request, leash);
     }
     let scope = Scope::EpkRange(range.min.to_hex(), range.max.to_hex());
     let request = QueryRequest { scope, continuation: place.token, ..request };
@@ -146,12 +155,33 @@ fn range_by_range(
         && let Some(next) = ranges.iter().find(|next| next.contains(&range.max))
     {
         places.push_back(Place::of(&EpkRange::new(range.max, next.max.clone()), None));
+    } else if places.is_empty() && page.rows.len() >= rows_max {
+        // A full page does not know that it is the last: the service gives an empty one behind it.
+        places.push_back(Place::of(&EpkRange::new(range.max.clone(), range.max), None));
     }
     let continuation = match places.is_empty() {
         true => None,
         false => Some(serde_json::to_string(&places).map_err(|_| invalid_continuation())?),
     };
     Ok(QueryPage { continuation, ..page })
+}
+
+/// The page behind a full last one.
+fn nothing_left(
+    account: &Account,
+    container: &Container,
+    request: QueryRequest,
+    leash: &Leash,
+) -> Result<QueryPage, Failure> {
+    let last = container.range_ids().last().map(u32::to_string).unwrap_or_default();
+    let request = QueryRequest {
+        text: "SELECT VALUE undefined".to_owned(),
+        scope: Scope::Range(last),
+        continuation: None,
+        resume: None,
+        ..request
+    };
+    account.engine.query_within(container, request, leash.clone())
 }
 
 /// What a query cost, as the service lists it.
@@ -183,7 +213,8 @@ pub(crate) fn plan(account: &Account, call: &Call) -> Result<Reply, Failure> {
     let question = question(call)?;
     let features = Features::parse(asked.text(name::SUPPORTED_QUERY_FEATURES));
     let query = sql::parse(&question.text)?;
-    let plan = sql::plan::plan(&query, &question.parameters, container.partition_key(), &features)?;
+    let (definition, schema) = (container.partition_key(), container.schema());
+    let plan = plan_in_container(&query, &question.parameters, definition, &features, &schema)?;
     let body = serde_json::to_value(&plan).map_err(|_| Failure::new(500, "The plan cannot be written."))?;
     Ok(Reply { charge: 1.0, ..Reply::json(200, &body) })
 }
@@ -192,7 +223,7 @@ pub(crate) fn plan(account: &Account, call: &Call) -> Result<Reply, Failure> {
 pub(super) fn question(call: &Call) -> Result<Question, Failure> {
     if call.asked().is_sql_text() {
         let text = std::str::from_utf8(&call.body).map_err(|_| invalid_payload())?;
-        return Ok(Question { text: text.to_owned(), parameters: Vec::new() });
+        return Ok(Question { text: text.to_owned(), parameters: Vec::new(), resume: None });
     }
     let body: Value = serde_json::from_slice(&decoded(&call.body)?).map_err(|_| invalid_payload())?;
     let Value::Object(mut body) = body else { return Err(invalid_payload()) };
@@ -202,7 +233,8 @@ pub(super) fn question(call: &Call) -> Result<Question, Failure> {
         Some(Value::Array(list)) => list.into_iter().map(parameter).collect::<Result<_, _>>()?,
         Some(_) => return Err(invalid_payload()),
     };
-    Ok(Question { text, parameters })
+    let resume = body.remove("resumeFilter").filter(|filter| !filter.is_null());
+    Ok(Question { text, parameters, resume })
 }
 
 fn parameter(given: Value) -> Result<(String, Value), Failure> {

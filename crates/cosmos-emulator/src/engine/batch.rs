@@ -95,7 +95,11 @@ impl Engine {
             }
         }
         if let Some((at, failure)) = failed {
-            drop(writer);
+            if cosmos_wire::mutant!(30) && at > 0 {
+                writer.commit()?;
+            } else {
+                drop(writer);
+            }
             let standing = partition.standing(&topology, 0);
             let charge = spent + failure.charge;
             turn.settle(charge);

@@ -15,8 +15,10 @@ use super::index::policy::Policy;
 use super::key::{self, EpkKey};
 use super::partition::Partition;
 use super::region::RegionId;
+use super::script::Script;
 use super::split::Moving;
 use crate::Failure;
+use crate::sql::Schema;
 use crate::sql::source::{Path, Step};
 use crate::storage::Change;
 
@@ -44,6 +46,10 @@ pub struct Container {
 pub(crate) struct Shape {
     /// The resource as clients see it.
     pub(crate) body: Value,
+    /// What queries must know of it.
+    pub(crate) schema: Arc<Schema>,
+    /// In order of creation.
+    pub(crate) scripts: Arc<[Script]>,
     /// With its quotes.
     pub(crate) etag: String,
     /// What is indexed.
@@ -191,6 +197,11 @@ impl Container {
     pub fn range_id_of(&self, key: &PartitionKey) -> Result<u32, Failure> {
         let epk = self.epk(key)?;
         Ok(self.shape().partition_of(self.region, &epk).id())
+    }
+
+    /// What queries must know of it.
+    pub(crate) fn schema(&self) -> Arc<Schema> {
+        Arc::clone(&self.shape.load().schema)
     }
 
     pub(crate) fn shape(&self) -> Arc<Shape> {

@@ -82,7 +82,7 @@ pub(crate) fn check_id(id: &str) -> Result<(), Failure> {
     if id.is_empty() || id.len() > ID_BYTES_MAX || id.contains(['/', '\\']) {
         return Err(Failure::bad_request(format!(
             "The input name '{id}' is invalid. Ensure to provide a unique non-empty string less than '1024' \
-             characters without '/' and '\\'."
+             characters. It has no '/' and no '\\'."
         )));
     }
     Ok(())

@@ -170,8 +170,8 @@ pub(crate) fn place_of_version(value: &[u8]) -> Option<&[u8]> {
 
 fn not_kept() -> Failure {
     Failure::bad_request(
-        "The container keeps no versions: set changeFeedPolicy.retentionDuration (minutes) to read all versions and \
-         deletes.",
+        "Full fidelity change feed is not enabled: the account has no continuous backup, and the container no \
+         changeFeedPolicy.retentionDuration (minutes).",
     )
 }
 

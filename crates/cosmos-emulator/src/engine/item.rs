@@ -279,7 +279,7 @@ fn check_conditions(old: &Stored, conditions: &Conditions) -> Result<(), Failure
     let etag = old.etag();
     let wrong = conditions.if_match.as_ref().is_some_and(|wanted| !etag_matches(wanted, &etag))
         || conditions.if_none_match.as_ref().is_some_and(|unwanted| etag_matches(unwanted, &etag));
-    if wrong { Err(precondition_failed()) } else { Ok(()) }
+    if wrong && !cosmos_wire::mutant!(29) { Err(precondition_failed()) } else { Ok(()) }
 }
 
 fn read(stored: Option<&Stored>, conditions: &Conditions) -> Result<Done, Failure> {

@@ -25,6 +25,7 @@ pub mod quota;
 pub(crate) mod region;
 mod request;
 mod scope;
+mod script;
 mod split;
 mod sweep;
 #[cfg(test)]
@@ -41,6 +42,7 @@ pub use catalog::user::Put;
 pub(crate) use catalog::user::may_be_granted;
 pub use container::{Container, ContentPath};
 pub use patch::{OPERATIONS_MAX as PATCH_OPERATIONS_MAX, Operation as PatchOperation, Patch, Pointer};
+pub(crate) use region::MovedPartition;
 pub use region::{Failover, RegionError, RegionId, ReplicationLag};
 pub use request::{
     BatchMode, BatchOperation, BatchReply, BatchRequest, BatchResult, Conditions, Content, DocumentPage,
@@ -48,6 +50,7 @@ pub use request::{
     QueryRequest, RangesReply, ReadFeedRequest, ResourceFeed, ResourceReply, Scope, Standing, Throughput,
 };
 pub(crate) use scope::range_gone;
+pub use script::{ScriptKind, ScriptReply, ScriptRequest, Triggers};
 pub use split::{NewPartition, PartitionOperation, Phase, Progression, Reshaping, SplitMode};
 pub use throughput::PartitionReport;
 
@@ -62,12 +65,16 @@ use crate::storage::{Batch, NewEntries, Storage, StorageError, Ticket};
 /// How an engine behaves; the default is an account as Azure makes it.
 #[derive(Debug, Clone)]
 pub struct EngineOptions {
-    /// Physical partitions of each new container; `None` takes one for each 10 000 RU/s of its throughput.
+    /// Physical partitions of each new container; `None` takes as many as the service makes for its
+    /// throughput.
     pub partitions: Option<u32>,
     /// Whether requests are refused with 429 once a partition's throughput is used up.
     pub throttling: bool,
     /// Whether the account has no offers; each physical partition then serves 5 000 RU/s if it throttles at all.
     pub serverless: bool,
+    /// Whether the account keeps all versions of all items for the days of a continuous backup, so that each container
+    /// has a change feed of them, whatever its policy says.
+    pub continuous_backup: bool,
     /// Names of the regions; those the store has never had are added to it. None means those it has, or one called
     /// `Local`.
     pub regions: Vec<String>,
@@ -85,6 +92,7 @@ impl Default for EngineOptions {
             partitions: None,
             throttling: false,
             serverless: false,
+            continuous_backup: false,
             regions: Vec::new(),
             write_mode: WriteMode::Single,
             consistency: Consistency::Session,
@@ -141,6 +149,11 @@ impl Engine {
         let containers: Vec<_> = engine.catalog().all_containers().map(Arc::clone).collect();
         for container in containers {
             let shape = container.shape();
+            let retention = engine.retention(shape.retention);
+            if retention != shape.retention {
+                container.set_shape(container::Shape { retention, ..(*shape).clone() });
+            }
+            let shape = container.shape();
             if shape.index == IndexState::Building {
                 engine.reshape(&container, &shape).map_err(|failure| StorageError(failure.message))?;
             }
@@ -161,6 +174,18 @@ impl Engine {
     /// The options this engine was opened with.
     pub fn options(&self) -> &EngineOptions {
         &self.options
+    }
+
+    /// Keeps the last numbers that were given.
+    pub(crate) fn keep_numbers(&self, numbers: &Numbers) -> Result<Ticket, Failure> {
+        self.commit(Batch {
+            changes: vec![crate::storage::Change::Put(key::meta(), numbers.to_record().into())],
+        })
+    }
+
+    /// For how many seconds a container keeps the versions of its items, given what its policy says.
+    pub(crate) fn retention(&self, by_policy: Option<u64>) -> Option<u64> {
+        by_policy.or(self.options.continuous_backup.then_some(BACKUP_SECONDS))
     }
 
     /// The regions of the account at this moment.
@@ -192,6 +217,9 @@ impl Engine {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// Seven days: the shorter of the two that the service offers.
+const BACKUP_SECONDS: u64 = 7 * 24 * 60 * 60;
 
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -36,9 +36,13 @@ impl Engine {
         request: QueryRequest,
         leash: Leash,
     ) -> Result<QueryPage, Failure> {
-        let QueryRequest { text, parameters, scope, page_size, continuation, session_token } = request;
+        let QueryRequest { text, parameters, scope, page_size, continuation, session_token, resume } =
+            request;
         let shape = self.current_shape(container)?;
-        let prepared = Prepared::new(&sql::parse(&text)?, &parameters)?;
+        let mut prepared = Prepared::in_container(&sql::parse(&text)?, &parameters, &shape.schema)?;
+        if let Some(filter) = &resume {
+            prepared = prepared.resumed(filter)?;
+        }
         let parts = parts(container, &shape, &scope)?;
         let topology = self.topology();
         let turns = self.admit_all(container, &shape, &parts)?;

@@ -12,6 +12,12 @@ pub fn read(size_bytes: usize) -> f64 {
 /// Charge of a point read that finds nothing new: 304 and 404, whatever the size.
 pub const READ_NOTHING: f64 = 1.0;
 
+/// Charge of changing a script.
+pub const SCRIPT_WRITE: f64 = 5.0;
+
+/// Charge of running a stored procedure, besides its operations.
+pub const SCRIPT_RUN: f64 = 1.0;
+
 /// Charge of reading or changing a database, a container or an offer.
 pub const METADATA: f64 = 1.0;
 

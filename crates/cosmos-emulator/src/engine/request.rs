@@ -235,6 +235,8 @@ pub struct QueryRequest {
     pub continuation: Option<String>,
     /// `x-ms-session-token`.
     pub session_token: Option<String>,
+    /// The last row the client had, where it goes on by that: `resumeFilter` of the request.
+    pub resume: Option<Value>,
 }
 
 /// One page of a query or a read feed.

@@ -2,6 +2,7 @@
 //! LSN. Dropping it without a commit changes nothing.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::{Arc, MutexGuard};
 use std::time::UNIX_EPOCH;
 
@@ -21,7 +22,7 @@ use super::partition::{Counters, Partition};
 use super::region::{self, Reach, Topology};
 use super::{Engine, request};
 use crate::Failure;
-use crate::storage::{Batch, Change, NewEntries, Ticket};
+use crate::storage::{Batch, Change, NewEntries, Order, Ticket};
 
 /// Changes on their way into one partition.
 pub(crate) struct Writer<'a> {
@@ -46,10 +47,22 @@ pub(crate) struct Writer<'a> {
     pub(crate) now: u64,
     /// The same moment, for expressions.
     pub(crate) time: std::time::SystemTime,
+    /// What steps since the last mark have put over pending items.
+    replaced: Vec<(Bytes, Option<Option<Bytes>>)>,
     /// Versions kept so far.
     pub(super) versions: u32,
     /// Conflicts kept so far.
     pub(super) conflicts: u16,
+}
+
+/// Where a writer stood.
+pub(crate) struct Mark {
+    next: Counters,
+    changes: usize,
+    entries: usize,
+    common: Option<CommonPaths>,
+    versions: u32,
+    conflicts: u16,
 }
 
 /// What a write did.
@@ -110,6 +123,7 @@ impl<'a> Writer<'a> {
             topology: None,
             reach: None,
             pending: BTreeMap::new(),
+            replaced: Vec::new(),
             now: time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
             time,
             versions: 0,
@@ -155,6 +169,52 @@ impl<'a> Writer<'a> {
             *self.partition.reach() = reach;
         }
         self.partition.publish(self.next.lsn);
+    }
+
+    /// Where a step begins that may be taken back.
+    pub(crate) fn mark(&mut self) -> Mark {
+        self.replaced.clear();
+        Mark {
+            next: self.next,
+            changes: self.changes.len(),
+            entries: self.entries.len(),
+            common: self.common.clone(),
+            versions: self.versions,
+            conflicts: self.conflicts,
+        }
+    }
+
+    /// Takes back what was done since a mark, which must be the last one.
+    pub(crate) fn go_back(&mut self, mark: Mark) {
+        let Mark { next, changes, entries, common, versions, conflicts } = mark;
+        self.changes.truncate(changes);
+        self.entries.truncate(entries);
+        (self.next, self.common, self.versions, self.conflicts) = (next, common, versions, conflicts);
+        while let Some((key, before)) = self.replaced.pop() {
+            match before {
+                Some(before) => self.pending.insert(key, before),
+                None => self.pending.remove(&key),
+            };
+        }
+    }
+
+    /// All documents of a logical partition that exist now, earlier steps included.
+    pub(crate) fn documents(&self, epk: &EpkKey) -> Result<Vec<Value>, Failure> {
+        let lower = key::item(self.container.replica, epk, "");
+        let upper = key::beyond(lower.to_vec());
+        let mut items = BTreeMap::new();
+        let storage = self.engine.storage();
+        for row in storage.scan(Bound::Included(&lower[..]), Bound::Excluded(&upper[..]), Order::Forward) {
+            let (key, value) = row.map_err(|error| request::storage_failed(&error))?;
+            items.insert(key, Some(value));
+        }
+        let pending = self.pending.range(lower.clone()..Bytes::from(upper));
+        items.extend(pending.map(|(key, value)| (key.clone(), value.clone())));
+        let mut stored: Vec<Stored> =
+            items.into_values().flatten().filter_map(|bytes| Stored::from_bytes(&bytes)).collect();
+        stored.retain(|stored| !stored.is_expired(self.shape.default_ttl, self.now));
+        stored.sort_by_key(|stored| stored.rid);
+        stored.iter().map(Stored::value).collect()
     }
 
     /// An item that exists now, earlier steps of this batch included.
@@ -395,7 +455,8 @@ impl<'a> Writer<'a> {
             Some(value) => Change::Put(key.clone(), value.clone()),
             None => Change::Delete(key.clone()),
         });
-        self.pending.insert(key, value);
+        let before = self.pending.insert(key.clone(), value);
+        self.replaced.push((key, before));
     }
 
     pub(super) fn delete(&mut self, key: Bytes) {

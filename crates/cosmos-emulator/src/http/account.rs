@@ -75,7 +75,7 @@ impl Account {
     ) -> Result<Self, cosmos_wire::signature::InvalidKey> {
         let engine = Arc::new(engine);
         Ok(Self {
-            regions: Regions::new(engine.clone()),
+            regions: Regions::new(engine.clone(), config.gateway2),
             guard: auth::Guard::new(config)?,
             renderer: Renderer::new(&cosmos_wire::date::format(clock.now())),
             engine,
@@ -149,8 +149,13 @@ impl Account {
 
     /// Says what a head asks for, and refuses who may not.
     fn check_head(&self, head: &Head) -> Result<(Route, Operation), Failure> {
-        let route = route::route(head.path())?;
         let asked = Asked::of(head);
+        self.guard.check_presence(&asked)?;
+        let mut route = route::route(head.path())?;
+        // Some clients send the id of an item as it is: then a question mark belongs to it.
+        if matches!(route.target, route::Target::Item(..)) && head.target().len() > head.path().len() {
+            route = route::route(head.target())?;
+        }
         let operation = route::operation(head.method(), &route.target, &asked)?;
         check_version(&asked)?;
         self.guard.check(head.method(), &route, operation, &asked, self.clock.now())?;
@@ -179,6 +184,7 @@ impl Account {
             Err(BodyError::Truncated | BodyError::Unwanted) => return Err(BodyOrFailure::Gone),
         };
         self.check_consistency(&asked)?;
+        let region = self.serving(region, &route, &asked)?;
         if operation.is_write() {
             let topology = self.engine.topology();
             if !topology.is_single() {
@@ -190,6 +196,9 @@ impl Account {
 
     /// A read may ask for less than the account promises, not for more.
     fn check_consistency(&self, asked: &Asked<'_>) -> Result<(), Failure> {
+        if let Some(strategy) = asked.text(name::READ_CONSISTENCY_STRATEGY) {
+            return self.check_strategy(strategy);
+        }
         let Some(text) = asked.text(name::CONSISTENCY_LEVEL) else { return Ok(()) };
         let Some(level) = Consistency::parse(text) else {
             return Err(Failure::bad_request(format!(
@@ -205,6 +214,22 @@ impl Account {
             )));
         }
         Ok(())
+    }
+
+    /// A read may ask for the latest of its region on any account, for the latest of all regions on a strong one.
+    fn check_strategy(&self, text: &str) -> Result<(), Failure> {
+        match text {
+            "Eventual" | "Session" | "LatestCommitted" => Ok(()),
+            "GlobalStrong" if self.consistency == Consistency::Strong => Ok(()),
+            "GlobalStrong" => Err(Failure::bad_request(format!(
+                "Value 'GlobalStrong' of the header 'x-ms-cosmos-read-consistency-strategy' needs an account of Strong \
+                 consistency; this one's is {}.",
+                self.consistency.name()
+            ))),
+            _ => Err(Failure::bad_request(format!(
+                "Value '{text}' specified for the header 'x-ms-cosmos-read-consistency-strategy' is invalid."
+            ))),
+        }
     }
 
     /// Serves an admitted request, under the fault rules.
@@ -504,7 +529,7 @@ const LOCALHOST: &str = "localhost";
 const SEVERAL_REGIONS: &str = "emulator";
 
 /// The answer of a region that is offline.
-fn unavailable() -> Failure {
+pub(super) fn unavailable() -> Failure {
     Failure::new(503, "The service is currently unavailable. Retry the request, or use another region.")
 }
 

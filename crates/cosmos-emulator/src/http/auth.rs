@@ -40,6 +40,13 @@ impl Guard {
         grant.to_token(&self.master)
     }
 
+    /// Refuses requests that say nothing of who sends them, before anything else is found wrong with them: what a
+    /// browser or a bare `curl` sends.
+    pub(crate) fn check_presence(&self, asked: &Asked<'_>) -> Result<(), Failure> {
+        let is_named = self.auth == Auth::Open || asked.text(name::AUTHORIZATION).is_some();
+        if is_named { Ok(()) } else { Err(missing_authorization()) }
+    }
+
     /// Refuses requests that are not signed with a key that allows them.
     pub(crate) fn check(
         &self,

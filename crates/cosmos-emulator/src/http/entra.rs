@@ -224,7 +224,7 @@ fn is_feed(target: &Target) -> bool {
             | Target::Users(_)
             | Target::Permissions(..)
             | Target::Conflicts(_)
-            | Target::Absent(_)
+            | Target::Scripts(..)
     )
 }
 
@@ -254,9 +254,15 @@ fn is_data_plane(operation: Operation) -> bool {
         | Operation::ChangeFeed
         | Operation::ListConflicts
         | Operation::ReadConflict
-        | Operation::DeleteConflict => true,
-        Operation::ReadEmptyFeed
-        | Operation::CreateDatabase
+        | Operation::DeleteConflict
+        | Operation::ReadScript
+        | Operation::ListScripts
+        | Operation::QueryScripts
+        | Operation::ExecuteScript => true,
+        Operation::CreateDatabase
+        | Operation::CreateScript
+        | Operation::ReplaceScript
+        | Operation::DeleteScript
         | Operation::DeleteDatabase
         | Operation::CreateContainer
         | Operation::ReplaceContainer
@@ -400,7 +406,7 @@ mod tests {
             ("/dbs", Operation::CreateDatabase),
             ("/dbs/d", Operation::DeleteDatabase),
             ("/dbs/d/colls", Operation::CreateContainer),
-            ("/dbs/d/colls/c/sprocs", Operation::ReadEmptyFeed),
+            ("/dbs/d/colls/c/sprocs", Operation::CreateScript),
             ("/offers", Operation::ListOffers),
             ("/dbs/d/users", Operation::CreateUser),
         ] {

@@ -85,12 +85,10 @@ impl Grant {
         let Some(allowed) = &self.partition_key else { return true };
         match route.target {
             Target::Items(_) | Target::Item(..) | Target::PartitionDelete(_) | Target::Conflicts(_) => {}
+            Target::Script(..) if operation == Operation::ExecuteScript => {}
             // What leads to items says nothing of those under other keys.
             _ => {
-                return matches!(
-                    operation,
-                    Operation::ReadContainer | Operation::ReadRanges | Operation::ReadEmptyFeed
-                );
+                return matches!(operation, Operation::ReadContainer | Operation::ReadRanges);
             }
         }
         // A range of keys goes before the key, and each step of a bulk request may have a key of its own.

@@ -51,15 +51,20 @@ pub(crate) mod name {
         POPULATE_PARTITION_STATISTICS,
         POPULATE_QUERY_METRICS,
         POPULATE_QUOTA_INFO,
+        POST_TRIGGER_INCLUDE,
         PREFER,
+        PRE_TRIGGER_INCLUDE,
         QUERY_ENABLE_CROSS_PARTITION,
         QUERY_IS_CONTINUATION_EXPECTED,
         QUERY_PARALLELIZE_CROSS_PARTITION,
+        READ_CONSISTENCY_STRATEGY,
         READ_KEY_TYPE,
         RESOURCE_TOKEN_EXPIRY,
+        SCRIPT_ENABLE_LOGGING,
         SESSION_TOKEN,
         START_EPK,
         SUPPORTED_QUERY_FEATURES,
+        THINCLIENT_USE,
         VERSION,
         X_DATE,
     );
@@ -163,6 +168,10 @@ impl<'a> Asked<'a> {
 
     pub(crate) fn expects_continuation(&self) -> bool {
         self.flag(name::QUERY_IS_CONTINUATION_EXPECTED)
+    }
+
+    pub(crate) fn wants_gateway2(&self) -> bool {
+        self.flag(name::THINCLIENT_USE)
     }
 
     pub(crate) fn wants_query_metrics(&self) -> bool {

@@ -8,14 +8,17 @@
 mod account;
 pub(crate) mod auth;
 mod entra;
+mod gateway2;
 pub(crate) mod grant;
 pub(crate) mod headers;
+mod moved;
 pub(crate) mod render;
 pub(crate) mod route;
 
 use bytes::Bytes;
 
 pub(crate) use self::account::{Account, Entrance, Place};
+pub(crate) use self::gateway2::{Gateway2Entrance, RoutedTo};
 use self::headers::Asked;
 use self::route::Route;
 use crate::engine::RegionId;

@@ -4,6 +4,7 @@ use cosmos_wire::resource::percent_decode;
 use cosmos_wire::rid::{self, Rid};
 use http::Method;
 
+use crate::engine::ScriptKind;
 use crate::failure::Failure;
 use crate::http::headers::Asked;
 use crate::operation::Operation;
@@ -29,10 +30,8 @@ pub(crate) enum Target {
     Permission(String, String, String),
     Conflicts(ContainerPath),
     Conflict(ContainerPath, String),
-    /// Collections of things this server does not keep: always empty.
-    Absent(&'static str),
-    /// One of those things.
-    AbsentOne,
+    Scripts(ContainerPath, ScriptKind),
+    Script(ContainerPath, ScriptKind, String),
 }
 
 /// A container by the two names of its path.
@@ -73,6 +72,8 @@ pub(crate) fn route(path: &str) -> Result<Route, Failure> {
         | Target::Items(_)
         | Target::Item(..)
         | Target::Ranges(_)
+        | Target::Scripts(..)
+        | Target::Script(..)
         | Target::PartitionDelete(_) => Some(parts[..4].join("/")),
         _ => None,
     };
@@ -139,12 +140,14 @@ fn target(parts: &[&str]) -> Option<Target> {
         ["dbs", db, "colls", c, "operations", "partitionkeydelete"] => Target::PartitionDelete(path(db, c)),
         ["offers"] => Target::Offers,
         ["offers", rid] => Target::Offer(rid.to_owned()),
-        ["dbs", _, "colls", _, "sprocs"] => Target::Absent("StoredProcedures"),
-        ["dbs", _, "colls", _, "triggers"] => Target::Absent("Triggers"),
-        ["dbs", _, "colls", _, "udfs"] => Target::Absent("UserDefinedFunctions"),
+        ["dbs", db, "colls", c, kind @ ("sprocs" | "triggers" | "udfs")] => {
+            Target::Scripts(path(db, c), ScriptKind::of_segment(kind)?)
+        }
+        ["dbs", db, "colls", c, kind @ ("sprocs" | "triggers" | "udfs"), id] => {
+            Target::Script(path(db, c), ScriptKind::of_segment(kind)?, id.to_owned())
+        }
         ["dbs", db, "colls", c, "conflicts"] => Target::Conflicts(path(db, c)),
         ["dbs", db, "colls", c, "conflicts", id] => Target::Conflict(path(db, c), id.to_owned()),
-        ["dbs", _, "colls", _, "sprocs" | "triggers" | "udfs", _] => Target::AbsentOne,
         ["dbs", db, "users"] => Target::Users(db.to_owned()),
         ["dbs", db, "users", user] => Target::User(db.to_owned(), user.to_owned()),
         ["dbs", db, "users", user, "permissions"] => Target::Permissions(db.to_owned(), user.to_owned()),
@@ -173,6 +176,8 @@ fn known_kind(kind: &str) -> &'static str {
 
 /// Decides what a request asks for.
 pub(crate) fn operation(method: &Method, target: &Target, asked: &Asked<'_>) -> Result<Operation, Failure> {
+    // A HEAD is a GET whose answer has no body; the server leaves it out.
+    let method = if method == Method::HEAD { &Method::GET } else { method };
     let is = |wanted: &Method| method == wanted;
     Ok(match target {
         Target::Account if is(&Method::GET) => Operation::ReadAccount,
@@ -215,11 +220,13 @@ pub(crate) fn operation(method: &Method, target: &Target, asked: &Asked<'_>) -> 
         Target::Conflicts(_) if is(&Method::GET) || asked.is_query() => Operation::ListConflicts,
         Target::Conflict(..) if is(&Method::GET) => Operation::ReadConflict,
         Target::Conflict(..) if is(&Method::DELETE) => Operation::DeleteConflict,
-        Target::Absent(_) if is(&Method::GET) || asked.is_query() => Operation::ReadEmptyFeed,
-        Target::AbsentOne if is(&Method::GET) || is(&Method::DELETE) || is(&Method::PUT) => {
-            return Err(Failure::not_found());
-        }
-        Target::Absent(_) => return Err(unsupported()),
+        Target::Scripts(..) if is(&Method::GET) => Operation::ListScripts,
+        Target::Scripts(..) if is(&Method::POST) && asked.is_query() => Operation::QueryScripts,
+        Target::Scripts(..) if is(&Method::POST) => Operation::CreateScript,
+        Target::Script(..) if is(&Method::GET) => Operation::ReadScript,
+        Target::Script(..) if is(&Method::PUT) => Operation::ReplaceScript,
+        Target::Script(..) if is(&Method::DELETE) => Operation::DeleteScript,
+        Target::Script(_, ScriptKind::Procedure, _) if is(&Method::POST) => Operation::ExecuteScript,
         _ => return Err(wrong_verb()),
     })
 }
@@ -245,13 +252,6 @@ fn invalid_url() -> Failure {
 
 fn wrong_verb() -> Failure {
     Failure::new(405, "The requested verb is not supported.")
-}
-
-fn unsupported() -> Failure {
-    Failure::new(
-        405,
-        "Stored procedures, triggers and user defined functions are not supported by this server.",
-    )
 }
 
 #[cfg(test)]
@@ -323,8 +323,8 @@ mod tests {
         assert_eq!(ask(&Method::DELETE, "/", &[]), Err(405));
         assert_eq!(ask(&Method::PATCH, "/dbs/d", &[]), Err(405));
         assert_eq!(ask(&Method::PUT, "/dbs/d/users", &[]), Err(405));
-        assert_eq!(ask(&Method::POST, "/dbs/d/colls/c/sprocs", &[]), Err(405));
-        assert_eq!(ask(&Method::GET, "/dbs/d/colls/c/sprocs/s", &[]), Err(404));
+        assert_eq!(ask(&Method::POST, "/dbs/d/colls/c/udfs/f", &[]), Err(405));
+        assert_eq!(ask(&Method::PATCH, "/dbs/d/colls/c/sprocs/s", &[]), Err(405));
     }
 
     #[test]

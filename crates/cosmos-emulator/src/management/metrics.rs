@@ -48,6 +48,11 @@ type Series = (&'static str, &'static str, fn(&Totals) -> f64);
 const SERIES: &[Series] = &[
     ("requests_total", "Requests answered.", |totals| totals.requests as f64),
     ("failures_total", "Requests refused (400 and above).", |totals| totals.failures as f64),
+    (
+        "refused_total",
+        "Requests refused because of what was stored (404, 409, 412, failed batches).",
+        |totals| totals.refused as f64,
+    ),
     ("request_units_total", "Request units charged.", |totals| totals.request_units),
     ("documents_visited_total", "Documents read to answer.", |totals| totals.documents_visited as f64),
     ("request_bytes_total", "Bytes in bodies received.", |totals| totals.request_bytes as f64),

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use http::StatusCode;
 
 use self::answer::Answer;
-use crate::guard::Guard;
+use crate::guard::{Asked, Guard};
 use crate::http::Account;
 use crate::server::{self, Gate, Handler, Received, Reset};
 
@@ -63,7 +63,7 @@ impl Handler for Management {
     async fn handle<A: server::answer::Answer>(&self, request: Received) -> Result<A, Reset> {
         let Received { head, body } = request;
         let has_body = body.as_ref().map_or(true, |body| !body.is_empty());
-        if let Err(refusal) = self.guard.check(&head, has_body) {
+        if let Err(refusal) = self.guard.check(&Asked::of(&head, has_body)) {
             return Ok(Answer::problem(refusal.status, &refusal.sentence).into_response().into());
         }
         let Ok(body) = body else {

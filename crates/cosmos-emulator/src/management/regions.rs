@@ -35,6 +35,12 @@ struct MoveWrites {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+struct To {
+    to: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Flag {
     enabled: bool,
 }
@@ -136,6 +142,36 @@ pub(super) fn set_per_partition_failover(context: &Context, request: &Request<'_
     let Flag { enabled } = request.body()?;
     regions(context).set_per_partition_failover(enabled);
     has_per_partition_failover(context, request)
+}
+
+pub(super) fn fail_over_partition(context: &Context, request: &Request<'_>) -> Outcome {
+    let To { to } = request.body()?;
+    check_known(context, &to)?;
+    let (database, container, range) = partition(context, request)?;
+    regions(context)
+        .fail_over_partition(&database, &container, range, &to)
+        .map_err(|error| conflict(&error))?;
+    Answer::done()
+}
+
+pub(super) fn return_partition(context: &Context, request: &Request<'_>) -> Outcome {
+    let Nothing {} = request.body()?;
+    let (database, container, range) = partition(context, request)?;
+    regions(context).return_partition(&database, &container, range);
+    Answer::done()
+}
+
+/// The partition that the path names.
+fn partition(context: &Context, request: &Request<'_>) -> Result<(String, String, u32), Answer> {
+    let (database, container) = (request.parameter(0), request.parameter(1));
+    let missing = |what: &str| Answer::problem(StatusCode::NOT_FOUND, what);
+    let found = context.account.engine.container(database, container);
+    let found = found.map_err(|failure| missing(&failure.message))?;
+    let range = request.parameter(2);
+    if !found.has_range(range) {
+        return Err(missing(&format!("there is no partition {range:?}")));
+    }
+    Ok((database.to_owned(), container.to_owned(), range.parse().unwrap_or_default()))
 }
 
 fn regions(context: &Context) -> &Regions {

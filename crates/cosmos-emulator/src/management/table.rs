@@ -55,6 +55,10 @@ pub(super) const ENDPOINTS: &[Endpoint] = endpoints! {
         "whether the account tells clients to fail over partition by partition";
     PUT "/config/per-partition-failover" r#"{"enabled": true}"# => regions::set_per_partition_failover,
         "tells clients to fail over partition by partition, or not to";
+    POST "/databases/{database}/containers/{container}/partitions/{id}/failover" r#"{"to": "West US"}"#
+        => regions::fail_over_partition, "takes a partition down in the write region; another region takes its writes";
+    POST "/databases/{database}/containers/{container}/partitions/{id}/return" r#"{}"# => regions::return_partition,
+        "brings a partition back to the write region";
     GET "/databases/{database}/containers/{container}/partitions" "" => partitions::list,
         "the physical partitions of a container: range, LSN, items, bytes, consumption and its share of the budget";
     POST "/databases/{database}/containers/{container}/partitions/{id}/split"

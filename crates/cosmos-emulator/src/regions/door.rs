@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -18,10 +19,15 @@ use crate::server::{self, Gate, Handler};
 pub(crate) struct Door {
     pub(crate) id: RegionId,
     pub(crate) name: String,
+    pub(crate) kind: DoorKind,
+    /// Frames that came through it, of those that take frames.
+    frames: AtomicU64,
     state: watch::Sender<DoorState>,
     /// Whether connections are accepted, as the server of this door says.
     is_accepting: (Mutex<bool>, Condvar),
     socket: OnceLock<Socket>,
+    /// Where clients are told that it is, if not at the socket.
+    announced: OnceLock<String>,
     /// Until the server takes it.
     listener: Mutex<Option<TcpListener>>,
 }
@@ -31,6 +37,15 @@ pub(crate) struct Door {
 pub(crate) struct Socket {
     pub(crate) address: SocketAddr,
     pub(crate) gate: Arc<Gate>,
+}
+
+/// What is spoken at a door.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DoorKind {
+    /// What every account has.
+    Gateway,
+    /// Frames, over HTTP/2 alone.
+    Gateway2,
 }
 
 /// What those who knock see.
@@ -43,14 +58,17 @@ pub(crate) enum DoorState {
 }
 
 impl Door {
-    pub(crate) fn new(id: RegionId, name: String, is_removed: bool) -> Self {
+    pub(crate) fn new(id: RegionId, name: String, kind: DoorKind, is_removed: bool) -> Self {
         let state = if is_removed { DoorState::Removed } else { DoorState::Open };
         Self {
             id,
             name,
+            kind,
+            frames: AtomicU64::new(0),
             state: watch::Sender::new(state),
             is_accepting: (Mutex::new(true), Condvar::new()),
             socket: OnceLock::new(),
+            announced: OnceLock::new(),
             listener: Mutex::default(),
         }
     }
@@ -70,8 +88,25 @@ impl Door {
         }
     }
 
+    pub(crate) fn count_frame(&self) {
+        self.frames.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn frames(&self) -> u64 {
+        self.frames.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn socket(&self) -> Option<&Socket> {
         self.socket.get()
+    }
+
+    pub(crate) fn announced(&self) -> Option<&str> {
+        self.announced.get().map(String::as_str)
+    }
+
+    pub(super) fn announce(&self, endpoint: String) {
+        // Clients remember what they were told: it does not change under them.
+        let _ = self.announced.set(endpoint);
     }
 
     /// Waits until requests are answered, in whatever way.
@@ -113,8 +148,12 @@ impl Door {
 
     /// Takes a port.
     pub(super) fn listen(&self, sockets: &Sockets) -> Result<(), (SocketAddr, io::Error)> {
-        let (listener, address) = sockets.bind(self.id)?;
-        let gate = Arc::new(Gate::new(sockets.limits.clone(), sockets.tls.clone(), sockets.lanes.clone()));
+        let (listener, address) = sockets.bind(self.id, self.kind)?;
+        let (limits, lanes) = (sockets.limits.clone(), sockets.lanes.clone());
+        let gate = Arc::new(match self.kind {
+            DoorKind::Gateway => Gate::new(limits, sockets.tls.clone(), lanes),
+            DoorKind::Gateway2 => Gate::http2_only(limits, sockets.tls.as_deref(), lanes),
+        });
         if self.socket.set(Socket { address, gate }).is_ok() {
             *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = Some(listener);
         }

@@ -11,9 +11,9 @@ use std::sync::{Arc, OnceLock};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-pub(crate) use self::door::{Door, DoorState};
-use crate::config::ReplicationDelay;
-use crate::engine::{Engine, RegionId};
+pub(crate) use self::door::{Door, DoorKind, DoorState};
+use crate::config::{ReplicationDelay, WriteMode};
+use crate::engine::{Engine, MovedPartition, RegionId};
 pub use crate::engine::{Failover, RegionError, ReplicationLag};
 use crate::lanes::Lanes;
 use crate::server::{Gate, Limits};
@@ -22,9 +22,10 @@ use crate::server::{Gate, Limits};
 #[derive(Debug)]
 pub struct Regions {
     engine: Arc<Engine>,
-    /// One per region that ever was, in the order they joined.
+    /// Those of each region that ever was, in the order they joined.
     doors: watch::Sender<Vec<Arc<Door>>>,
     sockets: OnceLock<Sockets>,
+    has_gateway2: bool,
 }
 
 /// One region at one moment.
@@ -35,6 +36,9 @@ pub struct RegionState {
     pub name: String,
     /// Where it is served; none when no socket is.
     pub endpoint: Option<String>,
+    /// Where its endpoint of Gateway 2.0 is, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gateway2_endpoint: Option<String>,
     /// Whether it takes writes.
     pub is_writable: bool,
     /// Whether it is the write region of a single-write account, or the arbiter of a multi-write one.
@@ -75,15 +79,15 @@ impl fmt::Debug for Sockets {
 }
 
 impl Regions {
-    pub(crate) fn new(engine: Arc<Engine>) -> Self {
+    pub(crate) fn new(engine: Arc<Engine>, has_gateway2: bool) -> Self {
         let topology = engine.topology().clone();
         let doors = topology
             .regions
             .iter()
-            .map(|region| Arc::new(Door::new(region.id, region.name.clone(), region.is_removed)))
+            .flat_map(|region| doors_of(region.id, &region.name, region.is_removed, has_gateway2))
             .collect();
         let doors = watch::Sender::new(doors);
-        Self { engine, doors, sockets: OnceLock::new() }
+        Self { engine, doors, sockets: OnceLock::new(), has_gateway2 }
     }
 
     /// The regions of the account, in the order they joined.
@@ -94,13 +98,15 @@ impl Regions {
             Some(RegionState {
                 name: region.name.clone(),
                 endpoint: self.endpoint(door),
+                gateway2_endpoint: self.gateway2_door(door.id).and_then(|door| self.endpoint(&door)),
                 is_writable: topology.check_write(region.id).is_ok(),
                 is_hub: topology.hub == region.id,
                 offline: door.offline(),
                 is_replication_paused: region.is_paused,
             })
         };
-        self.doors.borrow().iter().filter_map(state).collect()
+        let doors = self.doors.borrow();
+        doors.iter().filter(|door| door.kind == DoorKind::Gateway).filter_map(state).collect()
     }
 
     /// Where a region is, for example `http://127.0.0.1:8091/`; none for an unknown name or without sockets.
@@ -123,6 +129,9 @@ impl Regions {
         let door = self.named(region)?;
         self.engine.set_offline(door.id, true)?;
         door.close(manner);
+        if let Some(door) = self.gateway2_door(door.id) {
+            door.close(manner);
+        }
         Ok(())
     }
 
@@ -134,7 +143,37 @@ impl Regions {
         let door = self.named(region)?;
         self.engine.set_offline(door.id, false)?;
         door.open();
+        if let Some(door) = self.gateway2_door(door.id) {
+            door.open();
+        }
         Ok(())
+    }
+
+    /// Makes the endpoint of Gateway 2.0 of a region unreachable, and leaves its other one as it is. When this returns, it
+    /// is.
+    ///
+    /// # Errors
+    /// When there is no such region, or it has no such endpoint.
+    pub fn take_gateway2_offline(&self, region: &str, manner: Offline) -> Result<(), RegionError> {
+        self.named_gateway2(region)?.close(manner);
+        Ok(())
+    }
+
+    /// Makes the endpoint of Gateway 2.0 of a region reachable again. When this returns, it is.
+    ///
+    /// # Errors
+    /// When there is no such region, or it has no such endpoint.
+    pub fn bring_gateway2_online(&self, region: &str) -> Result<(), RegionError> {
+        self.named_gateway2(region)?.open();
+        Ok(())
+    }
+
+    /// Requests that came to the endpoint of Gateway 2.0 of a region so far, without probes.
+    ///
+    /// # Errors
+    /// When there is no such region, or it has no such endpoint.
+    pub fn gateway2_requests(&self, region: &str) -> Result<u64, RegionError> {
+        Ok(self.named_gateway2(region)?.frames())
     }
 
     /// Moves the write region. In a multi-write account the arbiter moves, and nothing is lost either way.
@@ -180,14 +219,14 @@ impl Regions {
     /// When the name is taken, or its port, or the store fails.
     pub fn add_region(&self, name: &str) -> Result<Option<String>, RegionError> {
         let id = self.engine.add_region(name)?;
-        let door = Arc::new(Door::new(id, name.to_owned(), false));
+        let fresh = doors_of(id, name, false, self.has_gateway2);
         if let Some(sockets) = self.sockets.get() {
-            door.listen(sockets).map_err(|(address, error)| {
+            fresh.iter().try_for_each(|door| door.listen(sockets)).map_err(|(address, error)| {
                 RegionError(format!("the new region cannot be served on {address}: {error}"))
             })?;
         }
-        self.doors.send_modify(|doors| doors.push(Arc::clone(&door)));
-        Ok(self.endpoint(&door))
+        self.doors.send_modify(|doors| doors.extend(fresh.iter().map(Arc::clone)));
+        Ok(self.endpoint_of(name))
     }
 
     /// Removes a region, with its data. Its endpoint answers 403/1008 from now on.
@@ -198,6 +237,9 @@ impl Regions {
         let door = self.named(region)?;
         self.engine.remove_region(door.id)?;
         door.remove();
+        if let Some(door) = self.gateway2_door(door.id) {
+            door.remove();
+        }
         Ok(())
     }
 
@@ -211,8 +253,50 @@ impl Regions {
         self.engine.set_per_partition_failover(is_enabled);
     }
 
+    /// Takes the write region's copy of a partition down, and lets another region take its writes. Nothing is lost, and
+    /// nothing changes for other partitions.
+    ///
+    /// # Errors
+    /// When there is no such region, or it is the write region, or the account writes in several.
+    pub fn fail_over_partition(
+        &self,
+        database: &str,
+        container: &str,
+        range: u32,
+        to: &str,
+    ) -> Result<(), RegionError> {
+        let to = self.named(to)?.id;
+        let topology = self.engine.topology();
+        if topology.mode == WriteMode::Multiple {
+            return Err(RegionError(
+                "the account writes in several regions: no partition has a write region".into(),
+            ));
+        }
+        if topology.hub == to {
+            return Err(RegionError("this is the write region, which the partition is to leave".into()));
+        }
+        let container = format!("dbs/{database}/colls/{container}");
+        self.engine.move_partition(MovedPartition { container, range, to });
+        Ok(())
+    }
+
+    /// Brings the write region's copy of a partition back; its writes return there.
+    pub fn return_partition(&self, database: &str, container: &str, range: u32) {
+        self.engine.return_partition(&format!("dbs/{database}/colls/{container}"), range);
+    }
+
+    /// Says where clients reach a region, where that is not its socket: behind a proxy, or by a transport that needs no
+    /// sockets. The account document names it from now on; the first name stays.
+    ///
+    /// # Errors
+    /// When there is no such region.
+    pub fn announce(&self, region: &str, endpoint: impl Into<String>) -> Result<(), RegionError> {
+        self.named(region)?.announce(endpoint.into());
+        Ok(())
+    }
+
     /// The door of a region of the account.
-    fn named(&self, name: &str) -> Result<Arc<Door>, RegionError> {
+    pub(crate) fn named(&self, name: &str) -> Result<Arc<Door>, RegionError> {
         let topology = self.engine.topology();
         let found = topology.named(name).and_then(|region| self.door(region.id));
         found.ok_or_else(|| {
@@ -222,13 +306,30 @@ impl Regions {
     }
 
     pub(crate) fn door(&self, id: RegionId) -> Option<Arc<Door>> {
-        self.doors.borrow().iter().find(|door| door.id == id).map(Arc::clone)
+        self.door_of_kind(id, DoorKind::Gateway)
+    }
+
+    /// The door of a region that takes frames, if the account has such.
+    pub(crate) fn gateway2_door(&self, id: RegionId) -> Option<Arc<Door>> {
+        self.door_of_kind(id, DoorKind::Gateway2)
+    }
+
+    fn door_of_kind(&self, id: RegionId, kind: DoorKind) -> Option<Arc<Door>> {
+        self.doors.borrow().iter().find(|door| door.id == id && door.kind == kind).map(Arc::clone)
+    }
+
+    fn named_gateway2(&self, region: &str) -> Result<Arc<Door>, RegionError> {
+        let door = self.named(region)?;
+        self.gateway2_door(door.id).ok_or_else(|| {
+            RegionError("the account has no endpoints of Gateway 2.0; start it with them".to_owned())
+        })
     }
 
     /// The door that is meant when nobody names one: the first region's that is still there.
     pub(crate) fn first_door(&self) -> Arc<Door> {
         let doors = self.doors.borrow();
-        Arc::clone(doors.iter().find(|door| !door.is_removed()).unwrap_or(&doors[0]))
+        let is_there = |door: &&Arc<Door>| door.kind == DoorKind::Gateway && !door.is_removed();
+        Arc::clone(doors.iter().find(is_there).unwrap_or(&doors[0]))
     }
 
     /// Gives every region a socket; later ones get theirs when they join.
@@ -260,8 +361,16 @@ impl Regions {
 
 impl Sockets {
     /// A listener for a region: ten ports apart when the first one's was chosen, so that they can be guessed.
-    fn bind(&self, region: RegionId) -> Result<(TcpListener, SocketAddr), (SocketAddr, io::Error)> {
-        let apart = u16::from(region.byte()).saturating_mul(PORTS_APART);
+    fn bind(
+        &self,
+        region: RegionId,
+        kind: DoorKind,
+    ) -> Result<(TcpListener, SocketAddr), (SocketAddr, io::Error)> {
+        let beside = match kind {
+            DoorKind::Gateway => 0,
+            DoorKind::Gateway2 => PORTS_BESIDE,
+        };
+        let apart = u16::from(region.byte()).saturating_mul(PORTS_APART).saturating_add(beside);
         let port = if self.port == 0 { 0 } else { self.port.saturating_add(apart) };
         let address = SocketAddr::new(self.bind, port);
         let listen = || {
@@ -276,6 +385,15 @@ impl Sockets {
 
 /// Distance between the ports of regions.
 const PORTS_APART: u16 = 10;
+/// Distance between the two ports of a region.
+const PORTS_BESIDE: u16 = 5;
+
+/// The doors of a region.
+fn doors_of(id: RegionId, name: &str, is_removed: bool, has_gateway2: bool) -> Vec<Arc<Door>> {
+    let kinds: &[DoorKind] =
+        if has_gateway2 { &[DoorKind::Gateway, DoorKind::Gateway2] } else { &[DoorKind::Gateway] };
+    kinds.iter().map(|kind| Arc::new(Door::new(id, name.to_owned(), *kind, is_removed))).collect()
+}
 
 /// A URL to reach a bound address; one bound to every interface is reached through loopback.
 pub(crate) fn url(address: SocketAddr, scheme: &str) -> String {

@@ -56,6 +56,7 @@ pub(super) async fn serve<H: Handler>(
         })
     };
     let builder = builder(&limits);
+    let builder = if gate.is_http2_only { builder.http2_only() } else { builder };
     let serving = builder.serve_connection(TokioIo::new(io), service);
     let mut serving = std::pin::pin!(serving);
     let mut news = std::pin::pin!(life.next());

@@ -21,7 +21,7 @@ enum Form {
 }
 
 impl Head {
-    pub(super) fn of_parts(parts: Parts, is_secure: bool) -> Self {
+    pub(crate) fn of_parts(parts: Parts, is_secure: bool) -> Self {
         Self { form: Form::Parts(Box::new(parts)), is_secure }
     }
 
@@ -38,9 +38,14 @@ impl Head {
 
     /// Percent-encoded, without the query.
     pub(crate) fn path(&self) -> &str {
+        self.target().split('?').next().unwrap_or_default()
+    }
+
+    /// Percent-encoded, with the query.
+    pub(crate) fn target(&self) -> &str {
         match &self.form {
-            Form::Text(text) => text.path(),
-            Form::Parts(parts) => parts.uri.path(),
+            Form::Text(text) => text.target(),
+            Form::Parts(parts) => parts.uri.path_and_query().map_or("", http::uri::PathAndQuery::as_str),
         }
     }
 
@@ -61,6 +66,14 @@ impl Head {
         };
         let header = self.fields().get(http::header::HOST);
         header.map(|host| std::str::from_utf8(host).unwrap_or_default()).into_iter().chain(target)
+    }
+
+    /// What this server itself added to the request.
+    pub(crate) fn note<T: Send + Sync + 'static>(&self) -> Option<&T> {
+        match &self.form {
+            Form::Text(_) => None,
+            Form::Parts(parts) => parts.extensions.get(),
+        }
     }
 
     pub(crate) fn fields(&self) -> Fields<'_> {
@@ -94,16 +107,17 @@ impl<'a> Fields<'a> {
 pub(crate) struct Text {
     bytes: Bytes,
     method: Method,
-    path: Range<usize>,
+    /// The path, and its query behind a question mark.
+    target: Range<usize>,
     fields: Vec<(Range<usize>, Range<usize>)>,
     /// A bit for each length that a name has, the last for all that are longer: most of what is asked for is not there.
     lengths: u64,
 }
 
 impl Text {
-    fn path(&self) -> &str {
+    fn target(&self) -> &str {
         // Checked when it was read.
-        std::str::from_utf8(&self.bytes[self.path.clone()]).unwrap_or_default()
+        std::str::from_utf8(&self.bytes[self.target.clone()]).unwrap_or_default()
     }
 
     fn get(&self, wanted: &[u8]) -> Option<&[u8]> {
@@ -139,17 +153,17 @@ pub(super) fn take(inbox: &mut BytesMut, body_bytes_max: usize) -> Progress {
         Ok(httparse::Status::Partial) => return Progress::Incomplete,
         Err(_) => return Progress::Other,
     };
-    let Some((method, path, body)) = plain(&request, body_bytes_max) else { return Progress::Other };
+    let Some((method, target, body)) = plain(&request, body_bytes_max) else { return Progress::Other };
     let place = |part: &[u8]| {
         let start = part.as_ptr() as usize - inbox.as_ptr() as usize;
         start..start + part.len()
     };
-    let path = place(path.as_bytes());
+    let target = place(target.as_bytes());
     let fields =
         request.headers.iter().map(|field| (place(field.name.as_bytes()), place(field.value))).collect();
     let lengths = request.headers.iter().fold(0, |bits, field| bits | length_bit(field.name.len()));
     let bytes = inbox.split_to(length).freeze();
-    Progress::Plain(Text { bytes, method, path, fields, lengths }, body)
+    Progress::Plain(Text { bytes, method, target, fields, lengths }, body)
 }
 
 fn length_bit(len: usize) -> u64 {
@@ -159,7 +173,7 @@ fn length_bit(len: usize) -> u64 {
 /// More headers than any SDK sends.
 const HEADERS_MAX: usize = 64;
 
-/// Method, path and length of the body, where a request is as nearly all are.
+/// Method, target and length of the body, where a request is as nearly all are.
 fn plain<'a>(request: &httparse::Request<'_, 'a>, body_bytes_max: usize) -> Option<(Method, &'a str, usize)> {
     let method = match request.method? {
         "GET" => Method::GET,
@@ -174,7 +188,6 @@ fn plain<'a>(request: &httparse::Request<'_, 'a>, body_bytes_max: usize) -> Opti
     if !target.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"#<>\\^`{|}".contains(&byte)) {
         return None;
     }
-    let path = target.split('?').next()?;
     let mut body = None;
     let mut hosts = 0;
     for field in request.headers.iter() {
@@ -192,7 +205,7 @@ fn plain<'a>(request: &httparse::Request<'_, 'a>, body_bytes_max: usize) -> Opti
             _ => {}
         }
     }
-    (hosts == 1).then(|| (method, path, body.unwrap_or(0)))
+    (hosts == 1).then(|| (method, target, body.unwrap_or(0)))
 }
 
 /// Whether a request says to which host it goes, and says it once. Programs on its way could each believe another one,

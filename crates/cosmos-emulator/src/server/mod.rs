@@ -157,6 +157,7 @@ struct Orders {
 pub(crate) struct Gate {
     limits: Limits,
     tls: Option<Arc<rustls::ServerConfig>>,
+    is_http2_only: bool,
     lanes: Arc<Lanes>,
     pub(crate) traffic: Arc<Traffic>,
     orders: watch::Sender<Orders>,
@@ -171,7 +172,18 @@ impl Gate {
         let room =
             Arc::new(Semaphore::new((limits.bodies_bytes_max / ROOM_UNIT).min(Semaphore::MAX_PERMITS)));
         let (orders, traffic) = (watch::Sender::new(orders), Arc::default());
-        Self { limits, tls, lanes, traffic, orders, room, present: Present::default() }
+        let (is_http2_only, present) = (false, Present::default());
+        Self { limits, tls, is_http2_only, lanes, traffic, orders, room, present }
+    }
+
+    /// A gate whose connections speak HTTP/2 and nothing else.
+    pub(crate) fn http2_only(limits: Limits, tls: Option<&rustls::ServerConfig>, lanes: Arc<Lanes>) -> Self {
+        let tls = tls.map(|tls| {
+            let mut tls = tls.clone();
+            tls.alpn_protocols.retain(|protocol| protocol == b"h2");
+            Arc::new(tls)
+        });
+        Self { is_http2_only: true, ..Self::new(limits, tls, lanes) }
     }
 
     /// Tells every open connection to leave: GOAWAY on HTTP/2, `connection: close` on HTTP/1.1. Requests in flight
@@ -295,6 +307,9 @@ async fn connection<H: Handler>(
     life: Life,
     is_secure: bool,
 ) {
+    if gate.is_http2_only {
+        return full::serve(io, handler, gate, life, is_secure).await;
+    }
     match plain::serve(io, handler.as_ref(), gate, life, is_secure).await {
         plain::End::Over => {}
         plain::End::Other(io, life) => full::serve(io, handler, gate, life, is_secure).await,

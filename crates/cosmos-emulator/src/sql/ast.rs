@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::exec::Resume;
 use super::function::Function;
 use super::lexer::Span;
 use super::source::Direction;
@@ -20,9 +21,11 @@ pub struct Query {
     pub(crate) filter: Option<Expr>,
     pub(crate) group_by: Vec<Expr>,
     pub(crate) order_by: Vec<OrderKey>,
-    /// `ORDER BY RANK ..`, where it stands.
-    pub(crate) rank: Option<Span>,
+    /// What `ORDER BY RANK` ranks by.
+    pub(crate) rank: Option<Expr>,
     pub(crate) offset_limit: Option<(Count, Count)>,
+    /// Rows before this one were had by the client in another way than by a continuation.
+    pub(crate) resume: Option<Resume>,
 }
 
 /// The count of TOP, OFFSET or LIMIT.
@@ -122,6 +125,8 @@ pub(crate) enum Kind {
     /// An aggregate with its number in the query, by which its result is found.
     Aggregate(Aggregate, u32, Box<Expr>),
     Subquery(SubqueryKind, Box<Query>),
+    /// A property that the container computes, by its name, and how.
+    Computed(String, Box<Expr>),
     /// The n-th expression of GROUP BY, whose value the group holds.
     Group(usize),
     /// Stands for the filter a client puts into a rewritten query.
@@ -221,6 +226,25 @@ impl Query {
         self.filter.iter().for_each(&mut *visit);
         self.group_by.iter().for_each(&mut *visit);
         self.order_by.iter().for_each(|key| visit(&key.expr));
+        self.rank.iter().for_each(visit);
+    }
+
+    /// [`Self::each_expr`] with the right to change them.
+    pub(crate) fn each_expr_mut(&mut self, visit: &mut dyn FnMut(&mut Expr)) {
+        match &mut self.select {
+            Select::Star(_) => {}
+            Select::Value(expr) => visit(expr),
+            Select::List(items) => items.iter_mut().for_each(|item| visit(&mut item.expr)),
+        }
+        for input in &mut self.from {
+            if let Collection::Path(expr) = &mut input.collection {
+                visit(expr);
+            }
+        }
+        self.filter.iter_mut().for_each(&mut *visit);
+        self.group_by.iter_mut().for_each(&mut *visit);
+        self.order_by.iter_mut().for_each(|key| visit(&mut key.expr));
+        self.rank.iter_mut().for_each(visit);
     }
 
     /// The height of the tallest expression, subqueries of FROM included.
@@ -280,6 +304,7 @@ impl Expr {
             Kind::Undefined | Kind::Literal(_) | Kind::Parameter(_) | Kind::Name(_) => {}
             Kind::Subquery(..) | Kind::Group(_) | Kind::FilterPlaceholder => {}
             Kind::Property(base, _) | Kind::Unary(_, base) | Kind::Aggregate(_, _, base) => visit(base),
+            Kind::Computed(_, base) => visit(base),
             Kind::Index(left, right) | Kind::Binary(_, left, right) => {
                 visit(left);
                 visit(right);
@@ -303,6 +328,7 @@ impl Expr {
             Kind::Undefined | Kind::Literal(_) | Kind::Parameter(_) | Kind::Name(_) => {}
             Kind::Subquery(..) | Kind::Group(_) | Kind::FilterPlaceholder => {}
             Kind::Property(base, _) | Kind::Unary(_, base) | Kind::Aggregate(_, _, base) => visit(base),
+            Kind::Computed(_, base) => visit(base),
             Kind::Index(left, right) | Kind::Binary(_, left, right) => {
                 visit(left);
                 visit(right);

@@ -9,7 +9,6 @@ use serde_json::Value;
 use super::ast::{Callee, Collection, Count, Expr, Input, Kind, Query, Select};
 use super::error::{Code, SyntaxError};
 use super::lexer::Span;
-use super::source::Direction;
 use super::value::key_of;
 use crate::Failure;
 
@@ -17,10 +16,6 @@ use crate::Failure;
 pub(crate) const ROOT: &str = "#root";
 /// From this many literals on, IN looks up a set.
 const LOOKUP_MIN: usize = 8;
-/// What to do instead of a user-defined function.
-const UNSUPPORTED_UDF: &str = "User-defined functions are not supported. Compute the value before the query, or with \
-                               the built-in functions.";
-
 /// Everything wrong with the query beyond its grammar.
 pub(crate) fn check(query: &Query) -> Vec<SyntaxError> {
     let mut checker = Checker { errors: Vec::new(), names: Vec::new() };
@@ -60,13 +55,9 @@ impl Checker {
                 Select::Value(expr) => self.grouped(expr, &groups),
                 Select::List(items) => items.iter().for_each(|item| self.grouped(&item.expr, &groups)),
             }
-        }
-        if let (false, Some(key)) = (query.group_by.is_empty(), query.order_by.first()) {
-            self.fail(
-                Code::OrderWithGroup,
-                key.expr.span,
-                "'ORDER BY' is not supported in presence of GROUP BY.",
-            );
+            if !groups.is_empty() {
+                query.order_by.iter().for_each(|key| self.grouped(&key.expr, &groups));
+            }
         }
         for expr in query.filter.iter().chain(&query.group_by) {
             if expr.has_aggregate() {
@@ -133,6 +124,9 @@ impl Checker {
         }
         match &expr.kind {
             Kind::Aggregate(..) | Kind::Subquery(..) => {}
+            // What a group has in common, all of its rows have below it, too.
+            Kind::Property(base, _) if is_below_group(base, groups) => {}
+            Kind::Index(base, index) if is_below_group(base, groups) => self.grouped(index, groups),
             Kind::Name(_) | Kind::Property(..) | Kind::Index(..) => {
                 let message = format!(
                     "Property reference '{expr}' is invalid in the select list because it is not contained in either \
@@ -180,6 +174,15 @@ impl Checker {
     }
 }
 
+/// Whether a path begins with an expression of GROUP BY.
+fn is_below_group(expr: &Expr, groups: &[String]) -> bool {
+    groups.contains(&expr.to_string())
+        || match &expr.kind {
+            Kind::Property(base, _) | Kind::Index(base, _) => is_below_group(base, groups),
+            _ => false,
+        }
+}
+
 fn has_subquery(expr: &Expr) -> bool {
     if matches!(expr.kind, Kind::Subquery(..)) {
         return true;
@@ -194,29 +197,28 @@ pub type Parameters = [(String, Value)];
 
 /// The query with its parameters put in, ready to run; refuses what this engine cannot run.
 pub(crate) fn bind(query: &Query, parameters: &Parameters) -> Result<Query, Failure> {
-    let mut udf = None;
-    find_udf(query, &mut udf);
-    if let Some(name) = udf {
-        return Err(Failure::bad_request(format!("udf.{name}: {UNSUPPORTED_UDF}")));
-    }
     if query.rank.is_some() {
         return Err(Failure::bad_request("ORDER BY RANK (full text and hybrid search) is not supported."));
     }
     bind_shape(query, parameters)
 }
 
-fn find_udf(query: &Query, found: &mut Option<String>) {
-    fn within(expr: &Expr, found: &mut Option<String>) {
+/// Names of the user defined functions that a query calls, one for each call.
+pub(crate) fn called_functions(query: &Query, names: &mut Vec<String>) {
+    fn within(expr: &Expr, names: &mut Vec<String>) {
         match &expr.kind {
-            Kind::Call(Callee::Udf(name), ..) => *found = Some(name.clone()),
-            Kind::Subquery(_, query) => find_udf(query, found),
-            _ => expr.each_child(&mut |child| within(child, found)),
+            Kind::Call(Callee::Udf(name), _, arguments) => {
+                names.push(name.clone());
+                arguments.iter().for_each(|argument| within(argument, names));
+            }
+            Kind::Subquery(_, query) => called_functions(query, names),
+            _ => expr.each_child(&mut |child| within(child, names)),
         }
     }
-    query.each_expr(&mut |expr| within(expr, found));
+    query.each_expr(&mut |expr| within(expr, names));
     for input in &query.from {
         if let Collection::Subquery(query) = &input.collection {
-            find_udf(query, found);
+            called_functions(query, names);
         }
     }
 }
@@ -299,13 +301,10 @@ fn bind_query(query: &mut Query, parameters: &Parameters) -> Result<(), Failure>
         bind_expr(expr, parameters)?;
     }
     for key in &mut query.order_by {
-        bind_expr(&mut key.expr, parameters)?;
-        // Similarity is greatest for the nearest, which comes first.
-        let is_vector =
-            matches!(&key.expr.kind, Kind::Call(Callee::Builtin(f), ..) if f.name == "VectorDistance");
-        if is_vector && key.direction.is_none() {
-            key.direction = Some(Direction::Descending);
+        if !groups.is_empty() {
+            use_groups(&mut key.expr, &groups);
         }
+        bind_expr(&mut key.expr, parameters)?;
     }
     Ok(())
 }
@@ -329,7 +328,7 @@ pub(crate) fn count_of(count: &Count, clause: &str, parameters: &Parameters) -> 
             .iter()
             .find(|(known, _)| known == name)
             .and_then(|(_, value)| value.as_u64())
-            .filter(|count| u32::try_from(*count).is_ok())
+            .filter(|count| i32::try_from(*count).is_ok())
             .ok_or_else(|| {
                 let message =
                     format!("The count value provided for a {clause} clause must be a non-negative integer.");

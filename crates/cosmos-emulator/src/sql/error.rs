@@ -38,8 +38,6 @@ pub(crate) enum Code {
     NestedAggregate,
     /// SC2102: a property that is neither grouped nor aggregated.
     NotGrouped,
-    /// SC2103: ORDER BY with GROUP BY.
-    OrderWithGroup,
     /// SC2104: an aggregate where rows are filtered or grouped.
     MisplacedAggregate,
     /// SC3030: nested too deep.
@@ -66,7 +64,6 @@ impl Code {
             Code::OffsetCount => "SC2062",
             Code::NestedAggregate => "SC2101",
             Code::NotGrouped => "SC2102",
-            Code::OrderWithGroup => "SC2103",
             Code::MisplacedAggregate => "SC2104",
             Code::TooDeep => "SC3030",
             Code::TooManyJoins => "SC3031",

@@ -4,8 +4,9 @@
 //! three values; anything that is not a boolean counts as undefined in it.
 
 use std::borrow::Cow;
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::cmp::Ordering;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use regex::Regex;
@@ -14,8 +15,10 @@ use serde_json::{Map, Value};
 use super::ast::{BinaryOp, Callee, Expr, Kind, Polarity, SubqueryKind, UnaryOp};
 use super::exec::subquery;
 use super::leash::Leash;
+use super::schema::Functions;
 use super::{like, value};
 use crate::Failure;
+use crate::script::Machine;
 
 /// The result of an expression; `None` is undefined.
 pub(crate) type Computed<'a> = Option<Cow<'a, Value>>;
@@ -37,6 +40,9 @@ pub(crate) struct Context {
     leash: Leash,
     /// Work done since the leash was looked at.
     toil: Cell<u64>,
+    /// User defined functions, and the machine that runs them once one is called.
+    functions: Arc<Functions>,
+    machine: OnceCell<Machine>,
     /// What one tuple counts for: the more a query says, the longer each takes.
     tuple_toil: u64,
 }
@@ -53,6 +59,8 @@ pub(crate) const KEPT_BYTES_MAX: usize = 256 << 20;
 const TOIL_MAX: u64 = 4_096;
 /// Bytes of arguments that count as one unit of work.
 const BYTES_PER_TOIL: usize = 256;
+/// What one call of a user defined function counts for.
+const CALL_TOIL: u64 = 64;
 /// Most steps of one regular expression, as the length of the pattern times that of the text.
 const PATTERN_STEPS_MAX: usize = 1 << 32;
 /// Compiled regular expressions kept at a time.
@@ -72,6 +80,8 @@ impl Context {
             patterns: RefCell::default(),
             leash: Leash::default(),
             toil: Cell::new(0),
+            functions: Arc::default(),
+            machine: OnceCell::new(),
             tuple_toil: 1,
         }
     }
@@ -79,6 +89,39 @@ impl Context {
     /// The same on a leash, for a query whose text has this many bytes.
     pub(crate) fn with_leash(self, leash: Leash, text_bytes: usize) -> Self {
         Self { leash, tuple_toil: 1 + text_bytes as u64 / 64, ..self }
+    }
+
+    /// The same with user defined functions.
+    pub(crate) fn with_functions(self, functions: &Arc<Functions>) -> Self {
+        Self { functions: Arc::clone(functions), ..self }
+    }
+
+    /// The value of a user defined function.
+    fn apply(&self, name: &str, values: &[Computed<'_>]) -> Result<Option<Value>, Failure> {
+        self.toil(CALL_TOIL)?;
+        let machine = match self.machine.get() {
+            Some(machine) => machine,
+            None => {
+                let machine = Machine::new()?;
+                for (name, source) in &*self.functions {
+                    machine.call("hostDefine", &[name, source])?;
+                }
+                self.machine.get_or_init(|| machine)
+            }
+        };
+        let values: Vec<Value> =
+            values.iter().map(|value| value.iter().map(|value| (**value).clone()).collect()).collect();
+        machine.rest();
+        let text = machine.call("hostApply", &[name, &Value::Array(values).to_string()])?;
+        self.grow(text.len())?;
+        if text.is_empty() {
+            return Ok(None);
+        }
+        serde_json::from_str(&text).map(Some).map_err(|_| {
+            Failure::bad_request(format!(
+                "The user defined function '{name}' yields a value that cannot be read."
+            ))
+        })
     }
 
     /// Counts work and, once enough has come together, looks whether to go on.
@@ -197,15 +240,26 @@ impl Context {
 
     /// Whether `text` matches a regular expression; `None` if the expression is none.
     pub(crate) fn matches(&self, pattern: &str, text: &str) -> Option<bool> {
+        self.with_pattern(pattern, text, |regex| regex.is_match(text))
+    }
+
+    /// The first matches of a regular expression in `text`; `None` if the expression is none.
+    pub(crate) fn extract(&self, pattern: &str, text: &str, matches_max: usize) -> Option<Vec<Value>> {
+        self.with_pattern(pattern, text, |regex| {
+            regex.find_iter(text).take(matches_max).map(|found| found.as_str().into()).collect()
+        })
+    }
+
+    fn with_pattern<T>(&self, pattern: &str, text: &str, work: impl FnOnce(&Regex) -> T) -> Option<T> {
         if pattern.len().saturating_mul(text.len()) > PATTERN_STEPS_MAX {
             return None;
         }
         let mut patterns = self.patterns.borrow_mut();
         if let Some((_, regex)) = patterns.iter().find(|(known, _)| known == pattern) {
-            return regex.as_ref().map(|regex| regex.is_match(text));
+            return regex.as_ref().map(work);
         }
         let regex = regex::RegexBuilder::new(pattern).size_limit(1 << 20).nest_limit(100).build().ok();
-        let result = regex.as_ref().map(|regex| regex.is_match(text));
+        let result = regex.as_ref().map(work);
         if patterns.len() >= PATTERNS_MAX {
             patterns.remove(0);
         }
@@ -243,7 +297,8 @@ impl<'a> Env<'a> {
         Self { scope: Some(scope), ..self }
     }
 
-    fn lookup(self, name: &str) -> Option<&'a Value> {
+    /// What a name stands for.
+    pub(crate) fn lookup(self, name: &str) -> Option<&'a Value> {
         let mut scope = self.scope;
         while let Some(found) = scope {
             if found.name == name {
@@ -300,6 +355,7 @@ pub(crate) fn eval<'a>(expr: &'a Expr, env: Env<'a>) -> Result<Computed<'a>, Fai
             let result = env.aggregates.iter().find(|(known, _)| known == id);
             result.and_then(|(_, value)| value.as_ref()).map(Cow::Borrowed)
         }
+        Kind::Computed(_, expr) => eval(expr, env)?,
         Kind::Group(at) => env.groups.get(*at).and_then(Option::as_ref).map(Cow::Borrowed),
         Kind::Subquery(kind, query) => from_subquery(*kind, query, env)?,
     })
@@ -508,11 +564,15 @@ fn bits(op: BinaryOp, left: &Value, right: &Value) -> Option<Value> {
 }
 
 fn call<'a>(callee: &Callee, arguments: &'a [Expr], env: Env<'a>) -> Result<Computed<'a>, Failure> {
-    let Callee::Builtin(function) = callee else { return Ok(None) };
     let mut values = Vec::with_capacity(arguments.len());
     for argument in arguments {
         values.push(eval(argument, env)?);
     }
+    let function = match callee {
+        Callee::Builtin(function) => function,
+        Callee::Udf(name) => return Ok(env.context.apply(name, &values)?.map(Cow::Owned)),
+        Callee::Unknown(_) => return Ok(None),
+    };
     env.context.toil(values.iter().map(|value| toil_of(value.as_deref())).sum())?;
     let result = function.call(&values, env.context)?;
     env.context.grow(result.as_ref().map_or(0, value::json_bytes))?;

@@ -39,6 +39,7 @@ impl Filter {
             group_by: Vec::new(),
             order_by: Vec::new(),
             rank: None,
+            resume: None,
             offset_limit: None,
         };
         let errors = check(&query);

@@ -48,6 +48,12 @@ pub(crate) fn is_match(text: &str, pattern: &str, escape: Option<char>) -> Resul
     Ok(parts[part.min(parts.len())..].iter().all(|part| matches!(part, Part::Any)))
 }
 
+/// The one text that matches, where a pattern leaves no choice.
+pub(crate) fn whole_text(pattern: &str, escape: Option<char>) -> Option<String> {
+    let parts = compile(pattern, escape);
+    parts.iter().map(|part| if let Part::Char(c) = part { Some(*c) } else { None }).collect()
+}
+
 /// The text every match begins with, for an index to use.
 pub(crate) fn literal_prefix(pattern: &str, escape: Option<char>) -> String {
     compile(pattern, escape)

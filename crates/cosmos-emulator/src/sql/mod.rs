@@ -26,6 +26,7 @@ mod list;
 mod parser;
 pub mod plan;
 mod print;
+mod schema;
 pub mod source;
 mod value;
 
@@ -38,6 +39,8 @@ pub use self::exec::{Page, PageLimits, Prepared};
 pub use self::filter::Filter;
 pub use self::leash::Leash;
 pub use self::list::List;
+pub use self::schema::Schema;
+pub(crate) use self::schema::is_distance_function;
 
 use crate::Failure;
 

@@ -86,6 +86,11 @@ pub trait Rows {
     /// Whether rows come in the order that was asked for; otherwise the caller sorts them.
     fn is_ordered(&self) -> bool;
 
+    /// Where the next row is, or `None` at the end, without its document.
+    fn pass(&mut self) -> Result<Option<Position>, Failure> {
+        Ok(self.next()?.map(|row| row.position))
+    }
+
     /// The next row, or `None` at the end. Each call that yields a row reads one document.
     fn next(&mut self) -> Result<Option<Row>, Failure>;
 }

@@ -3,11 +3,12 @@
 use cosmos_wire::partition_key::Definition;
 use serde_json::{Map, Value, json};
 
-use super::vector;
+use super::{full_text, vector};
 use crate::Failure;
 use crate::engine::index::path::Pattern;
-use crate::engine::index::policy::{self, Policy};
+use crate::engine::index::policy::{self, Mode, Policy};
 use crate::engine::json as text;
+use crate::sql::Schema;
 use crate::sql::source::Path;
 
 /// What a container's body says, in types.
@@ -44,7 +45,7 @@ pub(crate) fn name(body: &Map<String, Value>) -> Result<String, Failure> {
     if name.is_empty() || name.chars().count() > NAME_CHARS_MAX || illegal {
         return Err(Failure::bad_request(format!(
             "The input name '{name}' is invalid. Ensure to provide a unique non-empty string less than '255' \
-             characters without '/', '\\', '#' and '?', and without a space at its end."
+             characters. It has no '/', '\\', '#' and '?', and no space at its end."
         )));
     }
     Ok(name.to_owned())
@@ -62,7 +63,18 @@ pub(crate) fn container(body: &[u8]) -> Result<ContainerBody, Failure> {
     let definition = Definition::from_json(key).map_err(|error| Failure::bad_request(error.to_string()))?;
     let default_ttl = default_ttl(body.get("defaultTtl"))?;
     let unique_keys = unique_keys(body.get("uniqueKeyPolicy"))?;
+    let schema = json!({"computedProperties": body.get("computedProperties"), "indexingPolicy": indexing});
+    Schema::check(&schema)?;
     vector::check(body.get("vectorEmbeddingPolicy"), &indexing)?;
+    full_text::check(body.get("fullTextPolicy"), &indexing)?;
+    let geospatial = geospatial(body.get("geospatialConfig"))?;
+    check_bounding_boxes(&geospatial, &indexing)?;
+    if policy.mode == Mode::None && default_ttl.is_some() {
+        return Err(Failure::bad_request(
+            "The collection cannot have a default time to live with the indexing mode 'none': set the mode to \
+             'consistent' or leave 'defaultTtl' out.",
+        ));
+    }
     let mut fields = Map::new();
     fields.insert("id".into(), json!(name));
     fields.insert("indexingPolicy".into(), indexing);
@@ -79,7 +91,7 @@ pub(crate) fn container(body: &[u8]) -> Result<ContainerBody, Failure> {
         fields.shift_remove("uniqueKeyPolicy");
     }
     fields.insert("conflictResolutionPolicy".into(), conflicts(body.get("conflictResolutionPolicy"))?);
-    fields.insert("geospatialConfig".into(), geospatial(body.get("geospatialConfig"))?);
+    fields.insert("geospatialConfig".into(), geospatial);
     for kept in KEPT {
         if let Some(value) = body.get(kept).filter(|value| !value.is_null()) {
             fields.insert(kept.into(), value.clone());
@@ -184,8 +196,32 @@ fn geospatial(given: Option<&Value>) -> Result<Value, Failure> {
     }
 }
 
+/// On a plane nobody knows how far a spatial index goes unless it says so.
+fn check_bounding_boxes(geospatial: &Value, indexing: &Value) -> Result<(), Failure> {
+    if geospatial["type"] != "Geometry" {
+        return Ok(());
+    }
+    let indexes = indexing["spatialIndexes"].as_array();
+    for index in indexes.into_iter().flatten() {
+        let corner = |name: &str| index["boundingBox"][name].as_f64();
+        let is_box = match (corner("xmin"), corner("ymin"), corner("xmax"), corner("ymax")) {
+            (Some(left), Some(low), Some(right), Some(high)) => left < right && low < high,
+            _ => false,
+        };
+        if !is_box {
+            return Err(Failure::bad_request(format!(
+                "The spatial index of {} needs a boundingBox with xmin, ymin, xmax and ymax, because the container's \
+                 geospatialConfig is Geometry.",
+                index["path"]
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// Properties that are stored and shown as they came.
-const KEPT: [&str; 5] = [
+const KEPT: [&str; 6] = [
+    "computedProperties",
     "changeFeedPolicy",
     "vectorEmbeddingPolicy",
     "fullTextPolicy",
@@ -194,7 +230,7 @@ const KEPT: [&str; 5] = [
 ];
 
 /// Properties that would have to be evaluated.
-const NOT_EVALUATED: [&str; 2] = ["computedProperties", "materializedViewDefinition"];
+const NOT_EVALUATED: [&str; 1] = ["materializedViewDefinition"];
 
 /// What the service says to a body it cannot read.
 pub(crate) const INVALID: &str = "The request payload is invalid. Ensure to provide a valid request payload.";
@@ -229,18 +265,12 @@ mod tests {
             body[field] = value;
             container(body.to_string().as_bytes()).map(drop).map_err(|f| (f.status, f.message))
         };
-        for (field, value) in [
-            ("computedProperties", json!([{"name": "lower", "query": "SELECT VALUE LOWER(c.s) FROM c"}])),
-            (
-                "materializedViewDefinition",
-                json!({"sourceCollectionId": "c", "definition": "SELECT * FROM c"}),
-            ),
-        ] {
-            let (status, message) = with(field, value).expect_err("refused");
-            assert!(status == 400 && message.contains(field), "{status} {message}");
-            assert_eq!(with(field, json!([])), Ok(()), "nothing to ignore");
-            assert_eq!(with(field, Value::Null), Ok(()));
-        }
+        let field = "materializedViewDefinition";
+        let value = json!({"sourceCollectionId": "c", "definition": "SELECT * FROM c"});
+        let (status, message) = with(field, value).expect_err("refused");
+        assert!(status == 400 && message.contains(field), "{status} {message}");
+        assert_eq!(with(field, json!([])), Ok(()), "nothing to ignore");
+        assert_eq!(with(field, Value::Null), Ok(()));
     }
 
     #[test]

@@ -7,13 +7,14 @@ use serde_json::{Map, Value, json};
 
 use super::body::{self, ContainerBody};
 use super::offer::{self, Offer};
-use super::{check_match, owner_not_found, record, taken};
+use super::{check_match, owner_not_found, record, taken, vector};
 use crate::Failure;
 use crate::engine::container::{Container, Identity, IndexState, Shape};
 use crate::engine::key::Segment;
 use crate::engine::partition::{Counters, Lineage, Partition};
 use crate::engine::region::RegionId;
 use crate::engine::request::{RangesReply, ResourceFeed, ResourceReply, Throughput};
+use crate::engine::script::schema_of;
 use crate::engine::{Engine, key, quota};
 use crate::storage::{Batch, Change};
 
@@ -58,7 +59,8 @@ impl Engine {
             let (resource, resource_rid) = (link.clone(), rid.to_string());
             Offer { rid: numbers.offer_rid(), resource, resource_rid, throughput, etag, timestamp: now }
         });
-        let count = self.options().partitions.unwrap_or(throughput.map_or(1, offer::partitions)).max(1);
+        let count =
+            self.options().partitions.unwrap_or(throughput.map_or(1, offer::partitions_at_creation)).max(1);
         let ContainerBody { name, fields, definition, policy, default_ttl, retention, unique_keys } = body;
         let topology = self.topology();
         let partitions = |region: RegionId| -> Vec<_> {
@@ -84,13 +86,15 @@ impl Engine {
         let partitions = partitions(RegionId::FIRST);
         let document = complete(fields, &rid.to_string(), &link, &etag, now);
         let shape = Shape {
+            schema: schema_of(&document, &[]),
+            scripts: Arc::new([]),
             body: document.clone(),
             etag: etag.clone(),
             tracked: policy.explicit.clone(),
             policy,
             index: IndexState::Ready,
             default_ttl,
-            retention,
+            retention: self.retention(retention),
             unique_keys,
             offer,
             partitions,
@@ -177,13 +181,14 @@ impl Engine {
         let is_whole = old.index == IndexState::Ready;
         let rebuild = !same_policy || !is_whole || old.default_ttl != body.default_ttl;
         let shape = Shape {
+            schema: schema_of(&document, &old.scripts),
             body: document.clone(),
             etag: etag.clone(),
             tracked: if same_policy { old.tracked.clone() } else { body.policy.explicit.clone() },
             policy: body.policy,
             index: if rebuild { IndexState::Building } else { IndexState::Ready },
             default_ttl: body.default_ttl,
-            retention: body.retention,
+            retention: self.retention(body.retention),
             ..(*old).clone()
         };
         self.commit(Batch { changes: vec![Change::Put(key::meta(), numbers.to_record().into())] })?;
@@ -329,6 +334,7 @@ fn check_unchanged(container: &Container, old: &Shape, new: &ContainerBody) -> R
     if new.definition != *container.partition_key() {
         return Err(Failure::bad_request("Document collection partition key cannot be changed."));
     }
+    vector::check_unchanged(&old.body, &new.fields)?;
     if new.unique_keys != old.unique_keys {
         return Err(Failure::bad_request(
             "The unique keys of a container cannot be changed after it was created.",

@@ -6,6 +6,7 @@
 pub(crate) mod body;
 mod container;
 mod database;
+mod full_text;
 pub(crate) mod offer;
 mod offers;
 pub(crate) mod record;
@@ -76,7 +77,7 @@ impl Numbers {
     }
 
     /// A new etag.
-    fn next_etag(&mut self, timestamp: u64) -> String {
+    pub(crate) fn next_etag(&mut self, timestamp: u64) -> String {
         self.etag = self.etag.wrapping_add(1);
         super::document::etag_text(self.etag, timestamp)
     }
@@ -167,14 +168,14 @@ pub(crate) const NOT_FOUND: &str =
     "Message: {\"Errors\":[\"Resource Not Found. Learn more: https:\\/\\/aka.ms\\/cosmosdb-tsg-not-found\"]}";
 
 /// A name that is taken.
-fn taken() -> Failure {
+pub(crate) fn taken() -> Failure {
     let mut failure = Failure::new(409, "Resource with specified id or name already exists.");
     failure.charge = super::quota::METADATA;
     failure
 }
 
 /// Refuses a change of something that is no longer what the client saw.
-fn check_match(if_match: Option<&str>, etag: &str) -> Result<(), Failure> {
+pub(crate) fn check_match(if_match: Option<&str>, etag: &str) -> Result<(), Failure> {
     match if_match {
         Some(wanted) if !super::document::etag_matches(wanted, etag) => {
             Err(super::item::precondition_failed())

@@ -160,10 +160,23 @@ pub(crate) fn increment_percent(settings: &Value) -> Option<u32> {
     u32::try_from(percent).ok()
 }
 
-/// Physical partitions that carry this much.
+/// Physical partitions that can carry this much at least.
 pub(crate) fn partitions(throughput: Throughput) -> u32 {
     let (Throughput::Manual(amount) | Throughput::Autoscale(amount, _)) = throughput;
-    u32::try_from(amount.div_ceil(PER_PARTITION)).unwrap_or(u32::MAX).clamp(1, 100)
+    spread(amount, PER_PARTITION_MAX)
+}
+
+/// Physical partitions of what is created with this much. The service leaves them room to grow when manual throughput
+/// needs more than one.
+pub(crate) fn partitions_at_creation(throughput: Throughput) -> u32 {
+    match throughput {
+        Throughput::Manual(amount) if amount > PER_PARTITION_MAX => spread(amount, PER_PARTITION_AT_CREATION),
+        Throughput::Manual(_) | Throughput::Autoscale(..) => partitions(throughput),
+    }
+}
+
+fn spread(amount: u64, each: u64) -> u32 {
+    u32::try_from(amount.div_ceil(each)).unwrap_or(u32::MAX).clamp(1, 100)
 }
 
 /// What a container gets when nobody says.
@@ -172,7 +185,8 @@ pub(crate) const DEFAULT: Throughput = Throughput::Manual(MANUAL_MIN);
 const MANUAL_MIN: u64 = 400;
 const AUTOSCALE_MIN: u64 = 1_000;
 const THROUGHPUT_MAX: u64 = 1_000_000;
-const PER_PARTITION: u64 = 10_000;
+const PER_PARTITION_MAX: u64 = 10_000;
+const PER_PARTITION_AT_CREATION: u64 = 6_000;
 
 #[cfg(test)]
 mod tests {
@@ -192,6 +206,9 @@ mod tests {
             assert_eq!(check(throughput).is_ok(), ok, "{throughput:?}");
         }
         assert_eq!([400, 10_000, 10_100, 50_000].map(|n| partitions(Throughput::Manual(n))), [1, 1, 2, 5]);
+        let created = |amount| partitions_at_creation(Throughput::Manual(amount));
+        assert_eq!([400, 10_000, 10_100, 21_000, 25_100, 30_000].map(created), [1, 1, 2, 4, 5, 5]);
+        assert_eq!(partitions_at_creation(Throughput::Autoscale(30_000, None)), 3);
     }
 
     #[test]

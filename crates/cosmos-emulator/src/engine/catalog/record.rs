@@ -16,6 +16,7 @@ use crate::engine::index::policy;
 use crate::engine::key::{self, Segment};
 use crate::engine::partition::{Counters, Lineage, Partition};
 use crate::engine::region::{self, RegionId, Topology};
+use crate::engine::script::{Script, schema_of};
 use crate::sql::source::{Path, Step};
 use crate::storage::{Batch, Change, Storage, StorageError};
 
@@ -103,7 +104,8 @@ pub(crate) fn container_record(database: u32, shape: &Shape) -> Vec<u8> {
     let tracked: Vec<_> = shape.tracked.iter().map(|path| names(path)).collect();
     json!({"database": database, "body": shape.body, "ranges": ranges, "version": shape.partitions_version,
            "tracked": tracked, "building": shape.index == IndexState::Building,
-           "offer": shape.offer.as_ref().map(Offer::to_record)})
+           "offer": shape.offer.as_ref().map(Offer::to_record),
+           "scripts": shape.scripts.iter().map(Script::to_record).collect::<Vec<_>>()})
     .to_string()
     .into_bytes()
 }
@@ -132,6 +134,9 @@ pub(crate) fn load_container(
         .collect::<Result<_, StorageError>>()?;
     let parse = || {
         let body = record["body"].take();
+        let scripts = record["scripts"].as_array();
+        let scripts: Vec<_> =
+            scripts.into_iter().flatten().map(Script::from_record).collect::<Option<_>>()?;
         let (_, policy) = policy::normalise(body.get("indexingPolicy")).ok()?;
         let unique_keys =
             body["uniqueKeyPolicy"]["uniqueKeys"].as_array().map_or(Some(Vec::new()), |keys| {
@@ -159,6 +164,8 @@ pub(crate) fn load_container(
             elsewhere,
             partitions_version: record["version"].as_u64()?,
             moving: None,
+            schema: schema_of(&body, &scripts),
+            scripts: scripts.into(),
             body,
         };
         Some(Container::new(identity, shape))

@@ -206,7 +206,7 @@ impl Engine {
 }
 
 impl Numbers {
-    fn next_user(&mut self) -> u32 {
+    pub(crate) fn next_user(&mut self) -> u32 {
         self.user += 1;
         self.user
     }

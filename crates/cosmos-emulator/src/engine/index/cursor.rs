@@ -322,6 +322,25 @@ impl Rows for Cursor<'_, '_> {
         self.plan.is_ordered
     }
 
+    fn pass(&mut self) -> Result<Option<Position>, Failure> {
+        // Only here does each entry that leads to a document stand for a row.
+        if !matches!(self.choice, Choice::Scan | Choice::ScanKeys)
+            || self.then.is_some()
+            || self.plan.lacking.is_some()
+        {
+            return Ok(self.next()?.map(|row| row.position));
+        }
+        let visited = self.reader.visited.get();
+        while let Some((entry, place)) = self.entry()? {
+            let is_there = self.reader.load(&entry, &place)?.is_some();
+            self.reader.visited.set(visited);
+            if is_there {
+                return Ok(Some(self.position(&entry)));
+            }
+        }
+        Ok(None)
+    }
+
     fn next(&mut self) -> Result<Option<Row>, Failure> {
         loop {
             if let Some(row) = self.sorted.pop_front() {

@@ -364,7 +364,17 @@ struct Chain<'s, 'r> {
     rows: Option<Cursor<'s, 'r>>,
 }
 
-impl Chain<'_, '_> {
+impl<'s, 'r> Chain<'s, 'r> {
+    /// The cursor of the current source, opened; nothing behind the last.
+    fn current(&mut self) -> Result<Option<&mut Cursor<'s, 'r>>, Failure> {
+        let Some(link) = self.links.get(self.at) else { return Ok(None) };
+        if self.rows.is_none() {
+            let access = if link.after.is_some() { &self.begun } else { &self.unordered };
+            self.rows = Some(link.source.cursor(access, link.after.as_deref())?);
+        }
+        Ok(self.rows.as_mut())
+    }
+
     /// A place in the current source, and those of the sources behind it that were begun.
     fn position(&self, inner: &[u8]) -> Position {
         let current = self.links.get(self.at).map(|link| (&link.source.part.range, inner));
@@ -379,16 +389,20 @@ impl Rows for Chain<'_, '_> {
         self.begun.order.is_empty()
     }
 
+    fn pass(&mut self) -> Result<Option<Position>, Failure> {
+        loop {
+            let Some(rows) = self.current()? else { return Ok(None) };
+            if let Some(position) = rows.pass()? {
+                return Ok(Some(self.position(&position)));
+            }
+            self.rows = None;
+            self.at += 1;
+        }
+    }
+
     fn next(&mut self) -> Result<Option<crate::sql::source::Row>, Failure> {
         loop {
-            let Some(link) = self.links.get(self.at) else { return Ok(None) };
-            let rows = match &mut self.rows {
-                Some(rows) => rows,
-                None => {
-                    let access = if link.after.is_some() { &self.begun } else { &self.unordered };
-                    self.rows.insert(link.source.cursor(access, link.after.as_deref())?)
-                }
-            };
+            let Some(rows) = self.current()? else { return Ok(None) };
             if let Some(mut row) = rows.next()? {
                 row.position = self.position(&row.position);
                 return Ok(Some(row));

@@ -14,6 +14,16 @@ pub(crate) struct Links {
     delays: Vec<ReplicationDelay>,
     offline: BTreeSet<RegionId>,
     has_per_partition_failover: bool,
+    moved: Vec<MovedPartition>,
+}
+
+/// A partition whose copy in the write region is down, and the region that took it over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct MovedPartition {
+    /// `dbs/{db}/colls/{container}`.
+    pub(crate) container: String,
+    pub(crate) range: u32,
+    pub(crate) to: RegionId,
 }
 
 impl Links {
@@ -62,6 +72,27 @@ impl Engine {
 
     pub(crate) fn set_per_partition_failover(&self, is_enabled: bool) {
         self.change_links(|links| links.has_per_partition_failover = is_enabled);
+    }
+
+    /// The partitions that have failed over on their own.
+    pub(crate) fn moved_partitions(&self) -> Vec<MovedPartition> {
+        let links = self.links.load();
+        if links.moved.is_empty() { Vec::new() } else { links.moved.clone() }
+    }
+
+    pub(crate) fn move_partition(&self, partition: MovedPartition) {
+        self.change_links(|links| {
+            links
+                .moved
+                .retain(|moved| (&moved.container, moved.range) != (&partition.container, partition.range));
+            links.moved.push(partition);
+        });
+    }
+
+    pub(crate) fn return_partition(&self, container: &str, range: u32) {
+        self.change_links(|links| {
+            links.moved.retain(|moved| (moved.container.as_str(), moved.range) != (container, range));
+        });
     }
 
     fn change_links(&self, change: impl FnOnce(&mut Links)) {

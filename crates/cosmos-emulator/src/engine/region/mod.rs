@@ -44,7 +44,7 @@ use crate::storage::{Storage, StorageError};
 
 pub(crate) use change::load;
 pub(crate) use follow::Haste;
-pub(crate) use links::Links;
+pub(crate) use links::{Links, MovedPartition};
 pub(crate) use log::commit;
 #[cfg(test)]
 pub(crate) use topology::Move;

@@ -160,6 +160,7 @@ impl World {
                     page_size,
                     continuation,
                     session_token: None,
+                    resume: None,
                 },
             )?;
             rows.extend(page.rows);
@@ -182,6 +183,7 @@ impl World {
                 page_size: PageSize::AtMost(rows),
                 continuation,
                 session_token: None,
+                resume: None,
             };
             let page = self.engine.query(&self.container(), request).expect("served");
             found.extend(page.rows.iter().map(|row| row["id"].as_str().expect("an id").to_owned()));

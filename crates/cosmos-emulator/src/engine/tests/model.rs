@@ -354,6 +354,7 @@ fn check_pages(mut world: World, random: &mut Random, seed: u64) -> World {
             page_size: PageSize::AtMost(3),
             continuation,
             session_token: None,
+            resume: None,
         };
         let page = world.engine.query(&world.container(), request).expect("served");
         seen.extend(page.rows.iter().map(|row| row["id"].as_str().unwrap_or_default().to_owned()));

@@ -121,6 +121,7 @@ fn page_during(
             page_size: PageSize::DEFAULT,
             continuation: None,
             session_token: None,
+            resume: None,
         };
         world.engine.query(&world.container(), request)
     })

@@ -245,6 +245,7 @@ fn each_region_finds_the_document_that_lacks_the_path() {
             page_size: PageSize::DEFAULT,
             continuation: None,
             session_token: None,
+            resume: None,
         };
         Value::from(world.engine.query(&world.container().in_region(region), request).expect("served").rows)
     };

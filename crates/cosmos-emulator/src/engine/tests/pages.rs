@@ -17,6 +17,7 @@ fn rows_around(
             page_size: PageSize::AtMost(page_size),
             continuation,
             session_token: None,
+            resume: None,
         };
         world.engine.query(&world.container(), request)
     };

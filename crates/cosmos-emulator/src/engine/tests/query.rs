@@ -82,6 +82,7 @@ fn pages_go_on_where_they_ended_whatever_the_access() {
         page_size: PageSize::DEFAULT,
         continuation: Some("+RID:foreign".into()),
         session_token: None,
+        resume: None,
     };
     let refused = world.engine.query(&world.container(), request).expect_err("a foreign token");
     assert_eq!((refused.status, refused.message.as_str()), (400, "Invalid Continuation Token"));

@@ -195,6 +195,7 @@ fn pages_with(world: &World, scope: &Scope, text: &str, mut between: impl FnMut(
             page_size: PageSize::AtMost(7),
             continuation,
             session_token: None,
+            resume: None,
         };
         let page = world.engine.query(&world.container(), request).expect("served");
         rows.extend(page.rows.iter().map(|row| row["id"].as_str().unwrap_or_default().to_owned()));

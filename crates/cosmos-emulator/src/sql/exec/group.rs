@@ -12,6 +12,7 @@ use super::super::eval::{Context, Env, eval};
 use super::super::value::{
     ENTRY_BYTES, compare, json_bytes, kept_bytes, key_of, number, to_double, write_key,
 };
+use super::order::{compare_keys, keys_of};
 use super::project::project;
 use crate::Failure;
 
@@ -37,6 +38,7 @@ impl<'q> Groups<'q> {
             Select::Value(expr) => collect(expr, &mut aggregates),
             Select::List(items) => items.iter().for_each(|item| collect(&item.expr, &mut aggregates)),
         }
+        query.order_by.iter().for_each(|key| collect(&key.expr, &mut aggregates));
         let mut groups = Self { query, aggregates, groups: Vec::new(), index: BTreeMap::new() };
         if query.group_by.is_empty() {
             groups.open(Vec::new());
@@ -102,36 +104,41 @@ impl<'q> Groups<'q> {
         Ok(())
     }
 
-    /// One row per group. `outer` is what a query inside another still sees.
+    /// One row per group, in the order of the query where it has one. `outer` is what a query inside another still
+    /// sees.
     pub(crate) fn into_rows(self, outer: Env<'_>) -> Result<Vec<Value>, Failure> {
-        let mut rows = Vec::with_capacity(self.groups.len());
-        for group in &self.groups {
-            rows.extend(self.row(group, outer)?);
-        }
-        Ok(rows)
-    }
-
-    fn row(&self, group: &Group, outer: Env<'_>) -> Result<Option<Value>, Failure> {
-        let results: Vec<(u32, Option<Value>)> = group
-            .accumulators
-            .iter()
-            .zip(&self.aggregates)
-            .map(|(accumulator, (_, id, _))| (*id, accumulator.result()))
-            .collect();
-        project(self.query, Env { aggregates: &results, groups: &group.keys, ..outer })
+        Ok(self.rows(outer)?.into_iter().map(|(_, row)| row).collect())
     }
 
     /// [`Self::into_rows`] at the top, each with the key of its group.
     pub(crate) fn into_keyed_rows(self, context: &Context) -> Result<Vec<(String, Value)>, Failure> {
+        let rows = self.rows(Env::new(context))?;
         let mut keys = vec![String::new(); self.groups.len()];
-        for (key, at) in &self.index {
-            keys[*at].clone_from(key);
+        for (key, at) in self.index {
+            keys[at] = key;
         }
-        let mut rows = Vec::with_capacity(keys.len());
-        for (group, key) in self.groups.iter().zip(keys) {
-            rows.extend(self.row(group, Env::new(context))?.map(|row| (key, row)));
+        Ok(rows.into_iter().map(|(at, row)| (std::mem::take(&mut keys[at]), row)).collect())
+    }
+
+    /// Each row with the number of its group.
+    fn rows(&self, outer: Env<'_>) -> Result<Vec<(usize, Value)>, Failure> {
+        let mut rows = Vec::with_capacity(self.groups.len());
+        for (at, group) in self.groups.iter().enumerate() {
+            let results: Vec<(u32, Option<Value>)> = group
+                .accumulators
+                .iter()
+                .zip(&self.aggregates)
+                .map(|(accumulator, (_, id, _))| (*id, accumulator.result()))
+                .collect();
+            let env = Env { aggregates: &results, groups: &group.keys, ..outer };
+            if let Some(row) = project(self.query, env)? {
+                rows.push((keys_of(&self.query.order_by, env)?, at, row));
+            }
         }
-        Ok(rows)
+        if !self.query.order_by.is_empty() {
+            rows.sort_by(|(a, ..), (b, ..)| compare_keys(a, b));
+        }
+        Ok(rows.into_iter().map(|(_, at, row)| (at, row)).collect())
     }
 }
 

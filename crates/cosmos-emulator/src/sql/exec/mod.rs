@@ -12,15 +12,18 @@ mod order;
 mod page;
 mod project;
 mod reduce;
+mod resume;
 pub(crate) mod subquery;
 mod window;
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde_json::Value;
 
 pub use self::page::{Page, PageLimits};
+pub(crate) use self::resume::Resume;
 
 use self::continuation::{Place, checksum};
 use self::distinct::Distinct;
@@ -28,14 +31,15 @@ use self::join::{Visit, each_tuple};
 use self::order::{Entry, Held, Room, Sorter};
 use self::project::project;
 use self::window::Window;
-use super::access::{access_of, order_of};
-use super::ast::{Collection, Expr, InputMode, Kind, Query, Select};
+use super::access::{access_of, document_path, order_of};
+use super::ast::{Collection, Expr, InputMode, Kind, OrderKey, Query, Select};
 use super::bind::{Parameters, ROOT, bind};
 use super::eval::{Context, Env, Scope, is_true};
 use super::function::document_number;
 use super::leash::Leash;
 use super::lexer::Span;
 use super::list::List;
+use super::schema::{Functions, Schema, is_computed, is_vector_distance};
 use super::source::{Access, Position, Row, Rows, Source};
 use super::value::kept_bytes;
 use crate::Failure;
@@ -55,13 +59,38 @@ pub struct Prepared {
     access: Access,
     hash: u64,
     text_bytes: usize,
+    /// User defined functions of the container.
+    functions: Arc<Functions>,
 }
 
 impl Prepared {
     /// Puts the parameters in (names with their `@`). Parameters the query does not name are ignored; names without
     /// a parameter are undefined.
     pub fn new(query: &Query, parameters: &Parameters) -> Result<Self, Failure> {
-        Self::of_bound(bind(query, parameters)?)
+        Self::in_container(query, parameters, &Schema::default())
+    }
+
+    /// The same for the documents of a container that has told its queries something.
+    pub fn in_container(query: &Query, parameters: &Parameters, schema: &Schema) -> Result<Self, Failure> {
+        let mut bound = bind(query, parameters)?;
+        schema.resolve(&mut bound)?;
+        schema.check_calls(&bound)?;
+        let mut prepared = Self::of_bound(bound)?;
+        prepared.set_functions(schema.functions());
+        Ok(prepared)
+    }
+
+    fn set_functions(&mut self, functions: &Arc<Functions>) {
+        self.functions = Arc::clone(functions);
+        if let Some(derived) = &mut self.derived {
+            derived.set_functions(functions);
+        }
+    }
+
+    /// The same behind the row that a `resumeFilter` names.
+    pub fn resumed(mut self, filter: &Value) -> Result<Self, Failure> {
+        self.query.resume = Some(Resume::parse(filter, &self.query.order_by)?);
+        Ok(self)
     }
 
     fn of_bound(mut query: Query) -> Result<Self, Failure> {
@@ -75,18 +104,18 @@ impl Prepared {
                 derived = Some(Box::new(Self::of_bound(*inner)?));
             }
         }
-        let is_reduced = !query.group_by.is_empty() || query.has_aggregate();
-        if !is_reduced && derived.is_none() && !query.from.is_empty() && order_of(&query).is_none() {
-            let is_vector = |expr: &Expr| expr.to_string().starts_with("VectorDistance(");
-            if !query.order_by.iter().all(|key| is_vector(&key.expr)) {
-                return Err(Failure::bad_request(
-                    "Unsupported ORDER BY clause. ORDER BY item expression could not be mapped to a document path.",
-                ));
-            }
+        if derived.is_none() {
+            check_order_keys(&query)?;
         }
         let access = access_of(&query);
         let text = format!("{query}{derived:?}");
-        Ok(Self { query, derived, access, hash: checksum(text.as_bytes()), text_bytes: text.len() })
+        // A client that merges partitions goes on with the old token and another filter.
+        let is_ordered = !query.order_by.is_empty() && query.distinct.is_none() && !is_reduced(&query);
+        let hash = match is_ordered {
+            true => checksum(format!("{}{derived:?}", Query { filter: None, ..query.clone() }).as_bytes()),
+            false => checksum(text.as_bytes()),
+        };
+        Ok(Self { query, derived, access, hash, text_bytes: text.len(), functions: Arc::default() })
     }
 
     /// What the query asks from its source.
@@ -117,7 +146,8 @@ impl Prepared {
             limits,
             context: Context::new(now)
                 .with_kept_bytes_max(limits.kept_bytes_max)
-                .with_leash(limits.leash.clone(), self.text_bytes),
+                .with_leash(limits.leash.clone(), self.text_bytes)
+                .with_functions(&self.functions),
             page: Page { visited, ..Page::default() },
             layout: source.layout(),
         };
@@ -171,6 +201,25 @@ impl Prepared {
     }
 }
 
+/// Whether rows become groups, or one.
+fn is_reduced(query: &Query) -> bool {
+    !query.group_by.is_empty() || query.has_aggregate()
+}
+
+/// Refuses to order documents by what no index could hold.
+pub(crate) fn check_order_keys(query: &Query) -> Result<(), Failure> {
+    let is_order_of_documents = !is_reduced(query) && !query.from.is_empty();
+    let is_served = |key: &OrderKey| {
+        is_vector_distance(&key.expr) || is_computed(&key.expr) || document_path(&key.expr, query).is_some()
+    };
+    if is_order_of_documents && order_of(query).is_none() && !query.order_by.iter().all(is_served) {
+        return Err(Failure::bad_request(
+            "Unsupported ORDER BY clause. ORDER BY item expression could not be mapped to a document path.",
+        ));
+    }
+    Ok(())
+}
+
 /// One page in the making.
 struct Run<'r> {
     prepared: &'r Prepared,
@@ -193,8 +242,7 @@ impl Run<'_> {
         if !access.order.is_empty() {
             source.check_order(&access.order)?;
         }
-        let is_reduced = !query.group_by.is_empty() || query.has_aggregate();
-        if is_reduced {
+        if is_reduced(query) {
             return self.reduce(source, place.as_ref());
         }
         if query.distinct.is_some()
@@ -571,7 +619,12 @@ impl Progress {
 }
 
 fn passes(query: &Query, env: Env<'_>) -> Result<bool, Failure> {
-    query.filter.as_ref().map_or(Ok(true), |filter| is_true(filter, env))
+    if let Some(filter) = &query.filter
+        && !is_true(filter, env)?
+    {
+        return Ok(false);
+    }
+    query.resume.as_ref().map_or(Ok(true), |resume| resume.passes(&query.order_by, env))
 }
 
 fn visit_matches(

@@ -164,7 +164,11 @@ impl<'q> Sorter<'q> {
     }
 }
 
-fn keys_of(order: &[OrderKey], env: Env<'_>) -> Result<Vec<(Option<Value>, Direction)>, Failure> {
+/// The values of sort keys, and their directions.
+pub(crate) type Keys = Vec<(Option<Value>, Direction)>;
+
+/// The sort keys of what is bound.
+pub(crate) fn keys_of(order: &[OrderKey], env: Env<'_>) -> Result<Keys, Failure> {
     order
         .iter()
         .map(|key| {
@@ -174,7 +178,11 @@ fn keys_of(order: &[OrderKey], env: Env<'_>) -> Result<Vec<(Option<Value>, Direc
         .collect()
 }
 
-fn compare_keys(left: &[(Option<Value>, Direction)], right: &[(Option<Value>, Direction)]) -> Ordering {
+/// How two rows stand to each other.
+pub(crate) fn compare_keys(
+    left: &[(Option<Value>, Direction)],
+    right: &[(Option<Value>, Direction)],
+) -> Ordering {
     for ((a, direction), (b, _)) in left.iter().zip(right) {
         let order = compare_sort_keys(a.as_ref(), b.as_ref());
         let order = if *direction == Direction::Descending { order.reverse() } else { order };

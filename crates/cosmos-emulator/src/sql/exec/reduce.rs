@@ -4,8 +4,9 @@ use std::ops::ControlFlow;
 
 use serde_json::Value;
 
+use super::super::ast::{Aggregate, Collection, InputMode, Kind, Query, Select};
 use super::super::eval::Env;
-use super::super::source::Source;
+use super::super::source::{Row, Source};
 use super::continuation::{Place, checksum};
 use super::distinct::Distinct;
 use super::group::Groups;
@@ -33,7 +34,15 @@ impl Run<'_> {
         let mut rows = source.open(&prepared.access, resume.as_ref())?;
         let visited_max = self.page.visited.saturating_add(self.limits.rows_visited_max.max(1));
         let mut after = None;
-        while let Some(row) = rows.next()? {
+        let is_count = counts_documents(query);
+        loop {
+            // What counts all documents alike does not look at them.
+            let row = if is_count {
+                rows.pass()?.map(|position| Row { document: Value::Null, position })
+            } else {
+                rows.next()?
+            };
+            let Some(row) = row else { break };
             if (self.page.visited >= visited_max || (after.is_some() && self.context.is_due()))
                 && let (Some(after), Some(states)) = (after.take(), groups.states())
             {
@@ -45,10 +54,13 @@ impl Run<'_> {
             after = Some(row.position);
         }
         let results = groups.into_keyed_rows(&self.context)?;
-        if query.distinct.is_none() {
+        if query.distinct.is_none() && query.order_by.is_empty() {
             return Ok(self.hand_out_groups(results, place));
         }
-        let results = Distinct::default().new_of(results, &self.context, |(_, row)| row)?;
+        let results = match query.distinct {
+            Some(_) => Distinct::default().new_of(results, &self.context, |(_, row)| row)?,
+            None => results,
+        };
         let results = results.into_iter().map(|(_, row)| row).collect();
         let results = Window::of(query).cut(results, usize::MAX);
         Ok(self.hand_out(results, place))
@@ -78,6 +90,34 @@ impl Run<'_> {
         }
         None
     }
+}
+
+/// Whether a query only counts documents, whatever is in them: `SELECT VALUE COUNT(1) FROM c`, or its rewritten form.
+fn counts_documents(query: &Query) -> bool {
+    fn is_alike(expr: &super::super::ast::Expr) -> bool {
+        match &expr.kind {
+            Kind::Literal(_) => true,
+            Kind::Aggregate(aggregate, _, argument) => {
+                matches!(aggregate, Aggregate::Count) && argument.as_literal().is_some()
+            }
+            Kind::Array(items) => items.iter().all(is_alike),
+            Kind::Object(entries) => entries.iter().all(|(_, item)| is_alike(item)),
+            _ => false,
+        }
+    }
+    let is_whole = match query.from.as_slice() {
+        [input] => {
+            input.mode == InputMode::Whole
+                && matches!(&input.collection, Collection::Path(path) if matches!(path.kind, Kind::Name(_)))
+        }
+        _ => false,
+    };
+    let is_alike = match &query.select {
+        Select::Star(_) => false,
+        Select::Value(expr) => is_alike(expr),
+        Select::List(items) => items.iter().all(|item| is_alike(&item.expr)),
+    };
+    is_whole && is_alike && query.filter.is_none() && query.group_by.is_empty() && query.order_by.is_empty()
 }
 
 /// Longer keys would make too long a continuation.

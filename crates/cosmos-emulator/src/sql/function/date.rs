@@ -28,6 +28,10 @@ pub(super) const FUNCTIONS: &[Function] = &[
         Some(part.ordinal(end).checked_sub(part.ordinal(start))?.into())
     }),
     Function::pure("DateTimePart", 2, 2, |a| date_part(Part::by_name(a.text(0)?)?, parse(a.text(1)?)?)),
+    Function::pure("Year", 1, 1, |a| date_part(Part::by_name("year")?, parse(a.text(0)?)?)),
+    Function::pure("Month", 1, 1, |a| date_part(Part::by_name("month")?, parse(a.text(0)?)?)),
+    Function::pure("Day", 1, 1, |a| date_part(Part::by_name("day")?, parse(a.text(0)?)?)),
+    Function::contextual("Now", 0, 0, |_, context| format(now(context))),
     Function::pure("DateTimeBin", 2, 4, bin),
     Function::pure("DateTimeFromParts", 3, 7, from_parts),
 ];

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::{Arguments, Function, MANY};
+use crate::sql::schema::Distance;
 use crate::sql::value::number;
 
 pub(super) const FUNCTIONS: &[Function] = &[
@@ -90,7 +91,7 @@ fn shift(value: i64, by: i64, apply: fn(i64, u32) -> Option<i64>) -> Option<i64>
     apply(value, u32::try_from(by).ok()?)
 }
 
-/// Cosine similarity by default; `distanceFunction` in the options chooses another.
+/// Cosine similarity by default; `distanceFunction` in the options chooses another: the caller's, or the container's.
 fn vector_distance(arguments: &Arguments<'_>) -> Option<Value> {
     let read = |at: usize| -> Option<Vec<f64>> { arguments.array(at)?.iter().map(Value::as_f64).collect() };
     let (left, right) = (read(0)?, read(1)?);
@@ -99,10 +100,13 @@ fn vector_distance(arguments: &Arguments<'_>) -> Option<Value> {
     }
     let dot: f64 = left.iter().zip(&right).map(|(a, b)| a * b).sum();
     let options = arguments.optional(3, &Value::Null, |a, at| a.0.get(at)?.as_deref())?;
-    match options["distanceFunction"].as_str().unwrap_or("Cosine").to_ascii_lowercase().as_str() {
-        "euclidean" => number(left.iter().zip(&right).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt()),
-        "dotproduct" => number(dot),
-        _ => {
+    let named = options["distanceFunction"].as_str().map(Distance::by_name);
+    match named.unwrap_or(Some(Distance::Cosine))? {
+        Distance::Euclidean => {
+            number(left.iter().zip(&right).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt())
+        }
+        Distance::DotProduct => number(dot),
+        Distance::Cosine => {
             let length = |vector: &[f64]| vector.iter().map(|x| x * x).sum::<f64>().sqrt();
             number(dot / (length(&left) * length(&right)))
         }

@@ -9,6 +9,8 @@ use crate::sql::eval::Context;
 const TEXT_BYTES_MAX: usize = 4 << 20;
 /// Most repetitions REPLICATE makes.
 const REPLICATE_MAX: i64 = 10_000;
+/// Most matches RegexExtractAll yields.
+const REGEX_MATCHES_MAX: usize = 100_000;
 
 pub(super) const FUNCTIONS: &[Function] = &[
     Function::pure("CONCAT", 2, MANY, |a| {
@@ -76,6 +78,14 @@ pub(super) const FUNCTIONS: &[Function] = &[
         other => Some(other.to_string().into()),
     }),
     Function::contextual("RegexMatch", 2, 3, regex_match),
+    Function::contextual("RegexExtract", 2, 3, |a, context| regex_extract(a, context, 1)?.into_iter().next()),
+    Function::contextual("RegexExtractAll", 2, 3, |a, context| {
+        Some(regex_extract(a, context, REGEX_MATCHES_MAX)?.into())
+    }),
+    Function::pure("LastIndexOf", 2, 2, |a| {
+        let (text, part) = (a.text(0)?, a.text(1)?);
+        Some(text.rfind(part).map_or(Value::from(-1), |at| text[..at].chars().count().into()))
+    }),
 ];
 
 fn test(arguments: &Arguments<'_>, test: fn(&str, &str) -> bool) -> Option<Value> {
@@ -151,11 +161,20 @@ fn parsed(arguments: &Arguments<'_>) -> Option<Value> {
 }
 
 fn regex_match(arguments: &Arguments<'_>, context: &Context) -> Option<Value> {
-    let (text, pattern) = (arguments.text(0)?, arguments.text(1)?);
+    context.matches(&pattern_of(arguments)?, arguments.text(0)?).map(Value::from)
+}
+
+/// The first matches of a pattern.
+fn regex_extract(arguments: &Arguments<'_>, context: &Context, matches_max: usize) -> Option<Vec<Value>> {
+    context.extract(&pattern_of(arguments)?, arguments.text(0)?, matches_max)
+}
+
+/// The pattern of a call, with its modifiers.
+fn pattern_of(arguments: &Arguments<'_>) -> Option<String> {
+    let pattern = arguments.text(1)?;
     let flags = arguments.optional(2, "", |a, at| a.0.get(at)?.as_ref()?.as_str())?;
     if flags.chars().any(|flag| !"imsx".contains(flag)) {
         return None;
     }
-    let full = if flags.is_empty() { pattern.to_owned() } else { format!("(?{flags}){pattern}") };
-    context.matches(&full, text).map(Value::from)
+    Some(if flags.is_empty() { pattern.to_owned() } else { format!("(?{flags}){pattern}") })
 }

@@ -9,14 +9,14 @@ use super::super::lexer::{Span, Token};
 use super::{Parser, negated};
 
 /// How strongly operators bind, weakest first.
-const CONDITIONAL: u8 = 1;
-const COALESCE: u8 = 2;
-const OR: u8 = 3;
-const AND: u8 = 4;
-const NOT: u8 = 5;
-const EQUALITY: u8 = 9;
-const RELATION: u8 = 10;
-const UNARY: u8 = 14;
+pub(crate) const CONDITIONAL: u8 = 1;
+pub(crate) const COALESCE: u8 = 2;
+pub(crate) const OR: u8 = 3;
+pub(crate) const AND: u8 = 4;
+pub(crate) const NOT: u8 = 5;
+pub(crate) const EQUALITY: u8 = 9;
+pub(crate) const RELATION: u8 = 10;
+pub(crate) const UNARY: u8 = 14;
 
 impl Parser<'_> {
     pub(super) fn expr(&mut self) -> Result<Expr, SyntaxError> {
@@ -63,8 +63,8 @@ impl Parser<'_> {
         let start = left.span;
         self.advance();
         let kind = match infix {
-            Infix::Binary(op, strength) => {
-                let right = self.binding(strength + 1)?;
+            Infix::Binary(op) => {
+                let right = self.binding(strength_of(op) + 1)?;
                 Kind::Binary(op, Box::new(left), Box::new(right))
             }
             Infix::And => Kind::And(self.chain(left, "AND", AND)?),
@@ -294,7 +294,7 @@ impl Parser<'_> {
 
 #[derive(Clone, Copy)]
 enum Infix {
-    Binary(BinaryOp, u8),
+    Binary(BinaryOp),
     And,
     Or,
     Coalesce,
@@ -307,7 +307,7 @@ enum Infix {
 impl Infix {
     fn strength(self) -> u8 {
         match self {
-            Infix::Binary(_, strength) => strength,
+            Infix::Binary(op) => strength_of(op),
             Infix::And => AND,
             Infix::Or => OR,
             Infix::Coalesce => COALESCE,
@@ -317,31 +317,45 @@ impl Infix {
     }
 }
 
+/// How strongly an operator between two operands binds.
+pub(crate) fn strength_of(op: BinaryOp) -> u8 {
+    match op {
+        BinaryOp::BitOr => 6,
+        BinaryOp::BitXor => 7,
+        BinaryOp::BitAnd => 8,
+        BinaryOp::Equal | BinaryOp::NotEqual => EQUALITY,
+        BinaryOp::Less | BinaryOp::LessOrEqual | BinaryOp::Greater | BinaryOp::GreaterOrEqual => RELATION,
+        BinaryOp::ShiftLeft | BinaryOp::ShiftRight | BinaryOp::ShiftRightZero => 11,
+        BinaryOp::Add | BinaryOp::Subtract | BinaryOp::Concat => 12,
+        BinaryOp::Multiply | BinaryOp::Divide | BinaryOp::Modulo => 13,
+    }
+}
+
 fn symbol_infix(sign: &str) -> Option<Infix> {
-    let (op, strength) = match sign {
+    let op = match sign {
         "?" => return Some(Infix::Conditional),
         "??" => return Some(Infix::Coalesce),
-        "|" => (BinaryOp::BitOr, 6),
-        "^" => (BinaryOp::BitXor, 7),
-        "&" => (BinaryOp::BitAnd, 8),
-        "=" => (BinaryOp::Equal, EQUALITY),
-        "!=" | "<>" => (BinaryOp::NotEqual, EQUALITY),
-        "<" => (BinaryOp::Less, RELATION),
-        "<=" => (BinaryOp::LessOrEqual, RELATION),
-        ">" => (BinaryOp::Greater, RELATION),
-        ">=" => (BinaryOp::GreaterOrEqual, RELATION),
-        "<<" => (BinaryOp::ShiftLeft, 11),
-        ">>" => (BinaryOp::ShiftRight, 11),
-        ">>>" => (BinaryOp::ShiftRightZero, 11),
-        "+" => (BinaryOp::Add, 12),
-        "-" => (BinaryOp::Subtract, 12),
-        "||" => (BinaryOp::Concat, 12),
-        "*" => (BinaryOp::Multiply, 13),
-        "/" => (BinaryOp::Divide, 13),
-        "%" => (BinaryOp::Modulo, 13),
+        "|" => BinaryOp::BitOr,
+        "^" => BinaryOp::BitXor,
+        "&" => BinaryOp::BitAnd,
+        "=" => BinaryOp::Equal,
+        "!=" | "<>" => BinaryOp::NotEqual,
+        "<" => BinaryOp::Less,
+        "<=" => BinaryOp::LessOrEqual,
+        ">" => BinaryOp::Greater,
+        ">=" => BinaryOp::GreaterOrEqual,
+        "<<" => BinaryOp::ShiftLeft,
+        ">>" => BinaryOp::ShiftRight,
+        ">>>" => BinaryOp::ShiftRightZero,
+        "+" => BinaryOp::Add,
+        "-" => BinaryOp::Subtract,
+        "||" => BinaryOp::Concat,
+        "*" => BinaryOp::Multiply,
+        "/" => BinaryOp::Divide,
+        "%" => BinaryOp::Modulo,
         _ => return None,
     };
-    Some(Infix::Binary(op, strength))
+    Some(Infix::Binary(op))
 }
 
 fn word_infix(word: &str, polarity: Polarity) -> Option<Infix> {

@@ -4,6 +4,8 @@
 mod expr;
 mod select;
 
+pub(crate) use self::expr::{AND, COALESCE, CONDITIONAL, EQUALITY, NOT, OR, RELATION, UNARY, strength_of};
+
 use serde_json::Value;
 
 use super::ast::{Expr, Kind, Query};

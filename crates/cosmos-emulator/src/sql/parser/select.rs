@@ -9,7 +9,7 @@ use super::Parser;
 /// Most inputs a query may join.
 const JOINS_MAX: usize = 10;
 /// Largest count the service takes for TOP, OFFSET and LIMIT.
-const COUNT_MAX: u64 = u32::MAX as u64;
+const COUNT_MAX: u64 = i32::MAX as u64;
 
 impl Parser<'_> {
     pub(super) fn query(&mut self) -> Result<Query, SyntaxError> {
@@ -37,8 +37,8 @@ impl Parser<'_> {
         if self.take_word("ORDER") {
             self.expect_word("BY")?;
             if self.is_word("RANK") && !matches!(self.peek_behind(1), Token::Symbol("." | "[") | Token::End) {
-                rank = Some(self.advance());
-                self.expr()?;
+                self.advance();
+                rank = Some(self.expr()?);
             } else {
                 order_by = self.order_keys()?;
             }
@@ -53,7 +53,18 @@ impl Parser<'_> {
         } else {
             None
         };
-        Ok(Query { distinct, top, select, from, filter, group_by, order_by, rank, offset_limit })
+        Ok(Query {
+            distinct,
+            top,
+            select,
+            from,
+            filter,
+            group_by,
+            order_by,
+            rank,
+            offset_limit,
+            resume: None,
+        })
     }
 
     fn select_clause(&mut self) -> Result<Select, SyntaxError> {
@@ -85,7 +96,7 @@ impl Parser<'_> {
                 Ok(Count::Parameter(name))
             }
             Token::Number(number) => {
-                let count = number.as_u64().filter(|count| *count < COUNT_MAX);
+                let count = number.as_u64().filter(|count| *count <= COUNT_MAX);
                 self.advance();
                 count.map(Count::Number).ok_or_else(|| SyntaxError::new(code, span, message))
             }

@@ -12,8 +12,13 @@ use serde_json::{Map, Value};
 pub use self::gateway::{GatewayRequest, Verdict, gateway_verdict};
 pub use self::ranges::QueryRange;
 
-use super::ast::{Aggregate, Collection, Expr, Kind, Query, Select};
+use super::ast::{Aggregate, Collection, Kind, Query, Select};
 use super::bind::{Parameters, bind_shape, count_of};
+use super::error::refusal;
+use super::exec::check_order_keys;
+use super::parser::parse_query;
+use super::print::{FILTER_PLACEHOLDER, expr_in_service_spelling, in_service_spelling};
+use super::schema::{Schema, is_vector_distance};
 use super::source::Direction;
 use crate::Failure;
 
@@ -112,8 +117,20 @@ pub fn plan(
     definition: &Definition,
     features: &Features,
 ) -> Result<QueryPlan, Failure> {
-    let bound = bind_shape(query, parameters)?;
-    let query_info = describe(query, parameters)?;
+    plan_in_container(query, parameters, definition, features, &Schema::default())
+}
+
+/// Plans a query over a container that has told its queries something.
+pub fn plan_in_container(
+    query: &Query,
+    parameters: &Parameters,
+    definition: &Definition,
+    features: &Features,
+    schema: &Schema,
+) -> Result<QueryPlan, Failure> {
+    let mut bound = bind_shape(query, parameters)?;
+    schema.resolve(&mut bound)?;
+    let query_info = describe(query, &bound, parameters)?;
     refuse_unsupported(query, &query_info, features)?;
     Ok(QueryPlan {
         partitioned_query_execution_info_version: 2,
@@ -124,13 +141,26 @@ pub fn plan(
 }
 
 /// The plan without its ranges.
-fn describe(query: &Query, parameters: &Parameters) -> Result<QueryInfo, Failure> {
+fn describe(query: &Query, bound: &Query, parameters: &Parameters) -> Result<QueryInfo, Failure> {
     if query.rank.is_some() {
         return Err(Failure::bad_request("ORDER BY RANK (full text and hybrid search) is not supported."));
     }
     let (counted, d_count_info) = match distinct_count(query) {
         Some((inner, alias)) => (inner, Some(DCountInfo { d_count_alias: alias })),
         None => (query, None),
+    };
+    let bound = match bound.from.first().map(|input| &input.collection) {
+        Some(Collection::Subquery(inner)) => {
+            if d_count_info.is_some() {
+                inner
+            } else {
+                bound
+            }
+        }
+        _ => {
+            check_order_keys(bound)?;
+            bound
+        }
     };
     let shape = rewrite::shape_of(counted)?;
     let count = |count: Option<&super::ast::Count>, clause| {
@@ -140,28 +170,31 @@ fn describe(query: &Query, parameters: &Parameters) -> Result<QueryInfo, Failure
         Some((offset, limit)) => (count(Some(offset), "OFFSET")?, count(Some(limit), "LIMIT")?),
         None => (None, None),
     };
-    let has_order = matches!(shape, rewrite::Shape::Ordered);
+    let has_order = matches!(shape, rewrite::Shape::Ordered) || !counted.group_by.is_empty();
     let order: &[_] = if has_order { &counted.order_by } else { &[] };
-    let rewritten = if d_count_info.is_some() {
-        counted.to_string()
-    } else {
-        rewrite::rewritten(counted, &shape, offset, limit).map_or_else(String::new, |query| query.to_string())
+    let rewritten = match d_count_info {
+        Some(_) => text_of(counted)?,
+        None => match rewrite::rewritten(counted, &shape, offset, limit) {
+            Some(rewritten) => text_of(&rewritten)?,
+            None => String::new(),
+        },
     };
     let mut info = QueryInfo {
         distinct_type: distinct_type(counted),
-        top: count(counted.top.as_ref(), "TOP")?,
+        // Without FROM there is one row, and nothing to cut.
+        top: count(counted.top.as_ref().filter(|_| !counted.from.is_empty()), "TOP")?,
         offset,
         limit,
-        order_by: order.iter().map(|key| direction_name(key.direction, &key.expr)).collect(),
-        order_by_expressions: order.iter().map(|key| key.expr.to_string()).collect(),
-        group_by_expressions: counted.group_by.iter().map(Expr::to_string).collect(),
+        order_by: bound.order_by.iter().take(order.len()).map(|key| direction_name(key.direction)).collect(),
+        order_by_expressions: order.iter().map(|key| expr_in_service_spelling(&key.expr)).collect(),
+        group_by_expressions: counted.group_by.iter().map(expr_in_service_spelling).collect(),
         group_by_aliases: Vec::new(),
         aggregates: Vec::new(),
         group_by_alias_to_aggregate_type: Map::new(),
         rewritten_query: rewritten,
         has_select_value: matches!(query.select, Select::Value(_)),
         d_count_info,
-        has_non_streaming_order_by: order.iter().any(|key| is_vector(&key.expr)),
+        has_non_streaming_order_by: order.iter().any(|key| is_vector_distance(&key.expr)),
     };
     if let rewrite::Shape::Reduced(outputs) = &shape {
         match outputs {
@@ -211,19 +244,29 @@ fn distinct_type(query: &Query) -> DistinctType {
     }
 }
 
-fn direction_name(direction: Option<Direction>, expr: &Expr) -> &'static str {
+fn direction_name(direction: Option<Direction>) -> &'static str {
     match direction {
         Some(Direction::Descending) => "Descending",
-        Some(Direction::Ascending) => "Ascending",
-        // The nearest comes first, and cosine similarity is greatest for the nearest.
-        None if is_vector(expr) => "Descending",
-        None => "Ascending",
+        Some(Direction::Ascending) | None => "Ascending",
     }
 }
 
-fn is_vector(expr: &Expr) -> bool {
-    matches!(&expr.kind, Kind::Call(super::ast::Callee::Builtin(function), ..) if function.name == "VectorDistance")
+/// The text of a rewritten query: as the service writes it, with the fewest parentheses where that would be nested too
+/// deep to be run, or refused where even that is.
+fn text_of(query: &Query) -> Result<String, Failure> {
+    let filled = |text: &str| text.replace(FILTER_PLACEHOLDER, "true");
+    let text = in_service_spelling(query);
+    if query.depth() <= DEPTH_CERTAIN || parse_query(&filled(&text)).is_ok() {
+        return Ok(text);
+    }
+    let text = query.to_string();
+    let filled = filled(&text);
+    parse_query(&filled).map_err(|error| refusal(&filled, &[error]))?;
+    Ok(text)
 }
+
+/// Trees up to this height can be parsed, however many parentheses they are written with.
+const DEPTH_CERTAIN: u16 = 40;
 
 /// 400 if the client lacks what the plan needs of it.
 fn refuse_unsupported(query: &Query, info: &QueryInfo, features: &Features) -> Result<(), Failure> {

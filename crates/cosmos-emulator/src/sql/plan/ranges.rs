@@ -8,8 +8,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::super::access::document_path;
-use super::super::ast::{BinaryOp, Callee, Expr, Kind, Polarity, Query};
+use super::super::ast::{BinaryOp, Callee, Expr, Kind, Polarity, Query, UnaryOp};
 use super::super::eval::{Context, Env, is_true};
+use super::super::like;
 use super::super::source::{Path, Step};
 
 /// A range of effective partition keys as a plan names it.
@@ -147,6 +148,15 @@ impl Analysis<'_> {
                 (Some(value), None) => self.equal(right, value),
                 _ => None,
             },
+            Kind::Unary(UnaryOp::Not, operand) => match operand.kind {
+                Kind::Property(..) | Kind::Index(..) => self.one_of(operand, &[Value::Bool(false)]),
+                _ => None,
+            },
+            Kind::Like(Polarity::Plain, two, escape) => {
+                let pattern = two[1].as_literal()?.as_str()?;
+                let text = like::whole_text(pattern, *escape)?;
+                self.one_of(&two[0], &[Value::String(text)])
+            }
             Kind::In(Polarity::Plain, needle, items, _) if items.len() <= KEYS_MAX => {
                 let values: Vec<Value> =
                     items.iter().map(|item| item.as_literal().cloned()).collect::<Option<_>>()?;
@@ -155,6 +165,9 @@ impl Analysis<'_> {
             Kind::Call(Callee::Builtin(function), _, arguments) => {
                 match (function.name, arguments.as_slice()) {
                     ("IS_NULL", [argument]) => self.one_of(argument, &[Value::Null]),
+                    ("IS_BOOL", [argument]) => {
+                        self.one_of(argument, &[Value::Bool(false), Value::Bool(true)])
+                    }
                     ("STRINGEQUALS", [argument, text]) => {
                         let text = text.as_literal().filter(|text| text.is_string())?;
                         self.one_of(argument, std::slice::from_ref(text))

@@ -49,6 +49,7 @@ fn every_script_holds_over_the_engine() {
                 page_size: PageSize::AtMost(ask.limits.items_max),
                 continuation: ask.continuation.map(str::to_owned),
                 session_token: None,
+                resume: None,
             };
             let page = engine.query(&container, request)?;
             Ok(Page { rows: page.rows, continuation: page.continuation, ..Page::default() })

@@ -6,6 +6,7 @@ mod consistency;
 mod failover;
 mod membership;
 mod offline;
+mod partition;
 mod replication;
 mod restart;
 mod sessions;
