@@ -1,8 +1,8 @@
 //! What one fetch costs beside a hundred thousand waiting, a million finished: prints a table and fails if it is not
-//! what it costs beside ten; and what it takes to find work behind a hundred thousand messages of one instance, or as
-//! many instances that only others can run.
+//! what it costs beside ten; and what it takes to find work behind a hundred thousand documents of each kind that is of no
+//! use to who searches: fails if that is more than its bound in requests and documents.
 //!
-//! `scale [--waiting N] [--finished N] [--partitions N]`
+//! `scale [--waiting N] [--finished N] [--partitions N] [--behind N]`; `--waiting 0` leaves the first table out.
 
 #![allow(
     clippy::print_stdout,
@@ -10,6 +10,8 @@
     reason = "a program for people; it shares its modules with the tests"
 )]
 
+#[path = "../tests/it/obstacles.rs"]
+mod obstacles;
 #[path = "../tests/it/scale.rs"]
 mod scale;
 #[path = "../tests/it/world.rs"]
@@ -18,21 +20,32 @@ mod world;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use scale::{Cost, Crowd, FEW, Obstacle, measure, search_behind};
+use obstacles::{Obstacle, PAGE, search_behind};
+use scale::{Cost, Crowd, FEW, measure};
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
-    let (mut waiting, mut finished, mut partitions) = (100_000, 1_000_000, 16);
+    let (mut waiting, mut finished, mut partitions, mut behind) = (100_000, 1_000_000, 16, 100_000);
     while let Some(argument) = arguments.next() {
         let number = arguments.next().and_then(|text| text.parse::<usize>().ok()).expect("a number follows");
         match argument.as_str() {
             "--waiting" => waiting = number,
             "--finished" => finished = number,
             "--partitions" => partitions = u32::try_from(number).expect("not so many"),
+            "--behind" => behind = number,
             other => panic!("what is {other}?"),
         }
     }
+    let mut worse = if waiting > 0 { beside(waiting, finished, partitions).await } else { 0 };
+    if behind > 0 {
+        worse += in_the_way(behind as u64).await;
+    }
+    if worse == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// What one fetch costs beside others. Returns how many cost more than beside ten.
+async fn beside(waiting: usize, finished: usize, partitions: u32) -> u32 {
     let crowds = [
         ("ten of everything", FEW),
         ("waiting instances", Crowd { waiting, ..FEW }),
@@ -76,20 +89,40 @@ async fn main() -> ExitCode {
         }
     }
     println!("{worse} cost more than beside ten");
-    println!("| behind | how many | to find | requests | took | read per search |");
-    println!("|---|---:|---|---:|---:|---:|");
-    for (name, obstacle) in [("the queue of one", Obstacle::Queue), ("another version", Obstacle::Pinned)] {
-        let search = search_behind(obstacle, waiting as u64).await;
-        for (at, what) in ["what is in their middle", "what was sent now"].into_iter().enumerate() {
-            let (requests, took) = (search.requests[at], search.took[at]);
+    worse
+}
+
+/// What it takes to find work behind what is of no use. Returns how often that was more than its bound.
+async fn in_the_way(count: u64) -> u32 {
+    println!(
+        "| behind {count} | to find | requests | at most | documents | at most | RU | took | greatest search |"
+    );
+    println!("|---|---|---:|---:|---:|---:|---:|---:|---:|");
+    let mut worse = 0;
+    for (name, obstacle) in [
+        ("messages of one instance", Obstacle::Queue),
+        ("instances of another version", Obstacle::Pinned),
+        ("instances whose turns others have", Obstacle::LockedHeads),
+        ("activities of another tag", Obstacle::Tags),
+        ("activities of 100 foreign sessions", Obstacle::Sessions),
+        ("activities of as many foreign sessions", Obstacle::SessionEach),
+    ] {
+        let search = search_behind(obstacle, count).await;
+        let finds = search.finds.into_iter().zip(obstacle.bounds(count));
+        for ((find, bound), what) in finds.zip(["what is among them", "what was sent now"]) {
             println!(
-                "| {name} | {waiting} | {what} | {requests} | {took:.1?} | {} |",
-                search.read_per_search
+                "| {name} | {what} | {} | {} | {} | {} | {:.0} | {:.1?} | {} |",
+                find.requests,
+                bound.requests,
+                find.read,
+                bound.read,
+                find.request_units,
+                find.took,
+                search.read_per_search,
             );
+            worse += u32::from(!find.is_within(bound) || search.read_per_search > PAGE);
         }
-        // A page of a thousand, or the heads of so many: a hundredth of all, and a little.
-        let is_proportionate = search.requests[0] <= 200 + waiting / 100 && search.requests[1] <= 100;
-        worse += u32::from(!is_proportionate || search.read_per_search > 1000);
     }
-    if worse == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    println!("{worse} took more than their bounds");
+    worse
 }

@@ -229,7 +229,7 @@ const KEY_VERSION: u8 = 2;
 /// Items expire only when they say so themselves.
 const ITEMS_SAY: i32 = -1;
 /// What queries filter by. Each costs 8/21 RU with every write of a document that has it.
-const INDEXED: [&str; 9] = [
+const INDEXED: [&str; 10] = [
     "type",
     "seq",
     "executionId",
@@ -237,6 +237,7 @@ const INDEXED: [&str; 9] = [
     "sinceTurn",
     "status",
     "sessionId",
+    "ownedSession",
     "parentInstanceId",
     "sweepAt",
 ];

@@ -23,11 +23,17 @@ pub(crate) struct Known {
 }
 
 impl Known {
+    /// How many of the events are in documents. The others are in the head.
+    pub(crate) fn in_documents(&self) -> usize {
+        self.events.len().saturating_sub(self.head.document.events.len())
+    }
+
     fn bytes(&self) -> usize {
         let head = &self.head.document;
         let values: usize = self.values.values().map(String::len).sum();
         let events = usize::try_from(head.event_bytes).unwrap_or(usize::MAX).saturating_mul(2);
-        ENTRY_BYTES.saturating_add(events).saturating_add(values)
+        let texts: usize = head.events.iter().map(String::len).sum();
+        ENTRY_BYTES.saturating_add(events).saturating_add(texts).saturating_add(values)
     }
 }
 

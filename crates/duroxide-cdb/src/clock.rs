@@ -69,6 +69,14 @@ impl Span {
     fn width(self) -> i64 {
         self.most - self.least
     }
+
+    /// Whether the system's clock is wrong that showed `system` at some time from `before` to `after`, by the monotonic
+    /// clock. On a busy machine a thread may stop between the two clocks for as long as a second: what passed there says
+    /// nothing about either. A right clock that was taken for wrong would set time back by as much as the bounds are
+    /// apart, and what was sent a moment ago would not be visible yet.
+    fn excludes(self, system: i64, before: i64, after: i64) -> bool {
+        system - before < self.least || self.most < system - after
+    }
 }
 
 impl Known {
@@ -148,7 +156,7 @@ impl Clock {
             return;
         }
         let (asked, received) = self.since(begun);
-        self.note(received, |known| known.learn(signed(date), asked, received));
+        self.note(|known| known.learn(signed(date), asked, received));
     }
 
     /// Takes note of what the service said its time was, in milliseconds, to a question asked at `begun`. What its dates
@@ -156,7 +164,7 @@ impl Clock {
     pub(crate) fn learn_exactly(&self, service_ms: u64, begun: Instant) {
         let (asked, received) = self.since(begun);
         let told = Span::told(signed(service_ms.min(DATE_MAX_MS)), 1, asked, received);
-        self.note(received, |known| known.learn_exactly(told));
+        self.note(|known| known.learn_exactly(told));
     }
 
     /// Whether it is time to ask the service for its time: this machine's clock is wrong, and dates alone tell too little.
@@ -173,14 +181,15 @@ impl Clock {
         wants
     }
 
-    fn note(&self, received: i64, learn: impl FnOnce(&mut Known)) {
+    fn note(&self, learn: impl FnOnce(&mut Known)) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         learn(&mut known);
         let Some(span) = known.span.filter(|_| !known.is_system_wrong) else { return };
-        let lacks = signed(self.system_guess()) - received;
-        if lacks < span.least || span.most < lacks {
+        let before = self.monotonic_ms();
+        let system = signed(self.system_guess());
+        if span.excludes(system, before, self.monotonic_ms()) {
             known.is_system_wrong = true;
-            let wrong_by = lacks - span.least;
+            let wrong_by = system - before - span.least;
             if wrong_by.abs() >= WORTH_TELLING_MS {
                 tracing::warn!(
                     "this machine's clock is wrong by about {} s; the service's time is used",
@@ -300,6 +309,22 @@ mod tests {
             known.learn(shown(asked + 5 + ahead), asked, asked + 10);
         }
         known
+    }
+
+    #[test]
+    fn a_thread_that_stops_between_two_clocks_does_not_make_one_of_them_wrong() {
+        let span = Span { least: 100_000, most: 100_050, at: 0 };
+        for (system, before, after, expected) in [
+            (101_020, 1000, 1000, false),
+            (101_020, 1000, 1001, false),
+            (101_320, 1000, 1300, false),
+            (101_320, 1020, 1020, true),
+            (101_320, 1020, 1269, true),
+            (100_900, 1000, 1000, true),
+            (100_900, 1000, 1900, true),
+        ] {
+            assert_eq!(span.excludes(system, before, after), expected, "{system} {before} {after}");
+        }
     }
 
     #[test]

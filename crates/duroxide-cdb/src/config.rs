@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cosmos_wire::endpoint::{has_user, without_user};
+use cosmos_wire::{EMULATOR_KEY, EMULATOR_PORT};
 use duroxide::providers::ProviderError;
 
-use crate::slots::LeaseProvider;
+use crate::fleet::LeaseProvider;
 
 /// Configuration of [`CosmosDBProvider`](crate::CosmosDBProvider).
 ///
@@ -23,7 +24,8 @@ pub struct CosmosDBProviderConfig {
     pub database: String,
     /// Container; created if missing. Default `duroxide`.
     pub container: String,
-    /// Kept for compatibility: dispatchers share one finder, so their number need not be known. Default 1.
+    /// Kept for compatibility: dispatchers share one finder, so their number need not be known, and it is set in duroxide's
+    /// `RuntimeOptions`. Any other number than the default is told in the log, once. Default 1.
     pub orch_concurrency: u32,
     /// Kept for compatibility, as `orch_concurrency`. Default 1.
     pub worker_concurrency: u32,
@@ -53,11 +55,24 @@ pub struct CosmosDBProviderConfig {
     /// What has to be added to this machine's clock to get the server's, in milliseconds: the first guess, which the
     /// dates of the server's answers put right if they do not allow it. Default 0.
     pub clock_offset_ms: i64,
-    /// Who looks after which part of the key space, so that several providers need not all search all of it. Default:
-    /// this provider looks everywhere.
+    /// Who divides the work among the processes that share a container. Default: a
+    /// [`CosmosLeaseProvider`](crate::CosmosLeaseProvider), by documents in the container. With
+    /// [`NoLeases`](crate::NoLeases) every process looks everywhere.
     pub leases: Option<Arc<dyn LeaseProvider>>,
-    /// How long work is left to those who look after it before anybody takes it. Default 5 s.
+    /// How long work is left to those who look after it before others may take it. It is also the time within which a lock
+    /// is written that is at first only in memory, so it has to be some times as long as a request takes. Default 5 s.
     pub steal_after: Duration,
+    /// How long the others leave a process its part of the work when they hear nothing of it. It says that it is there three
+    /// times in this time: shorter leases find a dead process sooner and cost more requests. Default 10 s.
+    pub lease_duration: Duration,
+    /// How often the fleet as a whole looks whether another process has written something for it, while such things
+    /// happen: half of it is what a start by another process waits on average. Each look costs one request unit.
+    /// Default 80 ms.
+    pub bell_interval: Duration,
+    /// After so much silence the fleet looks once a second, which costs a tenth and makes the next start by another
+    /// process wait half a second on average. Default 5 minutes: who works by the minute is never asleep, and a night costs
+    /// little.
+    pub bell_rests_after: Duration,
     /// Who this process is, where it has no key: tokens of Microsoft Entra ID, with the feature `entra`, or a resource
     /// token. They cannot create a container: it must be there. Default: none, the key is used.
     pub credential: Option<cosmos_driver::Credential>,
@@ -72,10 +87,11 @@ impl CosmosDBProviderConfig {
     }
 
     /// Reads `COSMOS_ENDPOINT`, `COSMOS_KEY`, `COSMOS_DATABASE` and `COSMOS_CONTAINER` (or the same names with
-    /// `COSMOSDB_`).
+    /// `COSMOSDB_`). Where neither endpoint nor key is set, they are those of an emulator on this machine,
+    /// `http://localhost:8081` and the key that everybody knows.
     ///
     /// # Errors
-    /// When the endpoint or the key is not set.
+    /// When only one of endpoint and key is set.
     pub fn from_env() -> Result<Self, ProviderError> {
         Self::from_lookup(|name| std::env::var(name).ok())
     }
@@ -83,19 +99,21 @@ impl CosmosDBProviderConfig {
     /// As [`from_env`](Self::from_env), reading from any source of variables.
     ///
     /// # Errors
-    /// When the endpoint or the key is not there.
+    /// As there.
     pub fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, ProviderError> {
         let find = |suffix: &str| {
             ["COSMOS", "COSMOSDB"]
                 .into_iter()
                 .find_map(|prefix| lookup(&format!("{prefix}_{suffix}")).filter(|value| !value.is_empty()))
         };
-        let require = |suffix: &str| {
-            find(suffix).ok_or_else(|| {
-                ProviderError::permanent("from_env", format!("Set the environment variable COSMOS_{suffix}."))
-            })
+        let missing = |sentence: &str| Err(ProviderError::permanent("from_env", sentence));
+        let (endpoint, key) = match (find("ENDPOINT"), find("KEY")) {
+            (Some(endpoint), Some(key)) => (endpoint, key),
+            (None, None) => (format!("http://localhost:{EMULATOR_PORT}"), EMULATOR_KEY.to_owned()),
+            (Some(_), None) => return missing("Set the environment variable COSMOS_KEY."),
+            (None, Some(_)) => return missing("Set the environment variable COSMOS_ENDPOINT."),
         };
-        let mut config = Self::new(require("ENDPOINT")?, require("KEY")?);
+        let mut config = Self::new(endpoint, key);
         if let Some(database) = find("DATABASE") {
             config.database = database;
         }
@@ -124,6 +142,14 @@ impl CosmosDBProviderConfig {
     pub fn with_credential(mut self, credential: cosmos_driver::Credential) -> Self {
         self.credential = Some(credential);
         self
+    }
+
+    /// What to say of settings that other crates of this name have and that do nothing here.
+    pub(crate) fn without_effect(&self) -> Option<&'static str> {
+        (self.orch_concurrency != 1 || self.worker_concurrency != 1).then_some(
+            "orch_concurrency and worker_concurrency do nothing: how many dispatchers there are is set in duroxide's \
+             RuntimeOptions, and they share what one search finds",
+        )
     }
 
     pub(crate) fn validate(&self) -> Result<(), ProviderError> {
@@ -165,6 +191,15 @@ impl CosmosDBProviderConfig {
                 self.poll_interval_min, self.poll_interval_max
             ));
         }
+        for (what, time, least) in [
+            ("steal_after", self.steal_after, STEAL_AFTER_MIN),
+            ("lease_duration", self.lease_duration, LEASE_MIN),
+            ("bell_interval", self.bell_interval, BELL_INTERVAL_MIN),
+        ] {
+            if time < least {
+                return refuse(format!("{what} ({time:?}) is too short: use {least:?} or more."));
+            }
+        }
         if !(1..=TTL_SECONDS_MAX).contains(&self.tombstone_ttl.as_secs()) {
             return refuse(format!(
                 "tombstone_ttl ({:?}) is not allowed: use one second to 68 years, and more than a process may be down.",
@@ -175,6 +210,9 @@ impl CosmosDBProviderConfig {
     }
 }
 
+const STEAL_AFTER_MIN: Duration = Duration::from_millis(200);
+const LEASE_MIN: Duration = Duration::from_secs(1);
+const BELL_INTERVAL_MIN: Duration = Duration::from_millis(10);
 /// The service's limit for the time to live of an item.
 const TTL_SECONDS_MAX: u64 = i32::MAX as u64;
 
@@ -199,6 +237,9 @@ impl Default for CosmosDBProviderConfig {
             clock_offset_ms: 0,
             leases: None,
             steal_after: Duration::from_secs(5),
+            lease_duration: Duration::from_secs(10),
+            bell_interval: Duration::from_millis(80),
+            bell_rests_after: Duration::from_secs(300),
             credential: None,
             driver: cosmos_driver::Config::default(),
         }
@@ -225,6 +266,9 @@ impl fmt::Debug for CosmosDBProviderConfig {
             .field("clock_offset_ms", &self.clock_offset_ms)
             .field("leases", &self.leases.is_some())
             .field("steal_after", &self.steal_after)
+            .field("lease_duration", &self.lease_duration)
+            .field("bell_interval", &self.bell_interval)
+            .field("bell_rests_after", &self.bell_rests_after)
             .field("credential", &self.credential)
             .field("driver", &self.driver)
             .finish()
@@ -266,8 +310,27 @@ mod tests {
 
     #[test]
     fn a_missing_variable_is_named() {
-        let error = CosmosDBProviderConfig::from_lookup(|_| None).unwrap_err();
-        assert!(error.message.contains("COSMOS_ENDPOINT"));
+        for (set, missing) in [("COSMOS_KEY", "COSMOS_ENDPOINT"), ("COSMOS_ENDPOINT", "COSMOS_KEY")] {
+            let lookup = |name: &str| (name == set).then(|| "x".to_owned());
+            let error = CosmosDBProviderConfig::from_lookup(lookup).unwrap_err();
+            assert!(error.message.contains(missing), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn with_no_variable_at_all_it_is_an_emulator_on_this_machine() {
+        let config = CosmosDBProviderConfig::from_lookup(|_| None).unwrap();
+        assert_eq!(config.endpoint, "http://localhost:8081");
+        assert_eq!(config.key, EMULATOR_KEY);
+        assert!(config.validate().is_ok());
+    }
+
+    #[test]
+    fn numbers_that_mean_nothing_here_are_noticed() {
+        let config = CosmosDBProviderConfig::new("https://a.test", "a2V5");
+        assert_eq!(config.without_effect(), None);
+        let config = CosmosDBProviderConfig { orch_concurrency: 4, ..config };
+        assert!(config.without_effect().is_some_and(|sentence| sentence.contains("RuntimeOptions")));
     }
 
     #[test]

@@ -12,21 +12,24 @@ use crate::cache::Cache;
 use crate::claims::UnsettledClaims;
 use crate::clock::{Clock, millis, millis_until};
 use crate::config::CosmosDBProviderConfig;
-use crate::documents::{Head, Tagged, WorkDocument, ids};
+use crate::documents::{Head, Message, Tagged, WorkDocument, ids};
 use crate::elders::Elders;
 use crate::error::{Fault, Trouble};
-use crate::finder::{Crew, Pace, Strays, TurnFinder, WorkFinder};
+use crate::finder::{Crew, Pace, Ready, Strays, TurnFinder, WorkFinder};
+use crate::fleet::{Fleet, Hand, Standing};
 use crate::layout::Layout;
 use crate::lease::{Leases, Lockable, Patience};
+use crate::looks::Looks;
+use crate::orchestration::fetch::hint;
 use crate::orchestration::lock::TurnContents;
 use crate::outbox::OutboxFaultInjector;
 use crate::session::Sessions;
-use crate::slots::{LeaseProvider, Watch};
+use crate::slots;
 use crate::store::{Call, Op, Read, Store};
 
 /// The provider's inside.
 pub(crate) struct Core {
-    pub(crate) store: Store,
+    pub(crate) store: Arc<Store>,
     pub(crate) clock: Arc<Clock>,
     pub(crate) settings: Settings,
     pub(crate) turns: TurnFinder,
@@ -39,17 +42,26 @@ pub(crate) struct Core {
     /// Claims of this process that may have been applied without its knowing.
     pub(crate) claims: UnsettledClaims,
     pub(crate) cache: Cache,
+    /// The looks at heads that are under way.
+    pub(crate) looks: Looks<Option<Arc<Tagged<Head>>>>,
     pub(crate) sessions: Sessions,
     pub(crate) outbox_faults: Mutex<Option<OutboxFaultInjector>>,
     pub(crate) layout: Layout,
     pub(crate) elders: Elders,
-    leases: Option<Arc<dyn LeaseProvider>>,
+    pub(crate) fleet: Fleet,
 }
 
 impl Drop for Core {
     fn drop(&mut self) {
-        if let Some(leases) = &self.leases {
-            leases.release(&self.settings.owner);
+        // Who has the time calls `shutdown` before; this does what it can.
+        if let Some((leases, owner)) = self.fleet.parting()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn(async move {
+                if let Err(error) = leases.release_slots(&owner).await {
+                    tracing::debug!(%error, "the slots of a provider that was dropped run out by themselves");
+                }
+            });
         }
     }
 }
@@ -64,8 +76,6 @@ pub(crate) struct Settings {
     pub(crate) early_mail_ms: u64,
     pub(crate) poll_min: Duration,
     pub(crate) poll_max: Duration,
-    /// How long work is left to those who look after its slot.
-    pub(crate) steal_after_ms: u64,
 }
 
 impl Core {
@@ -75,7 +85,9 @@ impl Core {
         } else {
             config.owner.clone()
         };
+        let store = Arc::new(store);
         Self {
+            fleet: Fleet::new(&store, &owner, config),
             elders: Elders::since(store.clock().now_ms()),
             layout: Layout::default(),
             clock: store.clock(),
@@ -88,7 +100,6 @@ impl Core {
                 early_mail_ms: millis(config.early_mail_retention),
                 poll_min: config.poll_interval_min,
                 poll_max: config.poll_interval_max,
-                steal_after_ms: millis(config.steal_after),
             },
             turns: TurnFinder::asleep(),
             turn_pace: Pace::new(config.poll_interval_min, config.poll_interval_max),
@@ -99,9 +110,9 @@ impl Core {
             work_leases: Leases::default(),
             claims: UnsettledClaims::default(),
             cache: Cache::new(config.cache_bytes_max),
+            looks: Looks::default(),
             sessions: Sessions::default(),
             outbox_faults: Mutex::default(),
-            leases: config.leases.clone(),
         }
     }
 
@@ -126,23 +137,68 @@ impl Core {
         Call { operation, deadline: self.clock.instant() + patience }
     }
 
-    /// Which slots the `number`th search looks at: those of this process, and every now and then all of them, because
-    /// nobody may be left waiting for an owner that is stuck or cannot run the work.
-    pub(crate) fn watch(&self, number: u64) -> Watch {
-        match &self.leases {
-            Some(leases) if !number.is_multiple_of(STEAL_EVERY) => {
-                Watch::Own(leases.slots_for(&self.settings.owner))
-            }
-            _ => Watch::All,
+    /// The activities that this process could begin at once.
+    pub(crate) fn ready_works(&self, now: u64) -> Ready {
+        self.works.ready(now, |session| self.sessions.is_foreign(session, now))
+    }
+
+    /// Notes how much this process holds, or waits for, at this moment, and returns the most that it ever was: the runtime
+    /// does not say how many dispatchers it has.
+    pub(crate) fn note_capacity(&self) -> u64 {
+        let held = self.turn_leases.len() + self.work_leases.len();
+        self.fleet.note_capacity(held + self.turns.waiting() + self.works.waiting())
+    }
+
+    /// Whether this process may take what is in a slot since then.
+    pub(crate) fn may_take(&self, hand: Hand, slot: u8, visible_at: u64, is_idle: bool) -> bool {
+        self.fleet.standing(hand, slot, visible_at, is_idle) != Standing::Others
+    }
+
+    /// Tells of a message that this process has written: its own finder if the instance is this process's, else the fleet.
+    /// An instance that begins may begin here if a dispatcher has nothing else to do; what belongs to one that has begun is
+    /// left to its owner, who knows it. What is due later, as a timer is, nobody is told of: who wrote it is there in time,
+    /// where the owner would find it with its next search. Only who runs no turns tells of it.
+    pub(crate) fn tell_of_message(&self, message: &Message) {
+        let hint = hint(message);
+        let may_begin_here = message.begins_execution() && self.turns.is_waited_for();
+        let is_later = hint.visible_at > self.clock.now_ms().saturating_add(RING_AHEAD_MS);
+        let is_kept = may_begin_here || (is_later && self.fleet.serves().turns);
+        if self.fleet.is_elsewhere(slots::of(&hint.instance)) && !is_kept {
+            self.fleet.ring_message(&hint);
+        } else {
+            self.turns.hint(hint);
         }
     }
 
-    /// Whether this process may take work now: it is in its slots, or has waited long enough for its owner.
-    pub(crate) fn is_ours(&self, instance: &str, visible_at: u64) -> bool {
-        let Some(leases) = &self.leases else { return true };
-        let waited = self.clock.now_ms().saturating_sub(visible_at);
-        waited >= self.settings.steal_after_ms
-            || Watch::Own(leases.slots_for(&self.settings.owner)).holds(instance)
+    /// Tells of an activity that this process has written: its own finder if it is for this process, the fleet if it is for
+    /// another or if nobody here runs such activities. Whose it is was decided when it was written: two that both believe
+    /// an activity to be theirs would both run it.
+    pub(crate) fn tell_of_work(&self, work: Arc<WorkDocument>, etag: String) {
+        let slot = slots::of(&work.instance_id);
+        let is_elsewhere = work.dispatched_to().is_some_and(|slot| self.fleet.is_elsewhere(slot));
+        let is_own = work.dispatched_to().is_some_and(|slot| self.fleet.is_ours_alone(slot));
+        if is_elsewhere || !self.works.add(work, etag, is_own) {
+            self.fleet.ring_work(slot);
+        }
+    }
+
+    /// Everything is searched anew, at once: something may have come into this process's part of the container.
+    pub(crate) fn search_now(&self) {
+        self.turn_pace.begin_anew();
+        self.turns.poke();
+        self.search_for_work_now();
+    }
+
+    /// The same for activities.
+    pub(crate) fn search_for_work_now(&self) {
+        for crew in self.all_crews() {
+            crew.pace.begin_anew();
+        }
+        self.works.poke();
+    }
+
+    fn all_crews(&self) -> Vec<Arc<Crew>> {
+        self.crews.lock().unwrap_or_else(PoisonError::into_inner).values().map(Arc::clone).collect()
     }
 
     /// The searches of one kind of worker.
@@ -327,9 +383,9 @@ impl Backoff {
 }
 
 const PAUSE_MIN: Duration = Duration::from_millis(10);
-/// One search in so many looks at the slots of others too.
-const STEAL_EVERY: u64 = 8;
 const QUICK: Duration = Duration::from_secs(3);
+/// What is due within this time is rung for.
+const RING_AHEAD_MS: u64 = 5000;
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,7 @@
 //! Reading instances. Hot: a waiting client asks ten times a second, and every activity asks when it starts. What is
 //! known is validated with the head's ETag, so an unchanged instance costs one request that carries no body, and nothing
-//! at all right after the claim of an activity, which brought the head along. While the account throttles, readers share
-//! what one of them was told a moment ago.
+//! at all right after the claim of an activity, which brought the head along. Readers of one instance share one request
+//! at a time (`looks.rs`); while the account throttles, also what one of them was told a moment ago.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use duroxide::providers::ProviderError;
 
 use crate::cache::Known;
 use crate::core::{Core, decode};
-use crate::documents::{self, Head, LegacyStart, Manifest, Tagged, ids, pack};
+use crate::documents::{self, FORMAT_VERSION, Head, LegacyStart, Manifest, Tagged, ids, pack};
 use crate::error::{Fault, Trouble};
 use crate::orchestration::load::{self, LegacyValues, Partition};
 use crate::orchestration::publish;
@@ -28,32 +28,38 @@ pub(crate) async fn visible_head(
         return Ok(None);
     }
     // While the account throttles, those who wait for an instance share what one of them was told a moment ago.
-    let asked = core.clock.instant();
-    if let Some(head) = core.cache.looked_at(instance, core.store.pause(), asked) {
+    let now = core.clock.instant();
+    if let Some(head) = core.cache.looked_at(instance, core.store.pause(), now) {
         return Ok(head.filter(|head| head.document.is_visible()));
     }
+    let head = core.looks.share(instance, call.remaining() / 2, || look(core, call, instance)).await?;
+    Ok(head.filter(|head| head.document.is_visible()))
+}
+
+/// Asks the account for the head of an instance, unless it is the one that is known.
+async fn look(core: &Core, call: Call, instance: &str) -> Result<Option<Arc<Tagged<Head>>>, Fault> {
+    let asked = core.clock.instant();
     let known = core.cache.get(instance);
     let etag = known.as_ref().map(|known| known.head.etag.as_str());
     let answer = core.read(call, instance, &ids::head(instance), etag).await?;
     core.cache.unsee(instance);
-    let head = match answer {
+    match answer {
         Read::NotModified => {
             core.cache.look(instance, etag, asked);
-            known.map(|known| known.head)
+            Ok(known.map(|known| known.head))
         }
         Read::Missing => {
             core.cache.forget(instance);
             core.cache.look(instance, None, asked);
-            None
+            Ok(None)
         }
         Read::Found { body, etag } => {
             let head: Head = decode(&body)?;
             core.cache.relock(instance, &head, &etag);
             core.cache.look(instance, Some(&etag), asked);
-            Some(Arc::new(Tagged { document: head, etag }))
+            Ok(Some(Arc::new(Tagged { document: head, etag })))
         }
-    };
-    Ok(head.filter(|head| head.document.is_visible()))
+    }
 }
 
 /// The events of an instance's latest execution; none if there is no such instance.
@@ -114,10 +120,13 @@ async fn current_events(
     known: Option<Known>,
 ) -> Result<Result<Vec<Event>, String>, Fault> {
     let mut partition = Partition { head: Some(Tagged::clone(head)), known, ..Partition::default() };
-    if let Some(known) = &partition.known {
+    let is_in_documents = |known: &&Known| {
+        (known.in_documents() + head.document.events.len()) as u64 != head.document.event_count
+    };
+    if let Some(known) = partition.known.as_ref().filter(is_in_documents) {
         let query = Query::new(queries::HISTORY)
             .with("@exec", head.document.current_execution_id)
-            .with("@after", known.head.document.last_event_id);
+            .with("@after", known.head.document.last_event_in_documents());
         let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
         partition.history = rows.iter().map(|row| decode(row.get().as_bytes())).collect::<Result<_, _>>()?;
     }
@@ -198,19 +207,31 @@ pub(crate) async fn append(
             Some(found) => found.document.clone(),
             None => Head::unstarted(instance, core.clock.now_ms()),
         };
+        let mut chunks = documents::Chunks::new(&uuid::Uuid::new_v4().simple().to_string());
+        head.turn = head.turn.saturating_add(1);
+        head.format_version = FORMAT_VERSION;
+        let mut segments = Vec::new();
         if !head.started || execution > head.current_execution_id {
+            segments = head.move_events_out(&mut chunks);
             head.started = true;
             head.current_execution_id = execution;
             head.execution_count = head.execution_count.saturating_add(1);
             (head.last_event_id, head.event_count, head.event_bytes, head.carry_forward) = (0, 0, 0, 0);
         }
-        head.turn = head.turn.saturating_add(1);
-        head.total_event_count = head.total_event_count.saturating_add(texts.len() as u64);
-        if execution == head.current_execution_id {
-            count(&mut head, events, &texts);
+        let is_there = |id: u64| {
+            execution == head.current_execution_id && head.event_count > 0 && id <= head.last_event_id
+        };
+        if let Some((id, _)) = texts.iter().find(|(id, _)| is_there(*id)) {
+            let message = format!("Duplicate event id {id}: history has it already; nothing was written");
+            return Err(surface(Fault::refused(message)));
         }
-        let mut chunks = documents::Chunks::new(&uuid::Uuid::new_v4().simple().to_string());
-        let segments = pack(instance, execution, head.turn, &texts, &mut chunks);
+        head.total_event_count = head.total_event_count.saturating_add(texts.len() as u64);
+        segments.extend(if execution == head.current_execution_id {
+            count(&mut head, events, &texts);
+            head.append(&texts, &mut chunks)
+        } else {
+            pack(instance, execution, head.turn, &texts, &mut chunks)
+        });
         let mut ops = vec![match &found {
             Some(found) => Op::replace(&head.id, &head, Some(&found.etag)),
             None => Op::create(&head),

@@ -80,6 +80,11 @@ pub(crate) struct Lease<D, C = ()> {
     /// The latest end that this process knows to be stored. It never goes back.
     until_ms: AtomicU64,
     is_given_up: AtomicBool,
+    /// Whether the lock is stored. One that is only in this process's memory rests on the ETag of the document as it was
+    /// read, which is empty if there was none.
+    is_written: AtomicBool,
+    /// The slot of what is locked, and by when a lock that is only in memory has to be written.
+    unwritten: Unwritten,
     /// Acks and abandons of one token take turns. Renewals do not wait for them, because an ack goes on trying for as
     /// long as renewals make its lock last.
     pub(crate) ending: tokio::sync::Mutex<C>,
@@ -87,9 +92,24 @@ pub(crate) struct Lease<D, C = ()> {
     pub(crate) renewing: tokio::sync::Mutex<()>,
 }
 
+/// What is to be known of a lock that is only in this process's memory.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Unwritten {
+    pub(crate) slot: u8,
+    /// In milliseconds since the Unix epoch.
+    pub(crate) write_by: u64,
+}
+
 impl<D: Lockable, C> Lease<D, C> {
+    /// A lock that is kept in memory: `locked` is the document as it would be stored, with the ETag it was read with.
+    pub(crate) fn unwritten(secret: &str, locked: Tagged<Arc<D>>, contents: C, unwritten: Unwritten) -> Self {
+        Self { is_written: AtomicBool::new(false), unwritten, ..Self::new(secret, locked, contents) }
+    }
+
     pub(crate) fn new(secret: &str, stored: Tagged<Arc<D>>, contents: C) -> Self {
         Self {
+            is_written: AtomicBool::new(true),
+            unwritten: Unwritten::default(),
             secret: secret.to_owned(),
             until_ms: AtomicU64::new(stored.document.locked_until().unwrap_or(0)),
             stored: Mutex::new(stored),
@@ -101,6 +121,16 @@ impl<D: Lockable, C> Lease<D, C> {
 
     pub(crate) fn secret(&self) -> &str {
         &self.secret
+    }
+
+    /// Whether the lock is stored.
+    pub(crate) fn is_written(&self) -> bool {
+        self.is_written.load(Ordering::Acquire)
+    }
+
+    /// The lock is stored, from now on.
+    pub(crate) fn set_written(&self) {
+        self.is_written.store(true, Ordering::Release);
     }
 
     /// Whether a stored document is locked by this lease.
@@ -184,11 +214,20 @@ impl<D: Lockable, C> Lease<D, C> {
     ) -> Result<Seen, Fault> {
         let sent = self.stored().document;
         let found = core.read_lockable::<D>(patience, sent.partition(), sent.id()).await?;
-        let Some(Tagged { document, etag: found }) = found else { return Ok(Seen::Gone) };
+        let base = self.stored().etag;
+        let Some(Tagged { document, etag: found }) = found else {
+            // A lock in memory on what is to be created is still good as long as nobody else has created it.
+            let is_to_come = !self.is_written() && base.is_empty();
+            return Ok(if is_to_come { Seen::Held { moved: false } } else { Seen::Gone });
+        };
         let seen = if is_applied(&document) {
             Seen::Applied
         } else if self.locks(&document) {
+            self.set_written();
             Seen::Held { moved: found != etag }
+        } else if !self.is_written() && found == base {
+            // Nobody has touched what this lock in memory rests on.
+            return Ok(Seen::Held { moved: false });
         } else {
             Seen::Lost
         };
@@ -347,6 +386,21 @@ impl<D: Lockable, C> Leases<D, C> {
 
     pub(crate) fn remove(&self, secret: &str) {
         self.lock().remove(secret);
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// The locks kept in memory that a question about their slot and the time by which to write them selects.
+    pub(crate) fn unwritten(&self, is_meant: impl Fn(u8, u64) -> bool) -> Vec<Arc<Lease<D, C>>> {
+        let is_meant = |lease: &&Arc<Lease<D, C>>| {
+            !lease.is_written()
+                && !lease.is_given_up.load(Ordering::Acquire)
+                && is_meant(lease.unwritten.slot, lease.unwritten.write_by)
+        };
+        self.lock().values().filter(is_meant).map(Arc::clone).collect()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<Lease<D, C>>>> {

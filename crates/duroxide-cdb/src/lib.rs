@@ -28,6 +28,7 @@ mod documents;
 mod elders;
 mod error;
 mod finder;
+mod fleet;
 #[cfg(any(fuzzing, test))]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -35,6 +36,7 @@ mod history;
 mod layout;
 mod lease;
 mod ledger;
+mod looks;
 mod operate;
 mod orchestration;
 mod outbox;
@@ -57,7 +59,11 @@ pub use config::CosmosDBProviderConfig;
 pub use cosmos_driver;
 pub use documents::{FORMAT_VERSION, is_reserved, kind, unpack, unpack_events, unreadable};
 pub use error::{is_access_refused, is_damage};
+pub use fleet::{
+    CosmosLeaseProvider, InMemoryLeaseProvider, LeaseProvider, MemberReport, NoLeases, OtherShare,
+    ServedWork, Serves, SlotShare,
+};
 pub use ledger::{LedgerSnapshot, Spending};
 pub use outbox::{DeadLetterInfo, OutboxFaultInjector};
 pub use provider::CosmosDBProvider;
-pub use slots::{InMemoryLeaseProvider, LeaseProvider};
+pub use slots::{SlotSet, of as slot_of};

@@ -1,8 +1,10 @@
 //! What people who operate workflows ask for beyond the storage contract.
 
-use duroxide::providers::{InstanceFilter, ProviderError, PruneOptions};
+use duroxide::providers::{DeleteInstanceResult, InstanceFilter, ProviderError, PruneOptions};
 
 use crate::admin::bulk::{self, BulkMode, BulkProgress};
+use crate::admin::{Terms, delete};
+
 use crate::provider::CosmosDBProvider;
 
 impl CosmosDBProvider {
@@ -34,6 +36,23 @@ impl CosmosDBProvider {
     /// When there is no such dead letter, or the account cannot be asked.
     pub async fn drop_dead_letter(&self, source: &str, id: &str) -> Result<(), ProviderError> {
         crate::outbox::drop_letter(self.core(), source, id).await
+    }
+
+    /// Deletes an instance with its descendants, also if it is running where `force` says so. One that has ended and has
+    /// no children takes three requests, and one more for each further physical partition.
+    ///
+    /// # Errors
+    /// When there is no such instance, when it or a descendant is running and `force` does not say so, or when the account
+    /// cannot be asked.
+    pub async fn delete_tree(&self, root: &str, force: bool) -> Result<DeleteInstanceResult, ProviderError> {
+        let terms = if force { Terms::Any } else { Terms::Ended };
+        delete::tree(self.core(), root, terms).await
+    }
+
+    /// Whether the account throttles what this provider sends: who does much at once does less then.
+    #[must_use]
+    pub fn is_throttled(&self) -> bool {
+        !self.core().store.pause().is_zero()
     }
 
     /// Deletes finished root instances and their descendants, or counts what it would delete. `progress` is told after

@@ -16,6 +16,7 @@ use crate::bootstrap;
 use crate::config::CosmosDBProviderConfig;
 use crate::core::Core;
 use crate::documents::{Forgive, addressee};
+use crate::fleet::Hand;
 use crate::orchestration::plan::Turn;
 use crate::outbox::OutboxFaultInjector;
 use crate::outbox::reconcile::Reconciler;
@@ -74,6 +75,10 @@ impl CosmosDBProvider {
     /// As [`new`](Self::new); also when a setting cannot work.
     pub async fn new_with_config(config: CosmosDBProviderConfig) -> Result<Self, ProviderError> {
         config.validate()?;
+        if let Some(sentence) = config.without_effect() {
+            static TOLD: std::sync::Once = std::sync::Once::new();
+            TOLD.call_once(|| tracing::warn!("{sentence}"));
+        }
         let store = bootstrap::open(&config).await?;
         let core = Arc::new(Core::new(store, &config));
         let reconciler = Reconciler::start(&core, config.reconciler_interval);
@@ -93,6 +98,12 @@ impl CosmosDBProvider {
     pub fn set_outbox_fault_injector(&mut self, injector: OutboxFaultInjector) {
         let mut faults = self.core().outbox_faults.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         *faults = Some(injector);
+    }
+
+    /// Leaves the fleet: what other processes are to go on with is handed over at once, instead of when they notice that
+    /// this one is gone. Call it after the runtime was shut down. Locks that are still held stay valid until they end.
+    pub async fn shutdown(&self) {
+        self.core().fleet.leave(self.core()).await;
     }
 
     /// Deletes the container and everything in it, and ends background work.
@@ -139,6 +150,7 @@ impl Provider for CosmosDBProvider {
         filter: Option<&DispatcherCapabilityFilter>,
     ) -> Result<Option<(OrchestrationItem, String, u32)>, ProviderError> {
         self.core().layout.check_waiting("fetch_orchestration_item", poll_timeout).await?;
+        self.core().fleet.join(self.core(), Some(Hand::Turns)).await;
         orchestration::fetch::fetch(self.core(), lock_timeout, poll_timeout, filter).await
     }
 
@@ -216,6 +228,12 @@ impl Provider for CosmosDBProvider {
         tag_filter: &TagFilter,
     ) -> Result<Option<(WorkItem, String, u32)>, ProviderError> {
         self.core().layout.check_waiting("fetch_work_item", poll_timeout).await?;
+        // Only activities without a tag are left to the owner of their slot.
+        let runs_untagged = match tag_filter {
+            TagFilter::DefaultOnly | TagFilter::DefaultAnd(_) | TagFilter::Any => true,
+            TagFilter::Tags(_) | TagFilter::None => false,
+        };
+        self.core().fleet.join(self.core(), runs_untagged.then_some(Hand::Work)).await;
         work::fetch::fetch(self.core(), lock_timeout, poll_timeout, session, tag_filter).await
     }
 

@@ -71,16 +71,32 @@ macro_rules! instances {
 }
 
 /// One partition: everything a turn needs. History only of execution `@exec` after event `@after`, values only of
-/// turns after `@turn`, messages only with order keys from `@least` to `@upto`.
+/// turns after `@turn`.
 pub(crate) const LOAD: &str = "SELECT * FROM c WHERE c.type IN ('instance', 'deleting', 'manifest', 'kv', 'kv_delta') \
-    OR (c.type = 'orch_queue' AND (c.visibleAt <= @now OR c.parkedAt > 0) \
-        AND (NOT IS_DEFINED(c.seq) OR (c.seq >= @least AND c.seq <= @upto))) \
+    OR (c.type = 'orch_queue' AND (c.visibleAt <= @now OR c.parkedAt > 0)) \
     OR (c.type = 'value' AND c.sinceTurn > @turn) \
     OR (c.type = 'history' AND c.executionId = @exec AND c.eventId > @after)";
+
+/// One partition: what there is of [`LOAD`] once or a few times. Beside a long queue the parts are asked for one by one:
+/// an account that cannot serve all of it from its indexes at once would look at the whole queue.
+pub(crate) const LOAD_HEAD: &str =
+    "SELECT * FROM c WHERE c.type IN ('instance', 'deleting', 'manifest', 'kv', 'kv_delta')";
+
+/// One partition: the values of turns after one.
+pub(crate) const VALUES_SINCE: &str = "SELECT * FROM c WHERE c.type = 'value' AND c.sinceTurn > @turn";
 
 /// One partition: the first messages of a long queue.
 pub(crate) const FIRST_MESSAGES: &str = "SELECT TOP @rows c.seq, LENGTH(c.workItem) AS size FROM c \
     WHERE c.type = 'orch_queue' AND (c.visibleAt <= @now OR c.parkedAt > 0) AND c.seq > 0 AND c.seq >= @least ORDER BY c.seq";
+
+/// One partition: the messages of a part of a long queue.
+pub(crate) const MESSAGES_BETWEEN: &str = "SELECT * FROM c WHERE c.type = 'orch_queue' \
+    AND (c.visibleAt <= @now OR c.parkedAt > 0) AND c.seq >= @least AND c.seq <= @upto ORDER BY c.seq";
+
+/// One partition: of the messages that have been due for longest those without an order key, as the public crate wrote
+/// them. The others come as nothing, so that the index need not tell which are without.
+pub(crate) const OLDEST_UNKEYED: &str = "SELECT TOP @rows c.visibleAt, (IS_DEFINED(c.seq) ? null : c) AS message FROM c \
+    WHERE c.type = 'orch_queue' AND c.visibleAt <= @now ORDER BY c.type, c.visibleAt";
 
 /// One partition: the history of one execution after an event.
 pub(crate) const HISTORY: &str =
@@ -119,6 +135,14 @@ pub(crate) const CONTENTS: &str = "SELECT c.id, c.type, c.eventCount, c.chunks, 
     WHERE NOT (c.type IN ('instance', 'deleting', 'tombstone', 'outbox_intent', 'manifest')) \
     OR NOT IS_STRING(c.type) OR (c.type = 'manifest' AND c.committed = false)";
 
+/// One partition: all of it, as far as a deletion has to know it, and the head as it is.
+pub(crate) const REMAINS: &str = "SELECT c.id, c.type, c.eventCount, c.chunks, c.commit, c.delivered, c._etag, \
+    LEFT(c.workItem, 32) AS item, (c.type = 'instance' ? c : null) AS head FROM c";
+
+/// One range: whoever has this parent, begun or not.
+pub(crate) const RELATIVES: &str = "SELECT VALUE c.instanceId FROM c WHERE c.parentInstanceId = @parent \
+    AND c.type IN ('instance', 'deleting', 'orch_queue')";
+
 /// One partition: which messages wait.
 pub(crate) const QUEUED: &str = "SELECT TOP @rows c.id, c.seq, c.enqueuedAt, c.parentInstanceId, c.chunks, \
     LEFT(c.workItem, 32) AS item FROM c WHERE c.type = 'orch_queue'";
@@ -144,12 +168,20 @@ pub(crate) const FIND_TURNS: &str = "SELECT TOP @rows c.id, c.instanceId, c.seq,
     WHERE c.type = 'orch_queue' AND c.visibleAt <= @now AND c.visibleAt >= @from \
     ORDER BY c.type, c.visibleAt";
 
+/// The partition of the fleet: its members and the table of slots.
+pub(crate) const FLEET: &str = "SELECT * FROM c WHERE c.type IN ('member', 'slot_table')";
+
 /// The service's time in milliseconds, from any partition.
 pub(crate) const TIME: &str = "SELECT VALUE GetCurrentTimestamp()";
 
-/// One range: the versions that instances are pinned to, by the ids of their heads.
-pub(crate) const PINNED: &str = "SELECT c.instanceId, c.pinnedVersion, c.pinnedDuroxideVersionPacked FROM c \
-    WHERE ARRAY_CONTAINS(@ids, c.id)";
+/// One range: who can run instances, by the ids of their heads.
+pub(crate) const HEAD_OUTLINES: &str = "SELECT c.id, c.instanceId, c.pinnedVersion, \
+    c.pinnedDuroxideVersionPacked, c.lockToken, c.lockedUntil FROM c WHERE ARRAY_CONTAINS(@ids, c.id)";
+
+/// One range: until when sessions are owned. Their items have the same `sessionId` and may be many: the path that is
+/// asked for is one that only sessions have.
+pub(crate) const SESSION_OWNERS: &str =
+    "SELECT c.sessionId, c.lockedUntil FROM c WHERE ARRAY_CONTAINS(@ids, c.ownedSession)";
 
 /// One range: the oldest visible work items, whomever they are for, so that a page never looks at more than it returns;
 /// those for others without what is in them. A locked item is not visible until its lock ends.

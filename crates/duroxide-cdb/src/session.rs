@@ -3,7 +3,7 @@
 //! A session is claimed before its item, so that losing the item leaves nothing wrong. What this process owns is kept
 //! in memory: taking a further item of it needs no request until half its lock is over.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 
 use crate::clock::millis;
-use crate::core::{Core, in_parallel};
+use crate::core::{Core, decode, in_parallel};
 use crate::documents::{Session, Tagged, ids};
 use crate::error::{About, Fault, Trouble};
 use crate::lease::Patience;
@@ -33,6 +33,8 @@ struct State {
     foreign: HashMap<String, u64>,
     /// With so many it is time to look which of them have ended.
     full: usize,
+    /// Until then many are likely to be somebody else's: one that was tried was.
+    wary_until: u64,
 }
 
 impl State {
@@ -50,6 +52,7 @@ impl State {
 
     /// Keeps when the lock of somebody else's session ends.
     fn leave(&mut self, session: &str, until: u64, now: u64) {
+        self.wary_until = now + WARY_MS;
         self.owned.remove(session);
         self.foreign.insert(session.to_owned(), until);
         self.make_room(now);
@@ -94,6 +97,43 @@ impl Sessions {
         held.map(|(session, _)| session.clone()).take(limit).collect()
     }
 
+    /// Whether a session is known to be somebody else's.
+    pub(crate) fn is_foreign(&self, session: &str, now: u64) -> bool {
+        self.lock().foreign.get(session).is_some_and(|until| *until > now)
+    }
+
+    /// Looks up who owns the sessions of what a search found, many with one request per range, if one that was tried a
+    /// while ago was somebody else's: trying each would take two requests each.
+    pub(crate) async fn look_up(&self, core: &Core, call: Call, found: &BTreeSet<String>) {
+        let now = core.clock.now_ms();
+        let unknown: Vec<&String> = {
+            let state = self.lock();
+            let is_wary = now < state.wary_until;
+            found.iter().filter(|session| is_wary && !state.is_known(session)).collect()
+        };
+        if unknown.len() <= LOOKED_UP_MIN {
+            return;
+        }
+        for some in unknown.chunks(LOOKED_UP_MAX) {
+            let partitions: Vec<String> =
+                some.iter().map(|session| ids::session_partition(session)).collect();
+            let sessions = partitions.iter().map(String::as_str).zip(some.iter().map(ToString::to_string));
+            let rows = match core.store.query_ids(call, queries::SESSION_OWNERS, sessions).await {
+                Ok(rows) => rows,
+                Err(fault) => {
+                    tracing::debug!(%fault, "the owners of many sessions cannot be read together now");
+                    return;
+                }
+            };
+            let mut state = self.lock();
+            for owner in rows.iter().filter_map(|row| decode::<Owner>(row.get().as_bytes()).ok()) {
+                if owner.locked_until > now && !state.is_known(&owner.session_id) {
+                    state.leave(&owner.session_id, owner.locked_until, now);
+                }
+            }
+        }
+    }
+
     /// Notes activity in a session this process owns.
     pub(crate) fn touch(&self, session: &str, now: u64) {
         if let Some(owned) = self.lock().owned.get_mut(session)
@@ -135,7 +175,9 @@ impl Sessions {
             let mut claimed = Session::claimed(session, &config.owner_id, until, now);
             let etag = match &current {
                 Some(other)
-                    if other.document.owner_id != config.owner_id && other.document.locked_until > now =>
+                    if other.document.owner_id != config.owner_id
+                        && other.document.locked_until > now
+                        && !cosmos_wire::mutant!(21) =>
                 {
                     self.lock().leave(session, other.document.locked_until, now);
                     return Ok(false);
@@ -167,6 +209,14 @@ impl Sessions {
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Who owns a session, and until when.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Owner {
+    session_id: String,
+    locked_until: u64,
 }
 
 fn raced(fault: &Fault) -> bool {
@@ -308,6 +358,11 @@ pub(crate) async fn clean_up(core: &Core) -> Result<usize, ProviderError> {
 const CLAIMS_MAX: usize = 4;
 /// So many are kept without a look at whether they have ended.
 const SESSIONS_KEPT: usize = 256;
+/// After a session was somebody else's, so long others are likely to be.
+const WARY_MS: u64 = 60_000;
+/// More than so many must be unknown before they are looked up together, and so many are at once.
+const LOOKED_UP_MIN: usize = 8;
+const LOOKED_UP_MAX: usize = 500;
 
 #[cfg(test)]
 mod tests {

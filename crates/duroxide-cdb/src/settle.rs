@@ -21,6 +21,7 @@ pub(crate) enum Next {
 pub(crate) fn after(fault: &Fault) -> Next {
     match fault.trouble {
         Trouble::Missing | Trouble::Exists | Trouble::Changed => Next::Look,
+        _ if cosmos_wire::mutant!(20) && fault.is_transient() => Next::Refuse,
         Trouble::Transient | Trouble::Refused if fault.may_have_been_applied => Next::Look,
         Trouble::Transient => Next::Again,
         Trouble::Refused if fault.may_pass() => Next::Again,
@@ -66,9 +67,11 @@ pub(crate) fn judge(fault: &Fault, seen: Seen) -> Verdict {
         Seen::Held { moved: true } => Verdict::Again,
         Seen::Held { moved: false } => match fault.trouble {
             Trouble::Transient | Trouble::Refused => Verdict::Again,
-            // It is the locked document that is said to be gone or changed, and the look shows it unchanged: one of the two
-            // answers came from a replica that lags behind. Both pass.
-            Trouble::Missing | Trouble::Changed if fault.index.is_none_or(|index| index == 0) => {
+            // It is the locked document that is said to be gone, there or changed, and the look shows it unchanged: one of
+            // the two answers came from a replica that lags behind. Both pass.
+            Trouble::Missing | Trouble::Exists | Trouble::Changed
+                if fault.index.is_none_or(|index| index == 0) =>
+            {
                 Verdict::Again
             }
             Trouble::Missing | Trouble::Exists | Trouble::Changed => Verdict::Blocked,
@@ -112,7 +115,8 @@ mod tests {
             ("no answer", unanswered(), Next::Look, [Done, Again, Again, Lost, Gone]),
             ("403", denied(), Next::Again, [Done, Again, Again, Lost, Gone]),
             ("404", fault(404), Next::Look, [Done, Again, Again, Lost, Gone]),
-            ("409", fault(409), Next::Look, [Done, Again, Blocked, Lost, Gone]),
+            ("409", fault(409), Next::Look, [Done, Again, Again, Lost, Gone]),
+            ("other 409", of_another(409), Next::Look, [Done, Again, Blocked, Lost, Gone]),
             ("412", fault(412), Next::Look, [Done, Again, Again, Lost, Gone]),
             ("other 404", of_another(404), Next::Look, [Done, Again, Blocked, Lost, Gone]),
             ("other 412", of_another(412), Next::Look, [Done, Again, Blocked, Lost, Gone]),

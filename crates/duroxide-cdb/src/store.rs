@@ -222,7 +222,11 @@ impl Store {
             }
             Err(error) => {
                 self.record_error(call, Some(partition), begun, &error);
-                Err(error.into())
+                let fault = Fault::from(error);
+                if op.is_conditional() {
+                    count_refused(call, &fault);
+                }
+                Err(fault)
             }
         }
     }
@@ -231,7 +235,8 @@ impl Store {
     pub(crate) async fn batch(&self, call: Call, partition: &str, ops: &[Op]) -> Result<Vec<String>, Fault> {
         // The caller knows what it wrote. Answers with all bodies could be larger than an answer may be.
         let batch = ops.iter().fold(Batch::new(partition).with_content(ContentResponse::Minimal), add);
-        let done = self.execute(call, partition, batch).await?;
+        let done = self.execute(call, partition, batch).await;
+        let done = done.inspect_err(|fault| count_refused(call, fault))?;
         Ok(done.results().iter().map(|result| result.etag().unwrap_or_default().to_owned()).collect())
     }
 
@@ -245,7 +250,8 @@ impl Store {
         id: &str,
     ) -> Result<(String, Read), Fault> {
         let batch = add(Batch::new(partition), op).read(id);
-        let done = self.execute(call, partition, batch).await?;
+        let done = self.execute(call, partition, batch).await;
+        let done = done.inspect_err(|fault| count_refused(call, fault))?;
         let etag = done.results().first().and_then(BatchResult::etag).unwrap_or_default();
         Ok((etag.to_owned(), done.results().get(1).map_or(Read::Missing, read_of)))
     }
@@ -296,15 +302,20 @@ impl Store {
         query: &Query,
         watch: &Watch,
     ) -> Vec<Result<Page, Fault>> {
-        let mut ranges = match self.ranges(call).await {
-            Ok(ranges) => ranges,
+        let ranges = match self.ranges(call).await {
+            Ok(ranges) => watched(&ranges, watch),
             Err(fault) => return vec![Err(fault)],
         };
-        ranges.retain(|range| watch.covers(&range.min, &range.max));
         let pages = ranges.into_iter().map(|range| -> BoxFuture<'_, Result<Page, Fault>> {
             Box::pin(self.first_rows(call, range, query))
         });
         in_parallel(RANGES_AT_ONCE, pages).await
+    }
+
+    /// How many requests it takes to look at what is watched, as far as is known.
+    pub(crate) fn count_parts(&self, watch: &Watch) -> usize {
+        let known = self.ranges.lock().unwrap_or_else(PoisonError::into_inner);
+        known.as_ref().map_or(1, |(ranges, _)| watched(ranges, watch).len())
     }
 
     /// The first page of a query over one range that has rows. The server may end a page before it has found any.
@@ -523,6 +534,16 @@ impl Store {
     }
 }
 
+/// The parts of ranges that hold what is watched.
+fn watched(ranges: &[FeedRange], watch: &Watch) -> Vec<FeedRange> {
+    let parts_of = |range: &FeedRange| {
+        let id = range.id.clone();
+        let parts = watch.parts(&range.min, &range.max).into_iter();
+        parts.map(move |(min, max)| FeedRange { id: id.clone(), min, max })
+    };
+    ranges.iter().flat_map(parts_of).collect()
+}
+
 /// What a read that was part of a batch found.
 fn read_of(result: &BatchResult) -> Read {
     let etag = result.etag().unwrap_or_default().to_owned();
@@ -535,6 +556,19 @@ fn read_of(result: &BatchResult) -> Read {
 /// Whether the service refused one of the attempts because the budget was spent.
 fn is_throttled(tried: &Diagnostics) -> bool {
     tried.attempts().iter().any(|attempt| attempt.status.is_some_and(|status| status.code == 429))
+}
+
+/// Counts a write that was refused because somebody else had written, or removed, what it rests on: work that was done
+/// for nothing. Few of them are the sign that members leave each other's work alone.
+fn count_refused(call: Call, fault: &Fault) {
+    let why = match fault.trouble {
+        Trouble::Changed => "changed",
+        Trouble::Missing => "missing",
+        Trouble::Exists => "exists",
+        Trouble::Transient | Trouble::Refused => return,
+    };
+    metrics::counter!("duroxide_cdb_refused_writes_total", "operation" => call.operation, "why" => why)
+        .increment(1);
 }
 
 /// Adds a write to a batch.
@@ -550,7 +584,7 @@ fn add(batch: Batch, op: &Op) -> Batch {
 }
 
 fn patch_of(op: &Op) -> Patch {
-    op.sets().iter().fold(Patch::new(), |patch, (path, value)| patch.set(*path, *value))
+    op.sets().iter().fold(Patch::new(), |patch, (path, value)| patch.set(path.as_str(), value.clone()))
 }
 
 fn options_of(call: Call, query: &Query) -> Result<CallOptions, Fault> {

@@ -1,5 +1,7 @@
 //! One write, alone or in a batch.
 
+use serde_json::Value;
+
 use crate::documents::Document;
 
 /// One write.
@@ -9,8 +11,8 @@ pub(crate) struct Op {
     id: String,
     body: Option<String>,
     if_match: Option<String>,
-    /// What a [`Set`](OpKind::Set) sets: paths and numbers.
-    sets: Vec<(&'static str, u64)>,
+    /// What a [`Set`](OpKind::Set) sets: paths and values.
+    sets: Vec<(String, Value)>,
 }
 
 /// What a write does.
@@ -20,7 +22,7 @@ pub(crate) enum OpKind {
     Upsert,
     Replace,
     Delete,
-    /// Sets numbers and leaves the rest as it is.
+    /// Sets some properties and leaves the rest as it is.
     Set,
 }
 
@@ -51,14 +53,14 @@ impl Op {
         Self { if_match: etag.map(ToOwned::to_owned), ..Self::bare(OpKind::Delete, id) }
     }
 
-    /// Sets one number of the document `id`.
-    pub(crate) fn set(id: &str, path: &'static str, value: u64) -> Self {
+    /// Sets one property of the document `id`.
+    pub(crate) fn set(id: &str, path: impl Into<String>, value: impl Into<Value>) -> Self {
         Self::bare(OpKind::Set, id).and_set(path, value)
     }
 
-    /// Sets one number more.
-    pub(crate) fn and_set(mut self, path: &'static str, value: u64) -> Self {
-        self.sets.push((path, value));
+    /// Sets one property more.
+    pub(crate) fn and_set(mut self, path: impl Into<String>, value: impl Into<Value>) -> Self {
+        self.sets.push((path.into(), value.into()));
         self
     }
 
@@ -88,8 +90,13 @@ impl Op {
         self.if_match.as_deref()
     }
 
+    /// Whether it is refused when the document is not as the writer believes.
+    pub(crate) fn is_conditional(&self) -> bool {
+        self.kind == OpKind::Create || self.if_match.is_some()
+    }
+
     /// What a [`Set`](OpKind::Set) sets.
-    pub(crate) fn sets(&self) -> &[(&'static str, u64)] {
+    pub(crate) fn sets(&self) -> &[(String, Value)] {
         &self.sets
     }
 

@@ -49,6 +49,11 @@ pub(crate) enum Terms<'a> {
 }
 
 impl Terms<'_> {
+    /// Whether an instance may not be deleted.
+    pub(super) fn refuses(self, id: &str, head: &Head) -> bool {
+        self.refusal(id, head).is_some()
+    }
+
     /// Why an instance may not be deleted, if so.
     fn refusal(self, id: &str, head: &Head) -> Option<String> {
         match self {

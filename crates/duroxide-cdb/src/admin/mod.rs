@@ -1,5 +1,6 @@
 //! Operations for people: look at instances, count them, remove them.
 
+mod alone;
 pub(crate) mod bulk;
 pub(crate) mod delete;
 mod fence;

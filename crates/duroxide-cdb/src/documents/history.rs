@@ -1,4 +1,4 @@
-//! History: one document per committed turn, split when it grows.
+//! History: the youngest events in the head while they are small, the others in documents of some turns each.
 //!
 //! Each event's JSON text is kept byte for byte. Appending writes new documents and never decodes old ones. The
 //! public crate's documents (one event each, in `eventData`) are read beside them.
@@ -6,6 +6,7 @@
 use duroxide::Event;
 use serde::{Deserialize, Serialize};
 
+use super::head::Head;
 use super::packed::{pack as pack_text, unpack_within};
 use super::value::{ChunkRef, Chunks, INLINE_BYTES_MAX, escaped_len};
 use super::{ids, kind};
@@ -68,7 +69,55 @@ pub fn unpack_events(packed: &str, bytes: u64) -> Option<Vec<String>> {
     serde_json::from_str(&unpack_within(ARRAY_BYTES_MAX, packed, bytes)?).ok()
 }
 
-/// Packs the events of one turn into as few documents as their size allows.
+impl Head {
+    /// Appends events to the current execution. While those in the head and these are small together, they are kept in the
+    /// head; else all of them move into the documents that are returned.
+    pub(crate) fn append(&mut self, events: &[(u64, String)], chunks: &mut Chunks) -> Vec<HistoryDocument> {
+        let kept: usize = self.events.iter().map(|text| escaped_len(text)).sum();
+        let new: usize = events.iter().map(|(_, text)| escaped_len(text)).sum();
+        if kept.saturating_add(new) <= HEAD_EVENTS_BYTES_MAX {
+            self.events.extend(events.iter().map(|(_, text)| text.clone()));
+            return Vec::new();
+        }
+        let mut all = numbered(std::mem::take(&mut self.events));
+        all.extend_from_slice(events);
+        pack(&self.instance_id, self.current_execution_id, self.turn, &all, chunks)
+    }
+
+    /// Moves the events in the head into documents, because the next execution begins.
+    pub(crate) fn move_events_out(&mut self, chunks: &mut Chunks) -> Vec<HistoryDocument> {
+        let events = numbered(std::mem::take(&mut self.events));
+        pack(&self.instance_id, self.current_execution_id, self.turn, &events, chunks)
+    }
+
+    /// The last event of the current execution that is in a document and not in the head.
+    pub(crate) fn last_event_in_documents(&self) -> u64 {
+        match self.events.first() {
+            Some(first) => event_id_of(first).map_or(self.last_event_id, |id| id.saturating_sub(1)),
+            None => self.last_event_id,
+        }
+    }
+}
+
+/// Events with their ids. One that cannot be read follows the one before it.
+fn numbered(texts: Vec<String>) -> Vec<(u64, String)> {
+    let mut last: u64 = 0;
+    let number = |text: String| {
+        last = event_id_of(&text).unwrap_or_else(|| last.saturating_add(1));
+        (last, text)
+    };
+    texts.into_iter().map(number).collect()
+}
+
+fn event_id_of(text: &str) -> Option<u64> {
+    #[derive(Deserialize)]
+    struct Numbered {
+        event_id: u64,
+    }
+    serde_json::from_str(text).ok().map(|Numbered { event_id }| event_id)
+}
+
+/// Packs events that are in order into as few documents as their size allows.
 pub(crate) fn pack(
     instance: &str,
     execution_id: u64,
@@ -124,6 +173,9 @@ pub(crate) fn decode(texts: &[String]) -> Result<Vec<Event>, String> {
         .collect()
 }
 
+/// How much of its history a head carries, as it is stored. Every write of the head pays for its bytes, old and new; with
+/// more than this that is dearer than a document every few turns.
+const HEAD_EVENTS_BYTES_MAX: usize = 3 << 10;
 /// A kilobyte of history is cheapest to write in documents of this size.
 const SEGMENT_BYTES_TARGET: usize = 32 << 10;
 /// The longest array of events in one document: a single event of `INLINE_BYTES_MAX`, or events of
@@ -196,6 +248,42 @@ mod tests {
         assert_eq!(packed.iter().map(|document| document.event_count).sum::<u64>(), 6);
         assert_eq!(packed[0].id, "a:history:1:1");
         assert_eq!(chunks.parts().concat().len(), 2_000_000);
+    }
+
+    fn event(id: u64, bytes: usize) -> (u64, String) {
+        (id, format!("{{\"event_id\":{id},\"x\":\"{}\"}}", noise(bytes).replace('\\', "~")))
+    }
+
+    #[test]
+    fn events_stay_in_the_head_while_they_are_small_and_then_move_out_together() {
+        let mut head = Head::unstarted("a", 1);
+        let mut chunks = Chunks::new("c");
+        assert!(head.append(&[event(1, 10), event(2, 10)], &mut chunks).is_empty());
+        head.last_event_id = 2;
+        assert_eq!((head.events.len(), head.last_event_in_documents()), (2, 0));
+        assert!(head.append(&[], &mut chunks).is_empty());
+        let documents = head.append(&[event(3, HEAD_EVENTS_BYTES_MAX)], &mut chunks);
+        head.last_event_id = 3;
+        assert_eq!((head.events.len(), head.last_event_in_documents()), (0, 3));
+        let shape: Vec<(&str, u64)> =
+            documents.iter().map(|document| (document.id.as_str(), document.event_count)).collect();
+        assert_eq!(shape, [("a:history:1:1", 3)]);
+        assert!(head.append(&[event(4, 10)], &mut chunks).is_empty(), "the next ones are small again");
+        head.last_event_id = 4;
+        assert_eq!(head.last_event_in_documents(), 3);
+        let moved = head.move_events_out(&mut chunks);
+        assert_eq!((moved.len(), moved[0].id.as_str(), head.events.len()), (1, "a:history:1:4", 0));
+        assert!(head.move_events_out(&mut chunks).is_empty());
+    }
+
+    #[test]
+    fn an_event_that_cannot_be_read_moves_out_with_the_others() {
+        let mut head = Head::unstarted("a", 1);
+        head.events = vec!["?".into(), event(7, 1).1, "?".into()];
+        head.last_event_id = 8;
+        assert_eq!(head.last_event_in_documents(), 8, "what the head holds does not add up to its count");
+        let moved = head.move_events_out(&mut Chunks::new("c"));
+        assert_eq!((moved.len(), moved[0].event_count, moved[0].event_id), (1, 3, 1));
     }
 
     #[test]

@@ -144,10 +144,21 @@ pub(crate) const DELETIONS: &str = "__deletions__";
 pub(crate) const META: &str = "__meta__";
 /// The document that says which layout the container has.
 pub(crate) const FORMAT: &str = "format";
+/// The partition of the fleet.
+pub(crate) const LEASES: &str = "__leases__";
+/// The document that says who looks after which slots.
+pub(crate) const SLOT_TABLE: &str = "slots";
+/// The document that says where something is new.
+pub(crate) const BELL: &str = "bell";
+
+/// The document of a member of the fleet.
+pub(crate) fn member(owner: &str) -> String {
+    bounded(&legal(&format!("member:{owner}")), "")
+}
 
 const DEAD_PREFIX: &str = "dead:";
 const SESSION_PREFIX: &str = "__session__:";
-const RESERVED: [&str; 3] = [DELETIONS, META, "__leases__"];
+const RESERVED: [&str; 3] = [DELETIONS, META, LEASES];
 const PARTITION_BYTES_MAX: usize = 2048;
 /// Enough to tell sessions apart; every work item carries them.
 const LANE_DIGITS: usize = 24;

@@ -62,6 +62,7 @@ impl Message {
         let instance_id = addressee(item);
         let text = serde_json::to_string(item)?;
         let seq = ahead(clock.next_sequence_after(floor), &text);
+        let seq = if cosmos_wire::mutant!(13) { seq ^ 0b11_1111 } else { seq };
         let (work_item, chunks) = chunks.hold(text);
         Ok(Self {
             id: ids::message(),
@@ -70,8 +71,10 @@ impl Message {
             kind: kind::MESSAGE.to_owned(),
             work_item,
             chunks,
-            visible_at: delay_ms
-                .map_or_else(|| due_at(item, clock), |delay| clock.after(Duration::from_millis(delay))),
+            visible_at: delay_ms.map_or_else(
+                || if cosmos_wire::mutant!(16) { now } else { due_at(item, clock) },
+                |delay| clock.after(Duration::from_millis(delay)),
+            ),
             enqueued_at: now,
             seq,
             attempt_count: 0,

@@ -6,6 +6,7 @@
 //! as they are; fields of ours that it did not write have defaults.
 
 mod execution;
+mod fleet;
 mod head;
 mod history;
 pub(crate) mod ids;
@@ -24,8 +25,9 @@ mod value;
 mod work;
 
 pub(crate) use execution::ExecutionRecord;
+pub(crate) use fleet::{Bell, Member, Rung, RungMessage, RungWork, SlotTable, TableShare};
 pub use head::FORMAT_VERSION;
-pub(crate) use head::{Forgive, Head, Held, LegacyStart, Pinned, PutOff, Status, Version, is_supported};
+pub(crate) use head::{Forgive, Head, HeadOutline, Held, LegacyStart, PutOff, Status, Version, is_supported};
 pub use history::unpack_events;
 pub(crate) use history::{HistoryDocument, decode, pack};
 pub use ids::is_reserved;
@@ -83,6 +85,12 @@ pub mod kind {
     pub const DEAD_LETTER: &str = "dead_letter";
     /// The deletion of an instance, as far as it is.
     pub const DELETION: &str = "deletion";
+    /// A process that runs work.
+    pub const MEMBER: &str = "member";
+    /// Who looks after which part of the container.
+    pub const SLOT_TABLE: &str = "slot_table";
+    /// Where something is new.
+    pub const BELL: &str = "bell";
     /// A key-value of the public crate up to 0.1.10.
     pub const LEGACY_KV: &str = "kv";
     /// A changed key-value of the public crate up to 0.1.10.
@@ -113,6 +121,7 @@ macro_rules! documents {
 }
 
 documents!(
+    Bell,
     Chunk,
     DeadLetter,
     Deletion,
@@ -121,8 +130,10 @@ documents!(
     HistoryDocument,
     Intent,
     Manifest,
+    Member,
     Message,
     Session,
+    SlotTable,
     Staged,
     Tombstone,
     ValueDocument,

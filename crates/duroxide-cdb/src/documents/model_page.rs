@@ -116,6 +116,7 @@ fn head() -> Head {
         attempts: [("m".to_owned(), 1)].into(),
         put_off: vec![PutOff { after: 1, upto: 2, until: 3 }],
         commit: Some("c".into()),
+        events: vec!["{}".into()],
         record_written: true,
         kv: [("k".to_owned(), Cell::default())].into(),
         completed_at: Some(1),
@@ -157,6 +158,7 @@ fn work() -> WorkDocument {
     let work = WorkDocument::new(&item, &Clock::default(), 0, &mut Chunks::new("c")).unwrap();
     WorkDocument {
         chunks: Some(pieces()),
+        spread_to: Some(1),
         lock_token: Some("s".into()),
         locked_until: Some(1),
         delivered: true,
@@ -179,6 +181,21 @@ fn history() -> HistoryDocument {
 fn intent() -> Intent {
     let intent = Intent::new("a", "life", ids::intent(1, 0), "b", json!({}), 1);
     Intent { payload: Some("{}".into()), chunks: Some(pieces()), ..intent }
+}
+
+fn member() -> Member {
+    let text =
+        json!({ "id": "member:o", "instanceId": ids::LEASES, "type": kind::MEMBER, "owner": "o", "ttl": 1 });
+    serde_json::from_value(text).unwrap()
+}
+
+fn share() -> TableShare {
+    TableShare { first: 0, last: 255, owner: "o".into(), next: Some("p".into()) }
+}
+
+fn rung() -> Rung {
+    let message = RungMessage { n: 1, i: "a".into(), id: "m".into(), s: 1, v: 1 };
+    Rung { n: 2, m: vec![message], w: vec![RungWork { n: 2, slot: 1 }] }
 }
 
 fn manifest() -> Manifest {
@@ -241,6 +258,13 @@ fn compare_what_is_under_way() -> Vec<&'static str> {
         compare("### `deletion`", &Deletion::new("d", &[], vec!["m".into()], 1), &[]),
         compare("### `session`", &Session::claimed("s", "o", 1, 1), &[]),
         compare("### `format`", &Stamp::ours(), &[]),
+        compare("### `member`", &member(), &[]),
+        compare("### `slot_table`", &SlotTable::new(1, vec![share()]), &[]),
+        compare("#### A share of the slots", &share(), &[]),
+        compare("### `bell`", &Bell::silent(), &[]),
+        compare("#### The rings of a process", &rung(), &[]),
+        compare("#### A message that was rung for", &rung().m[0], &[]),
+        compare("#### Activities that were rung for", &rung().w[0], &[]),
     ]
 }
 
@@ -296,6 +320,9 @@ fn ids_look_as_the_page_says() {
         (kind::SESSION, ids::SESSION.to_owned()),
         (kind::DEAD_LETTER, ids::dead_letter(&ids::intent(1, 0))),
         (ids::FORMAT, ids::FORMAT.to_owned()),
+        (kind::MEMBER, ids::member("o")),
+        (kind::SLOT_TABLE, ids::SLOT_TABLE.to_owned()),
+        (kind::BELL, ids::BELL.to_owned()),
     ] {
         let pattern = pattern(kind);
         let (parts, named): (Vec<&str>, Vec<&str>) = (pattern.split(':').collect(), id.split(':').collect());

@@ -5,8 +5,9 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::{
-    Chunk, ChunkRef, DeadLetter, Deletion, ExecutionRecord, Head, HistoryDocument, Intent, LegacyValue,
-    Manifest, Message, Session, Staged, Tombstone, ValueDocument, WorkDocument, decode, kind,
+    Bell, Chunk, ChunkRef, DeadLetter, Deletion, ExecutionRecord, Head, HistoryDocument, Intent, LegacyValue,
+    Manifest, Member, Message, Session, SlotTable, Staged, Tombstone, ValueDocument, WorkDocument, decode,
+    kind,
 };
 
 /// Why the provider cannot read a stored document, in the words of an error; `None` if it can, or if the document is of
@@ -53,6 +54,9 @@ fn check(document: &[u8]) -> Result<(), String> {
         kind::SESSION => read::<Session>(document).map(drop),
         kind::DEAD_LETTER => read::<DeadLetter>(document).and_then(|letter| pieces(&letter.chunks)),
         kind::DELETION => read::<Deletion>(document).map(drop),
+        kind::MEMBER => read::<Member>(document).map(drop),
+        kind::SLOT_TABLE => read::<SlotTable>(document).map(drop),
+        kind::BELL => read::<Bell>(document).map(drop),
         kind::LEGACY_KV | kind::LEGACY_KV_DELTA => read::<LegacyValue>(document).map(drop),
         _ => Ok(()),
     }
@@ -65,6 +69,7 @@ fn read<T: DeserializeOwned>(document: &[u8]) -> Result<T, String> {
 fn head(head: &Head) -> Result<(), String> {
     head.batch.iter().try_for_each(|held| pieces(&held.chunks))?;
     pieces(&head.custom_status_pieces)?;
+    decode(&head.events).map_err(|why| format!("of the events in it, {why}"))?;
     let values = head.kv.values().flat_map(|cell| [&cell.stored, &cell.changed]).flatten();
     values.into_iter().try_for_each(|stored| pieces(&stored.pieces))
 }
@@ -119,6 +124,8 @@ mod tests {
         let mut head = serde_json::to_value(Head::unstarted("a", 1)).unwrap();
         head["createdAt"] = json!(-1);
         assert!(why(&head).is_some_and(|why| why.contains("-1")));
+        (head["createdAt"], head["events"]) = (json!(1), json!(["{}"]));
+        assert!(why(&head).is_some_and(|why| why.contains("events in it")));
         let message = json!({ "id": "m", "instanceId": "a", "type": "orch_queue", "workItem": "{}",
             "visibleAt": 1, "enqueuedAt": 1 });
         assert!(why(&message).is_some_and(|why| why.contains("to be done")));

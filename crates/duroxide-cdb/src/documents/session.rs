@@ -13,6 +13,10 @@ pub(crate) struct Session {
     #[serde(rename = "type")]
     pub(crate) kind: String,
     pub(crate) session_id: String,
+    /// The same, where only sessions have it: owners are looked up by it without a look at the sessions' items. Earlier
+    /// versions wrote none, so the owners of their sessions are found out by trying.
+    #[serde(default)]
+    pub(crate) owned_session: String,
     pub(crate) owner_id: String,
     pub(crate) locked_until: u64,
     pub(crate) last_activity: u64,
@@ -28,6 +32,7 @@ impl Session {
             instance_id: ids::session_partition(session_id),
             kind: kind::SESSION.to_owned(),
             session_id: session_id.to_owned(),
+            owned_session: session_id.to_owned(),
             owner_id: owner.to_owned(),
             locked_until: until_ms,
             last_activity: now_ms,

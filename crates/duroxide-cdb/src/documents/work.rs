@@ -24,6 +24,10 @@ pub(crate) struct WorkDocument {
     /// instance's name, so nothing reads it.
     #[serde(default)]
     pub(crate) dispatch_slot: u8,
+    /// The slot whose owner takes it first, if that is not the one of its instance: the activities of a turn that schedules
+    /// many are for all members.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) spread_to: Option<u8>,
     pub(crate) visible_at: u64,
     pub(crate) enqueued_at: u64,
     /// Not named as in messages, where it is indexed.
@@ -79,6 +83,7 @@ impl WorkDocument {
         Ok(Self {
             id,
             dispatch_slot: slots::of(&instance_id),
+            spread_to: None,
             instance_id,
             kind: kind::WORK.to_owned(),
             work_item,
@@ -99,6 +104,13 @@ impl WorkDocument {
         })
     }
 
+    /// The slot whose owner takes it first. One with a tag or of a session is for whoever serves that: the owner of a slot
+    /// may not.
+    pub(crate) fn dispatched_to(&self) -> Option<u8> {
+        let is_anybodys = self.tag.is_some() || self.session_id.is_some();
+        (!is_anybodys).then(|| self.spread_to.unwrap_or_else(|| slots::of(&self.instance_id)))
+    }
+
     /// Gives the lock back.
     pub(crate) fn unlock(&mut self, visible_at: u64, forgive: Forgive) {
         (self.lock_token, self.locked_until, self.visible_at) = (None, None, visible_at);
@@ -114,6 +126,7 @@ impl WorkDocument {
 
     /// When somebody may take it: visible, and not locked.
     pub(crate) fn available_at(&self) -> u64 {
-        self.visible_at.max(self.locked_until.unwrap_or(0))
+        let available = self.visible_at.max(self.locked_until.unwrap_or(0));
+        if cosmos_wire::mutant!(10) { available.saturating_sub(6_000) } else { available }
     }
 }

@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::ready::Ready;
 use crate::documents::Version;
 
 /// From when an instance may be tried, and the order of its first message.
@@ -119,6 +120,17 @@ impl Agenda {
         let at = |shelves: &Shelves| shelves.first(accepts).map(|(_, (at, ..))| *at);
         let troubled = at(&self.troubled).filter(|_| self.probation.has_room());
         at(&self.sound).into_iter().chain(troubled).min()
+    }
+
+    /// What a dispatcher that runs what it `accepts` may try at `now`; of very many, so many.
+    pub(crate) fn ready(&self, now: u64, accepts: Accepts<'_>) -> Ready {
+        let mut ready = Ready::default();
+        let shelves = self.sound.shelves.iter().chain(&self.troubled.shelves);
+        for (_, shelf) in shelves.filter(|(shelf, _)| shelf.is_for(accepts)) {
+            let due = shelf.iter().map(|(at, ..)| *at).take_while(|at| *at <= now);
+            due.take(READY_MAX).for_each(|at| ready.add(at, now));
+        }
+        ready
     }
 
     /// A try that [`take`](Self::take) began is over.
@@ -245,6 +257,8 @@ impl Probation {
 }
 
 const ALLOWED_MAX: usize = 256;
+/// So many of a shelf are counted.
+const READY_MAX: usize = 1000;
 
 #[cfg(test)]
 mod tests {

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub(crate) struct Pace {
     min: Duration,
+    /// Pauses grow up to this length.
     max: Duration,
     state: Mutex<State>,
     /// Held while a search is under way: whoever else wants one waits for its result.
@@ -47,6 +48,9 @@ struct State {
     rows: u32,
     /// How many searches there were.
     searches: u64,
+    /// The last round of the net that this pace has begun, and whether the search under way belongs to it.
+    net_round: u64,
+    is_net: bool,
 }
 
 /// What a search left for the next one.
@@ -70,6 +74,8 @@ pub(crate) struct Reach {
     pub(crate) rows: u32,
     /// Counts the searches.
     pub(crate) number: u64,
+    /// Whether it looks at everybody's part of the container: it is this member's turn to hold the net under the bell.
+    pub(crate) is_net: bool,
 }
 
 impl Pace {
@@ -85,6 +91,8 @@ impl Pace {
                 left: Left::default(),
                 rows: ROWS_MIN,
                 searches: 0,
+                net_round: 0,
+                is_net: false,
             }),
             gate: tokio::sync::Mutex::new(()),
         }
@@ -117,35 +125,46 @@ impl Pace {
         (state.left, state.next, state.rows) = (Left::default(), None, ROWS_MIN);
     }
 
-    /// Notes that a search begins.
-    pub(crate) fn begin(&self, now: Instant) -> Reach {
+    /// Notes that a search begins. If it is this member's turn to hold the net, in the round given, the search looks at
+    /// everybody's part of the container, once in that round, and so do those that turn its pages.
+    pub(crate) fn begin(&self, now: Instant, net_round: Option<u64>) -> Reach {
         let mut state = self.lock();
+        if state.left.cursor == 0 {
+            state.is_net = net_round.is_some_and(|round| round != state.net_round);
+            state.net_round = net_round.unwrap_or(state.net_round);
+        }
         state.last_begun = Some(now);
         // A search whose future is dropped must not stop all others.
         state.next = Some(now + self.min);
         state.searches += 1;
-        Reach { from: state.left.cursor, rows: state.rows, number: state.searches }
+        Reach { from: state.left.cursor, rows: state.rows, number: state.searches, is_net: state.is_net }
     }
 
     /// Notes what a search found and where the next one continues: soon if there is nothing else to do, at leisure
-    /// otherwise.
-    pub(crate) fn end(&self, now: Instant, outcome: Outcome, left: Left) {
+    /// otherwise. Who hears of everything by the bell, and whose turn to hold the net is `net_in` this time, does not search
+    /// before that once it has found nothing for a while.
+    pub(crate) fn end(&self, now: Instant, outcome: Outcome, left: Left, net_in: Option<Duration>) {
         let mut state = self.lock();
         // The pages of one round follow each other quickly, so that known work hides no other. Only news makes the rounds
         // themselves quick: what nothing can be done about may fill pages for ever.
         // And a page of no use says nothing of what is behind it, also to who has other work.
         let turns_page = left.is_promising && (outcome == Outcome::NothingToDo || left.is_barren);
+        let longest = if net_in.is_some() { self.max.max(NET_FROM) } else { self.max };
         state.pause = match outcome {
             Outcome::Found => self.min,
             _ if turns_page => state.pause,
-            Outcome::NothingNew | Outcome::NothingToDo => (state.pause * 2).clamp(self.min, self.max),
+            Outcome::NothingNew | Outcome::NothingToDo => {
+                (state.pause * 2).clamp(self.min, longest.max(self.min))
+            }
         };
+        let net_in = net_in.filter(|_| outcome != Outcome::Found && state.pause >= NET_FROM);
         state.left = left;
         // One turn needs one row. Whoever has a backlog before them takes more at a time.
         let rows_max = if left.is_barren { BARREN_ROWS_MAX } else { ROWS_MAX };
         state.rows =
             if left.cursor > 0 || left.is_promising { (state.rows * 2).min(rows_max) } else { ROWS_MIN };
-        state.next = Some(now + if turns_page { self.min } else { state.pause });
+        let pause = net_in.map_or(state.pause, |turn| turn.max(state.pause));
+        state.next = Some(now + if turns_page { self.min } else { pause });
     }
 
     /// The next search waits at least until then.
@@ -159,6 +178,8 @@ impl Pace {
     }
 }
 
+/// Pauses grow up to this length before a member relies on the bell and the net.
+const NET_FROM: Duration = Duration::from_secs(2);
 const ROWS_MIN: u32 = 10;
 const ROWS_MAX: u32 = 100;
 const BARREN_ROWS_MAX: u32 = 1000;
@@ -189,10 +210,43 @@ mod tests {
             (busy, 7, 40),
         ];
         for (outcome, cursor, expected) in cases {
-            pace.begin(now);
-            pace.end(now, outcome, left(cursor));
+            pace.begin(now, None);
+            pace.end(now, outcome, left(cursor), None);
             assert_eq!(pace.due(), Some(now + Duration::from_millis(expected)));
         }
+    }
+
+    #[tokio::test]
+    async fn who_hears_the_bell_searches_after_a_while_only_when_it_is_its_turn() {
+        let pace = Pace::new(Duration::from_millis(500), Duration::from_millis(1000));
+        let now = Instant::now();
+        let turn = Some(Duration::from_secs(17));
+        for (outcome, expected) in [
+            (Outcome::NothingToDo, 1000),
+            (Outcome::NothingToDo, 17_000),
+            (Outcome::NothingToDo, 17_000),
+            (Outcome::Found, 500),
+            (Outcome::NothingNew, 1000),
+            (Outcome::NothingNew, 17_000),
+        ] {
+            pace.begin(now, None);
+            pace.end(now, outcome, left(0), turn);
+            assert_eq!(pace.due(), Some(now + Duration::from_millis(expected)), "{outcome:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn one_search_of_each_turn_holds_the_net_with_all_its_pages() {
+        let pace = Pace::new(Duration::from_millis(20), Duration::from_millis(100));
+        let now = Instant::now();
+        let mut nets = Vec::new();
+        for (round, cursor) in
+            [(None, 0), (Some(4), 1), (Some(4), 2), (None, 0), (Some(4), 0), (Some(8), 0), (None, 0)]
+        {
+            nets.push(pace.begin(now, round).is_net);
+            pace.end(now, Outcome::NothingToDo, left(cursor), None);
+        }
+        assert_eq!(nets, [false, true, true, true, false, true, false]);
     }
 
     #[tokio::test]
@@ -201,8 +255,8 @@ mod tests {
         let now = Instant::now();
         let mut rows = Vec::new();
         for cursor in [1, 2, 3, 4, 5, 0, 0] {
-            rows.push(pace.begin(now).rows);
-            pace.end(now, Outcome::Found, left(cursor));
+            rows.push(pace.begin(now, None).rows);
+            pace.end(now, Outcome::Found, left(cursor), None);
             assert_eq!(pace.has_more(), cursor > 0);
         }
         assert_eq!(rows, [10, 20, 40, 80, 100, 100, 10]);
@@ -216,15 +270,15 @@ mod tests {
         for (cursor, is_barren) in
             [(1, true), (2, true), (3, true), (4, true), (5, true), (6, true), (7, true), (8, false)]
         {
-            rows.push(pace.begin(now).rows);
-            pace.end(now, Outcome::NothingToDo, Left { is_barren, ..left(cursor) });
+            rows.push(pace.begin(now, None).rows);
+            pace.end(now, Outcome::NothingToDo, Left { is_barren, ..left(cursor) }, None);
         }
         assert_eq!(rows, [10, 20, 40, 80, 160, 320, 640, 1000]);
-        pace.end(now, Outcome::NothingNew, Left { is_barren: true, ..left(9) });
+        pace.end(now, Outcome::NothingNew, Left { is_barren: true, ..left(9) }, None);
         assert_eq!(pace.due(), Some(now + Duration::from_millis(20)), "also by who has other work");
-        pace.end(now, Outcome::NothingNew, left(9));
+        pace.end(now, Outcome::NothingNew, left(9), None);
         assert_eq!(pace.due(), Some(now + Duration::from_millis(40)));
-        assert_eq!(pace.begin(now).rows, 100);
+        assert_eq!(pace.begin(now, None).rows, 100);
     }
 
     #[tokio::test]
@@ -232,7 +286,7 @@ mod tests {
         let pace = Pace::new(Duration::from_millis(20), Duration::from_millis(100));
         let before = Instant::now();
         let guard = pace.enter(Wish::BegunAt(before)).await.unwrap();
-        pace.begin(Instant::now());
+        pace.begin(Instant::now(), None);
         drop(guard);
         assert!(pace.enter(Wish::BegunAt(before)).await.is_none());
         assert!(pace.enter(Wish::BegunAt(Instant::now() + Duration::from_millis(1))).await.is_some());
@@ -242,11 +296,11 @@ mod tests {
     async fn a_search_that_takes_longer_than_the_shortest_pause_is_not_made_twice() {
         let pace = Pace::new(Duration::from_millis(20), Duration::from_millis(100));
         let guard = pace.enter(Wish::Due).await.unwrap();
-        pace.begin(Instant::now());
+        pace.begin(Instant::now(), None);
         tokio::time::advance(Duration::from_millis(50)).await;
         let mut other = std::pin::pin!(pace.enter(Wish::Due));
         assert!(futures::poll!(&mut other).is_pending());
-        pace.end(Instant::now(), Outcome::NothingToDo, Left::default());
+        pace.end(Instant::now(), Outcome::NothingToDo, Left::default(), None);
         drop(guard);
         assert!(other.await.is_none(), "the first one has looked for both");
         tokio::time::advance(Duration::from_millis(40)).await;
@@ -257,7 +311,7 @@ mod tests {
     async fn a_search_that_is_given_up_stops_nobody() {
         let pace = Pace::new(Duration::from_millis(20), Duration::from_millis(100));
         let guard = pace.enter(Wish::Due).await.unwrap();
-        pace.begin(Instant::now());
+        pace.begin(Instant::now(), None);
         drop(guard);
         tokio::time::advance(Duration::from_millis(20)).await;
         assert!(pace.enter(Wish::Due).await.is_some());

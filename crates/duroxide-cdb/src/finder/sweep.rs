@@ -42,6 +42,11 @@ impl Sweep {
         *self = Self::default();
     }
 
+    /// Much of what looks like news is for others: the latest are asked for from `now` on, as if pages had brought little.
+    pub(crate) fn distrust(&mut self, now: u64) {
+        self.latest.get_or_insert(now.saturating_sub(ARRIVAL_MS));
+    }
+
     /// Notes what a search at `now` saw in its page, which began at `from`, and of the latest. Returns what it leaves.
     pub(crate) fn came(&mut self, now: u64, from: u64, page: Seen, latest: Option<Seen>) -> Left {
         if from == 0 && page.next == 0 {

@@ -1,6 +1,7 @@
 //! Instances with messages.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use duroxide::providers::DispatcherCapabilityFilter;
@@ -9,8 +10,11 @@ use tokio::sync::Notify;
 use super::agenda::{Agenda, Place, Shelf, Standing, Trial};
 use super::pace::Left;
 use super::pins::Pins;
+use super::ready::Ready;
 use super::sweep::{Seen, Sweep};
+use super::waiting::Waiting;
 use crate::documents::{Version, is_supported};
+use crate::slots::{self, SlotSet};
 
 /// A message somebody knows to be in an instance's queue.
 #[derive(Debug, Clone)]
@@ -35,6 +39,8 @@ enum Source {
 pub(crate) struct TurnFinder {
     state: Arc<Mutex<State>>,
     changed: Arc<Notify>,
+    /// Dispatchers that have nothing to do.
+    waiting: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -51,6 +57,8 @@ struct State {
     wary_until: u64,
     /// The heads of some are being read.
     is_screening: bool,
+    /// How many in a row were found locked by other processes.
+    locked_in_row: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -75,6 +83,8 @@ struct Entry {
     taken_at: u64,
     /// This process holds the lock.
     locked: bool,
+    /// Another process held it when it was looked at the last time.
+    was_foreign: bool,
     shelf: Shelf,
     scheduled: Option<Place>,
 }
@@ -109,6 +119,8 @@ pub(crate) struct Candidate {
     pub(crate) instance: String,
     /// How often in a row its partition did not answer.
     pub(crate) parks: u32,
+    /// Many messages wait, and another process had its turn: its head tells whether a look is worth it.
+    pub(crate) is_head_first: bool,
     /// As it was handed out.
     standing: Standing,
     /// Hints up to this one were made before the candidate was handed out.
@@ -123,7 +135,7 @@ impl TurnFinder {
     /// nothing would remove what it keeps.
     pub(crate) fn asleep() -> Self {
         let state = State { asleep: true, ..State::default() };
-        Self { state: Arc::new(Mutex::new(state)), changed: Arc::default() }
+        Self { state: Arc::new(Mutex::new(state)), ..Self::default() }
     }
 
     /// A dispatcher looks for turns. Its search finds those that were there before. True if no dispatcher that supports
@@ -172,8 +184,12 @@ impl TurnFinder {
     pub(crate) fn came(&self, now: u64, from: u64, page: Seen, latest: Option<Seen>) -> Left {
         let mut state = lock(&self.state);
         let left = state.sweep.came(now, from, page, latest);
-        // What looks like news may be for others: their pages are passed in large steps too.
-        Left { is_barren: left.is_barren || now < state.wary_until, ..left }
+        // What looks like news may be for others: their pages are passed in large steps too, and hide nothing new.
+        let is_wary = now < state.wary_until;
+        if is_wary && left.cursor > 0 {
+            state.sweep.distrust(now);
+        }
+        Left { is_barren: left.is_barren || is_wary, ..left }
     }
 
     /// The next instance that may be tried at `now`.
@@ -202,9 +218,11 @@ impl TurnFinder {
         entry.taken_at = now;
         entry.locked = false;
         let parks = entry.parks;
+        let is_head_first = entry.was_foreign && entry.pending.len() >= TURNFUL;
         Some(Candidate {
             instance,
             parks,
+            is_head_first,
             standing,
             hints: state.hints,
             state: Arc::clone(&self.state),
@@ -231,9 +249,22 @@ impl TurnFinder {
         state.read(instance, version, as_of);
     }
 
+    /// A dispatcher that was handed an instance found that another process has its turn. After several in a row many are
+    /// likely to be locked, as when a large process has died, and trying each would take a request each.
+    pub(crate) fn found_locked(&self, instance: &str, now: u64) {
+        let mut state = lock(&self.state);
+        state.locked_in_row += 1;
+        if let Some(entry) = state.instances.get_mut(instance) {
+            entry.was_foreign = true;
+        }
+        if state.locked_in_row >= LOCKED_ROW {
+            state.wary_until = state.wary_until.max(now + LOCKED_WARY_MS);
+        }
+    }
+
     /// The instances whose heads are to be read before any of them is handed out: many wait, and others of their kind
-    /// were pinned to versions that a dispatcher here does not support. `None` if there are few, or if some are being
-    /// read.
+    /// were pinned to versions that a dispatcher here does not support, or locked. `None` if there are few, or if some are
+    /// being read.
     pub(crate) fn screen(&self, now: u64) -> Option<Screening> {
         let mut state = lock(&self.state);
         if state.is_screening || !state.is_wary(now) {
@@ -278,6 +309,45 @@ impl TurnFinder {
         state.schedule(instance);
     }
 
+    /// Wakes those who wait, because a search is due.
+    pub(crate) fn poke(&self) {
+        self.changed.notify_waiters();
+    }
+
+    /// Forgets what waits in slots that are another member's from now on, but for turns that somebody here has.
+    pub(crate) fn disown(&self, slots: SlotSet) {
+        let state = lock(&self.state);
+        let is_lost = |(instance, entry): &(&String, &Entry)| {
+            !entry.in_hand && !entry.locked && slots.contains(slots::of(instance))
+        };
+        let lost: Vec<String> =
+            state.instances.iter().filter(is_lost).map(|(instance, _)| instance.clone()).collect();
+        drop(state);
+        lost.iter().for_each(|instance| self.forget(instance));
+    }
+
+    /// Whether a dispatcher of this process waits for something to do.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) > 0
+    }
+
+    /// Notes that a dispatcher waits, as long as the guard lives.
+    pub(crate) fn wait(&self) -> Waiting<'_> {
+        Waiting::begin(&self.waiting)
+    }
+
+    /// How many dispatchers of this process have nothing to do.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Acquire)
+    }
+
+    /// The instances that could be tried at once. Those that only other processes can run
+    /// are not among them: who waits for them must be told that they were passed over.
+    pub(crate) fn ready(&self, now: u64) -> Ready {
+        let state = lock(&self.state);
+        state.agenda.ready(now, &|version| state.pins.is_supported(Some(version)))
+    }
+
     /// The instance is gone.
     pub(crate) fn forget(&self, instance: &str) {
         let mut state = lock(&self.state);
@@ -307,12 +377,15 @@ impl Candidate {
             Verdict::Trouble { .. } => Trial::Failed,
         };
         state.agenda.tried(self.standing, trial);
+        if matches!(verdict, Verdict::Locked { .. }) {
+            state.locked_in_row = 0;
+        }
         let entry = state.instances.entry(self.instance.clone()).or_default();
         entry.in_hand = false;
         entry.parks = if trial == Trial::Failed { entry.parks + 1 } else { 0 };
         match verdict {
             Verdict::Locked { until, taken, left } => {
-                entry.locked = true;
+                (entry.locked, entry.was_foreign) = (true, false);
                 entry.rest_until = until;
                 entry.rest_step = 0;
                 // Should the lock expire, its messages must be found again without a search.
@@ -377,6 +450,15 @@ impl Entry {
     }
 }
 
+/// What the head of an instance says about who can run it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Outline {
+    /// The version it is pinned to.
+    pub(crate) version: Option<Version>,
+    /// Until when another process has its turn; zero if none has.
+    pub(crate) locked_until: u64,
+}
+
 /// The heads of instances are being read. Dropping this undecided lets others try.
 #[derive(Debug)]
 pub(crate) struct Screening {
@@ -387,17 +469,27 @@ pub(crate) struct Screening {
 }
 
 impl Screening {
-    /// Notes the versions that the instances are pinned to.
-    pub(crate) fn done(self, version_of: impl Fn(&str) -> Option<Version>) {
+    /// Notes what the heads say.
+    pub(crate) fn done(self, outline_of: impl Fn(&str) -> Outline) {
         let mut state = lock(&self.state);
+        let mut locked = 0;
         for instance in &self.instances {
-            let version = version_of(instance);
+            let Outline { version, locked_until } = outline_of(instance);
             let is_for_others = !state.pins.is_supported(version);
-            state.read(instance, version, self.as_of);
+            if is_for_others || locked_until <= self.as_of {
+                state.read(instance, version, self.as_of);
+            } else {
+                // It stays among the unread: when its rest is over its head is read again together with others.
+                locked += 1;
+                state.leave(instance, locked_until.min(self.as_of + SCREENED_REST_MS));
+            }
             state.schedule(instance);
             if is_for_others {
                 state.wary_until = self.as_of + WARY_MS;
             }
+        }
+        if locked * 2 > self.instances.len() {
+            state.wary_until = state.wary_until.max(self.as_of + LOCKED_WARY_MS);
         }
         drop(state);
         self.changed.notify_waiters();
@@ -455,6 +547,14 @@ impl State {
         }
     }
 
+    /// Another process has the turn of an instance; it rests, unless something happened to it here meanwhile.
+    fn leave(&mut self, instance: &str, until: u64) {
+        if let Some(entry) = self.instances.get_mut(instance).filter(|entry| !entry.in_hand && !entry.locked)
+        {
+            entry.rest_until = until;
+        }
+    }
+
     /// Whether a message can be kept. An instance whose time comes later makes room.
     fn has_room_for(&mut self, hint: &MessageHint) -> bool {
         if self.instances.len() < INSTANCES_MAX || self.instances.contains_key(&hint.instance) {
@@ -508,6 +608,12 @@ const PENDING_MAX: usize = 1024;
 const TURNFUL: usize = 64;
 /// After an instance was turned away, so long others are likely to be.
 const WARY_MS: u64 = 60_000;
+/// After so many in a row that other processes had, so long others are likely to be locked.
+const LOCKED_ROW: u32 = 8;
+const LOCKED_WARY_MS: u64 = 15_000;
+/// So long one that was found locked together with others rests at most: if its lock is given back before its end, who
+/// gave it back goes on with it.
+const SCREENED_REST_MS: u64 = 10_000;
 /// More than so many must wait before their heads are read together, and so many are read at once.
 const SCREENED_MIN: usize = 8;
 const SCREENED_MAX: usize = 500;

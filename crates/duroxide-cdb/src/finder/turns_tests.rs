@@ -154,7 +154,10 @@ fn of_many_that_may_be_for_others_the_first_are_read_together_and_the_last_is_tr
     let last = finder.take_for(10, Some(&old)).unwrap();
     assert_eq!(last.instance, "1999");
     last.decide(locked(100, &["1"]));
-    screening.done(|instance| (instance != "0008").then_some([9, 0, 0]));
+    screening.done(|instance| Outline {
+        version: (instance != "0008").then_some([9, 0, 0]),
+        ..Outline::default()
+    });
     assert_eq!(
         finder.take_for(10, Some(&old)).unwrap().instance,
         "0008",
@@ -294,4 +297,42 @@ fn what_a_load_did_not_see_is_forgotten_but_future_messages_are_kept() {
     candidate.saw(10, &HashSet::new());
     candidate.decide(Verdict::RestUntil(0));
     assert_eq!(finder.next_at(), Some(500));
+}
+
+#[test]
+fn after_several_that_others_have_the_heads_of_many_are_read_together_and_those_locked_rest() {
+    let finder = TurnFinder::default();
+    for n in 0..40 {
+        finder.hint(hint(&format!("{n:04}"), "m", n, 0));
+    }
+    for _ in 0..LOCKED_ROW {
+        assert!(finder.screen(10).is_none(), "a few are tried one by one");
+        let candidate = finder.take(10).unwrap();
+        finder.found_locked(&candidate.instance, 10);
+        candidate.decide(Verdict::RestUntil(1000));
+    }
+    let screening = finder.screen(10).expect("now they are read together");
+    assert_eq!(screening.instances.len(), 40 - LOCKED_ROW as usize);
+    screening.done(|instance| Outline {
+        locked_until: if instance == "0030" { 0 } else { 100_000 },
+        ..Outline::default()
+    });
+    let free = finder.take(10).expect("nobody has it");
+    assert_eq!(free.instance, "0030");
+    free.decide(Verdict::Locked { until: 500, taken: vec!["m".to_owned()], left: vec![] });
+    assert!(finder.take(10).is_none(), "the others rest");
+    assert!(finder.screen(10 + SCREENED_REST_MS).is_some(), "then their heads are read together again");
+}
+
+#[test]
+fn what_is_new_is_asked_for_while_what_looks_like_news_is_for_others() {
+    let finder = TurnFinder::default();
+    let page = Seen { rows: 10, news: 10, next: 50, is_partial: false };
+    finder.came(10_000, 0, page, None);
+    assert_eq!(finder.latest(), None, "all of it may be for this process");
+    finder.turned_away("a", Some([9, 0, 0]), 10_000);
+    let left = finder.came(10_010, 50, Seen { next: 60, ..page }, None);
+    assert!(left.is_barren && finder.latest().is_some_and(|from| from <= 10_010));
+    finder.came(10_020, 0, Seen { next: 0, ..page }, None);
+    assert_eq!(finder.latest(), None, "there is no more than one page");
 }

@@ -1,18 +1,27 @@
 //! Work items: documents with their ETags, so that taking one is a single request.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use duroxide::TagFilter;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
+use super::ready::Ready;
+use super::waiting::Waiting;
 use crate::documents::{Tagged, WorkDocument};
+use crate::fleet::ServedWork;
+use crate::slots::SlotSet;
 
 /// Which work items may be taken.
 #[derive(Debug, Default)]
 pub(crate) struct WorkFinder {
     state: Arc<Mutex<State>>,
     changed: Arc<Notify>,
+    /// Workers that have nothing to do.
+    waiting: AtomicUsize,
 }
 
 /// What a caller may take: by tag, and whether items of sessions are for it.
@@ -32,6 +41,36 @@ struct State {
     /// The size of all items.
     bytes: usize,
     asked: Asked,
+    gone: Gone,
+}
+
+/// Items that went a moment ago, and when. A search that began before then may still bring them: as their locks may be in
+/// memory only, nothing in what it brings says that they are taken.
+#[derive(Debug, Default)]
+struct Gone {
+    since: HashMap<Key, Instant>,
+    order: VecDeque<(Instant, Key)>,
+}
+
+impl Gone {
+    fn note(&mut self, key: Key, now: Instant) {
+        while let Some((at, _)) = self.order.front()
+            && (now.duration_since(*at) > GONE_FOR || self.order.len() >= GONE_MAX)
+        {
+            if let Some((at, key)) = self.order.pop_front()
+                && self.since.get(&key) == Some(&at)
+            {
+                self.since.remove(&key);
+            }
+        }
+        self.order.push_back((now, key.clone()));
+        self.since.insert(key, now);
+    }
+
+    /// Whether an item went at that moment or later.
+    fn has(&self, key: &Key, from: Instant) -> bool {
+        !cosmos_wire::mutant!(35) && self.since.get(key).is_some_and(|at| *at >= from)
+    }
 }
 
 /// What the fetches of this process have asked for. What nobody here takes is not kept: nothing would remove it.
@@ -51,6 +90,10 @@ struct Entry {
     /// How often in a row nothing could be done.
     rests: u32,
     in_hand: bool,
+    /// When this state of it became known.
+    since: Instant,
+    /// This process wrote it into a slot of its own, and told nobody else.
+    is_own: bool,
 }
 
 /// A work item handed out. Dropping it undecided puts it back as it was.
@@ -59,6 +102,8 @@ pub(crate) struct WorkCandidate {
     pub(crate) item: Tagged<Arc<WorkDocument>>,
     /// How often in a row nothing could be done with it.
     pub(crate) rests: u32,
+    /// This process wrote it into a slot of its own, and told nobody else.
+    pub(crate) is_own: bool,
     state: Arc<Mutex<State>>,
     changed: Arc<Notify>,
     decided: bool,
@@ -70,34 +115,79 @@ impl WorkFinder {
         lock(&self.state).asked.add(question);
     }
 
-    /// Adds a work item, or its newer state, if somebody here may take it.
-    pub(crate) fn put(&self, document: Arc<WorkDocument>, etag: String) {
+    /// Adds a work item, or its newer state, if somebody here may take it, and says whether somebody may.
+    pub(crate) fn put(&self, document: Arc<WorkDocument>, etag: String) -> bool {
         let mut state = lock(&self.state);
         if !state.asked.allows(&document) {
-            return;
+            return false;
         }
         state.put(key_of(&document), Tagged { document, etag });
         drop(state);
         self.changed.notify_waiters();
+        true
     }
 
-    /// Adds what a search found; an item in somebody's hand is left alone.
-    pub(crate) fn found(&self, document: Arc<WorkDocument>, etag: String) -> bool {
+    /// Which activities anybody here has asked for.
+    pub(crate) fn asked(&self) -> ServedWork {
+        let state = lock(&self.state);
+        let mut tags: Vec<String> = state.asked.tags.iter().cloned().collect();
+        tags.sort_unstable();
+        ServedWork { any_tag: state.asked.any_tag, untagged: state.asked.untagged, tags }
+    }
+
+    /// Adds an item that this process has just written, unless a search was quicker to find it: then more is known of it
+    /// than that it is new. `is_own`: nobody else touches it. False if nobody here may take it.
+    pub(crate) fn add(&self, document: Arc<WorkDocument>, etag: String, is_own: bool) -> bool {
+        let key = key_of(&document);
+        let is_known = {
+            let state = lock(&self.state);
+            state.items.contains_key(&key) || state.gone.since.contains_key(&key)
+        };
+        let is_kept = is_known || self.put(document, etag);
+        if let Some(entry) = lock(&self.state).items.get_mut(&key) {
+            entry.is_own |= is_own;
+        }
+        is_kept
+    }
+
+    /// Forgets what waits in slots that are another member's from now on. What is locked may be in somebody's hands here.
+    pub(crate) fn disown(&self, slots: SlotSet) {
+        let mut state = lock(&self.state);
+        let is_lost = |entry: &Entry| {
+            let document = &entry.item.document;
+            let slot = document.dispatched_to();
+            !entry.in_hand && document.lock_token.is_none() && slot.is_some_and(|slot| slots.contains(slot))
+        };
+        let lost = state.items.iter().filter(|(_, entry)| is_lost(entry)).map(|(key, _)| key.clone());
+        let lost: Vec<Key> = lost.collect();
+        for key in lost {
+            state.remove(&key);
+        }
+    }
+
+    /// Adds what a search found that began at `begun`; an item in somebody's hand is left alone, and so is one of which
+    /// something newer is known.
+    pub(crate) fn found(&self, document: Arc<WorkDocument>, etag: String, begun: Instant) -> bool {
         let state = lock(&self.state);
         let key = key_of(&document);
-        match state.items.get(&key) {
-            Some(entry) if entry.in_hand || entry.item.etag == etag => false,
-            _ => {
-                drop(state);
-                self.put(document, etag);
-                true
-            }
+        let is_old = match state.items.get(&key) {
+            Some(entry) => entry.in_hand || entry.item.etag == etag || entry.since >= begun,
+            None => state.gone.has(&key, begun),
+        };
+        drop(state);
+        if is_old {
+            return false;
         }
+        self.put(document, etag);
+        true
     }
 
     /// The item is gone.
     pub(crate) fn remove(&self, partition: &str, id: &str) {
-        lock(&self.state).remove(&(partition.to_owned(), id.to_owned()));
+        let key = (partition.to_owned(), id.to_owned());
+        let mut state = lock(&self.state);
+        state.remove(&key);
+        state.gone.note(key, Instant::now());
     }
 
     /// All items of an instance are gone.
@@ -133,6 +223,7 @@ impl WorkFinder {
         Some(WorkCandidate {
             item: entry.item.clone(),
             rests: entry.rests,
+            is_own: entry.is_own,
             state: Arc::clone(&self.state),
             changed: Arc::clone(&self.changed),
             decided: false,
@@ -149,6 +240,37 @@ impl WorkFinder {
             .map(|entry| entry.item.document.available_at().max(entry.rest_until))
             .filter(|at| *at > now)
             .min()
+    }
+
+    /// Wakes those who wait, because a search is due.
+    pub(crate) fn poke(&self) {
+        self.changed.notify_waiters();
+    }
+
+    /// Whether a worker of this process waits for something to do.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) > 0
+    }
+
+    /// Notes that a worker waits, as long as the guard lives.
+    pub(crate) fn wait(&self) -> Waiting<'_> {
+        Waiting::begin(&self.waiting)
+    }
+
+    /// How many workers of this process have nothing to do.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Acquire)
+    }
+
+    /// The items that could be taken at once. Those of sessions that are somebody else's could not.
+    pub(crate) fn ready(&self, now: u64, is_foreign: impl Fn(&str) -> bool) -> Ready {
+        let state = lock(&self.state);
+        let is_ours = |entry: &&Entry| !entry.item.document.session_id.as_deref().is_some_and(&is_foreign);
+        let free = state.items.values().filter(|entry| !entry.in_hand).filter(is_ours);
+        let since = free.map(|entry| entry.item.document.available_at().max(entry.rest_until));
+        let mut ready = Ready::default();
+        since.filter(|at| *at <= now).for_each(|at| ready.add(at, now));
+        ready
     }
 
     /// A future that ends when something changes after this call.
@@ -168,7 +290,10 @@ impl WorkCandidate {
     /// The item is gone.
     pub(crate) fn remove(mut self) {
         self.decided = true;
-        lock(&self.state).remove(&key_of(&self.item.document));
+        let key = key_of(&self.item.document);
+        let mut state = lock(&self.state);
+        state.remove(&key);
+        state.gone.note(key, Instant::now());
     }
 
     /// The item is as it was, but not to be tried for a while that grows each time.
@@ -249,13 +374,18 @@ impl State {
             }
         }
         self.order.insert((item.document.order(), key.clone()), ());
-        self.items.insert(key, Entry { item, rest_until: 0, rests: 0, in_hand: false });
+        self.items.insert(
+            key,
+            Entry { item, rest_until: 0, rests: 0, in_hand: false, since: Instant::now(), is_own: false },
+        );
     }
 
     /// Forgets the last item that nobody has in hand. Searches find it again. The newest is always let in: those before
     /// it may wait for somebody else, such as the owner of their session.
     fn evict(&mut self) -> bool {
-        let free = |key: &Key| self.items.get(key).is_some_and(|entry| !entry.in_hand);
+        // One that is locked by this process may be so in memory only: forgetting it would hand it out again.
+        let is_free = |entry: &Entry| !entry.in_hand && entry.item.document.lock_token.is_none();
+        let free = |key: &Key| self.items.get(key).is_some_and(is_free);
         let last = self.order.keys().rev().map(|(_, key)| key).find(|key| free(key)).cloned();
         last.inspect(|key| self.remove(key)).is_some()
     }
@@ -288,11 +418,16 @@ const ITEM_BYTES: usize = 512;
 const REST_MS_MIN: u64 = 250;
 const REST_MS_MAX: u64 = 30_000;
 
+/// A search is over by then.
+const GONE_FOR: Duration = Duration::from_secs(30);
+const GONE_MAX: usize = 50_000;
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::clock::Clock;
     use crate::documents::Chunks;
+    use crate::slots;
     use duroxide::providers::WorkItem;
 
     fn item(clock: &Clock, id: u64, session: Option<&str>, tag: Option<&str>) -> Arc<WorkDocument> {
@@ -427,5 +562,64 @@ mod tests {
         assert!(finder.take(now, question(&tags)).is_none());
         assert_eq!(finder.next_at(now, question(&tags)), Some(now + 50));
         assert_eq!(finder.take(now + 50, question(&tags)).unwrap().item.etag, "e2");
+    }
+
+    #[test]
+    fn what_was_found_in_a_slot_that_went_is_forgotten_but_for_what_is_held() {
+        let clock = Clock::default();
+        let finder = finder();
+        let tags = TagFilter::Any;
+        let items: Vec<_> = (1..=3).map(|id| item(&clock, id, None, None)).collect();
+        let session = item(&clock, 4, Some("s"), None);
+        for item in items.iter().chain([&session]) {
+            finder.add(Arc::clone(item), "e".into(), true);
+        }
+        let slot = |n: usize| slots::of(&items[n].instance_id);
+        let lost: SlotSet = [slot(0), slot(1), slots::of(&session.instance_id)].into_iter().collect();
+        assert!(!lost.contains(slot(2)), "the names were chosen so");
+        let in_hand = finder.take(clock.now_ms(), question(&tags)).unwrap();
+        assert!(in_hand.is_own && in_hand.item.document.id == items[0].id);
+        finder.disown(lost);
+        let mut left: Vec<u64> =
+            lock(&finder.state).items.values().filter_map(|entry| entry.item.document.activity_id).collect();
+        left.sort_unstable();
+        assert_eq!(left, [1, 3, 4], "one is in hand, one in another slot, one is of a session");
+        assert!(finder.found(Arc::clone(&items[1]), "e".into(), Instant::now()), "a search brings it again");
+        drop(in_hand);
+        let found: Vec<bool> = std::iter::from_fn(|| finder.take(clock.now_ms(), question(&tags)))
+            .map(|candidate| {
+                let is_own = candidate.is_own;
+                candidate.remove();
+                is_own
+            })
+            .collect();
+        assert_eq!(found, [true, false, true], "what a search brings may be known to others");
+    }
+
+    #[test]
+    fn what_a_search_brings_that_began_before_an_item_was_taken_or_went_is_old() {
+        let clock = Clock::default();
+        let finder = finder();
+        let tags = TagFilter::DefaultOnly;
+        let begun = Instant::now();
+        let one = item(&clock, 1, None, None);
+        assert!(finder.found(Arc::clone(&one), "e".into(), begun));
+        let now = clock.now_ms();
+        let candidate = finder.take(now, question(&tags)).unwrap();
+        let mut locked = WorkDocument::clone(&one);
+        locked.locked_until = Some(now + 60_000);
+        // The lock is in memory, or was written and has another ETag: either way the page shows what was before.
+        candidate.update(Arc::new(locked), "e2".into());
+        assert!(!finder.found(Arc::clone(&one), "e".into(), begun));
+        assert!(finder.add(Arc::clone(&one), "e".into(), true), "its writer comes late");
+        assert!(finder.take(now, question(&tags)).is_none());
+        finder.remove(&one.instance_id, &one.id);
+        assert!(
+            !finder.found(Arc::clone(&one), "e".into(), begun)
+                && finder.add(Arc::clone(&one), "e".into(), true)
+        );
+        assert!(finder.take(now, question(&tags)).is_none(), "it is gone");
+        let later = Instant::now() + Duration::from_millis(1);
+        assert!(finder.found(one, "e3".into(), later), "another one of its name");
     }
 }

@@ -14,9 +14,8 @@ use crate::lease::Patience;
 use crate::settle::{Seen, Verdict};
 use crate::store::Op;
 
-use super::fetch::hint;
 use super::layout::{Layout, Limits, layout};
-use super::lock::{TurnContents, TurnLease, give_back, lease_of, read_held, read_messages};
+use super::lock::{TurnContents, TurnLease, give_back, lease_of, read_held, read_messages, write_of};
 use super::plan::{Plan, Surroundings, Turn, plan};
 use super::{adopt, pieces, publish};
 
@@ -36,6 +35,7 @@ pub(crate) async fn ack(core: &Arc<Core>, token: &str, turn: Turn) -> Result<(),
         }
     };
     drop(contents);
+    metrics::counter!("duroxide_cdb_turns_total").increment(1);
     core.turn_leases.remove(lease.secret());
     remember(core, &instance, &committed, &turn);
     let head = Arc::new(committed.plan.head.clone());
@@ -164,7 +164,7 @@ async fn commit(
         is_doubtful |= fault.may_have_been_applied;
         met_trouble |= fault.may_pass();
         let id = sent.as_ref().map(|draft| draft.commit.clone());
-        let is_applied = |found: &Head| id.is_some() && found.commit == id;
+        let is_applied = |found: &Head| id.is_some() && (found.commit == id || cosmos_wire::mutant!(2));
         let verdict = lease
             .settle(core, patience, &head.etag, &fault, is_applied)
             .await
@@ -224,7 +224,11 @@ async fn send(
     draft.prepare(core, patience).await?;
     let head = lease.held().map_err(Fault::of_lost_lock)?;
     let ops = &mut draft.layout.commit;
-    ops[0] = ops[0].clone().on(&head.etag);
+    // A lock in memory may have been written since the draft was made: then the head is there.
+    ops[0] = write_of(&draft.plan.head, &head.etag).map_err(|error| Fault::refused(error.to_string()))?;
+    if cosmos_wire::mutant!(1) {
+        ops[0] = Op::upsert(&draft.plan.head).map_err(|error| Fault::refused(error.to_string()))?;
+    }
     core.store.batch(patience.call(), &head.document.instance_id, ops).await
 }
 
@@ -279,6 +283,9 @@ async fn compose(
         commit,
         tombstone_ttl_seconds: core.settings.tombstone_ttl_seconds,
         intent_age_ms: core.settings.age_threshold_ms,
+        members: core.fleet.members(),
+        // A worker that has nothing to do here runs them sooner than anybody else.
+        home: core.works.is_waited_for().then(|| core.fleet.home_for(instance)).flatten(),
     };
     let mut plan = plan(head, turn, around).map_err(|refusal| {
         Failed::Turn(ProviderError::permanent(OPERATION, format!("{refusal} (instance {instance:?})")))
@@ -373,11 +380,11 @@ fn announce(core: &Core, instance: &str, committed: &Committed) {
     }
     for work in &plan.works {
         if let Some(etag) = etags.get(work.id.as_str()) {
-            core.works.put(Arc::new(work.clone()), (*etag).clone());
+            core.tell_of_work(Arc::new(work.clone()), (*etag).clone());
         }
     }
     for message in &plan.messages {
-        core.turns.hint(hint(message));
+        core.tell_of_message(message);
     }
     core.turns.released(instance, &committed.consumed);
 }

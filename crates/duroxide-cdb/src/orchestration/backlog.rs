@@ -85,10 +85,12 @@ pub(crate) fn in_order(messages: &mut Vec<Message>, window: Option<Window>) {
     messages.sort_by_key(Message::order);
 }
 
-/// The order key up to which the next look asks for messages, given those of this look and how far it asked.
+/// The order key up to which the next look asks for messages, given those of this look and how far it asked. Those without
+/// a key are only looked for with a new window.
 pub(crate) fn next_window(messages: &[Message], upto: Option<u64>) -> Option<u64> {
     let is_enough = messages.len() > 2 * MESSAGES_MAX;
-    messages.get(WINDOW).map(Message::order).or(upto.filter(|_| is_enough))
+    let have_keys = messages.iter().all(|message| message.seq > 0);
+    messages.get(WINDOW).map(Message::order).or(upto.filter(|_| is_enough)).filter(|_| have_keys)
 }
 
 const WINDOW_BYTES_MAX: usize = 2 * MESSAGE_BYTES_MAX;
@@ -168,5 +170,8 @@ mod tests {
         assert_eq!(next_window(&queue[..400], Some(7)), Some(7));
         assert_eq!(next_window(&queue[..400], None), None);
         assert_eq!(next_window(&queue[..100], Some(7)), None);
+        let mut queue = queue;
+        queue[0].seq = 0;
+        assert_eq!(next_window(&queue, Some(7)), None, "the rest of those without a key is to be looked for");
     }
 }

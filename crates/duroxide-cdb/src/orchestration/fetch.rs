@@ -15,9 +15,11 @@ use crate::core::{Core, decode};
 use crate::documents::{self, Forgive, Head, Held, Message, MissingValue, Pairs, Tagged, kind};
 use crate::error::{About, Fault};
 use crate::finder::{Candidate, MessageHint, Verdict, Wish};
+use crate::fleet::Hand;
 use crate::history::finish_commits;
-use crate::lease::Lease;
+use crate::lease::{Lease, Unwritten};
 use crate::queries::{self, Query};
+use crate::slots;
 use crate::store::Call;
 use crate::token::Token;
 
@@ -91,6 +93,8 @@ pub(crate) async fn fetch(
         if let Some(at) = core.turns.next_at_for(filter) {
             wake = wake.min(now + millis_until(at, core.clock.now_ms()).max(Duration::from_millis(1)));
         }
+        let _has_nothing_to_do = core.turns.wait();
+        core.note_capacity();
         tokio::select! {
             () = changed => {}
             () = tokio::time::sleep_until(wake) => {}
@@ -145,6 +149,13 @@ async fn examine(
     filter: Option<&DispatcherCapabilityFilter>,
 ) -> Result<Examined, Fault> {
     let instance = &candidate.instance;
+    if candidate.is_head_first {
+        // A look at a long queue reads much of it, and comes to nothing as long as another process has the turn.
+        let head = core.head(call, instance).await?;
+        if let Some(rest) = head.as_ref().and_then(|head| rest_of_foreign(core, &head.document)) {
+            return Ok(Examined::Pass(rest));
+        }
+    }
     let mut partition = load::look(core, call, instance).await?;
     let now = core.clock.now_ms();
     // A part of a long queue in which nothing is left tells nothing of what waits behind it.
@@ -161,9 +172,8 @@ async fn examine(
         if head.kind == kind::DELETING {
             return Ok(Examined::Pass(Verdict::Park { now }));
         }
-        if head.is_locked(now) {
-            let until = head.locked_until.unwrap_or(now).min(now + LOCKED_REST_MS);
-            return Ok(Examined::Pass(Verdict::RestUntil(until)));
+        if let Some(rest) = rest_of_foreign(core, head) {
+            return Ok(Examined::Pass(rest));
         }
         if !head.is_compatible(filter) {
             core.turns.turned_away(instance, head.pinned(), now);
@@ -200,6 +210,18 @@ async fn examine(
     let replay = history.events.and_then(|events| Ok((events, snapshot?)));
     let view = View { head, batch, items, replay, values };
     take(core, call, instance, lock_timeout, &partition, view).await
+}
+
+/// That an instance rests because another process has its turn; `None` if none has.
+fn rest_of_foreign(core: &Core, head: &Head) -> Option<Verdict> {
+    let now = core.clock.now_ms();
+    let is_ours = core.claims.is_ours(&head.instance_id, &head.id, head.lock_token.as_deref());
+    if is_ours || !head.is_locked(now) {
+        return None;
+    }
+    core.turns.found_locked(&head.instance_id, now);
+    let until = head.locked_until.unwrap_or(now).min(now + LOCKED_REST_MS);
+    Some(Verdict::RestUntil(until))
 }
 
 /// The messages of one turn: the first of the queue, bounded. What cannot be decoded stays there, as a newer runtime may
@@ -312,7 +334,10 @@ async fn take(
         .iter()
         .map(|message| Held {
             id: message.id.clone(),
-            attempts: unlocked.attempts_of(&message.id).max(message.attempt_count).saturating_add(1),
+            attempts: unlocked
+                .attempts_of(&message.id)
+                .max(message.attempt_count)
+                .saturating_add(1 + u32::from(cosmos_wire::mutant!(9))),
             delivered: message.delivered,
             chunks: message.chunks.clone(),
         })
@@ -320,7 +345,17 @@ async fn take(
     let attempt = held.iter().map(|held| held.attempts).max().unwrap_or(1);
     let token = Token::turn(instance);
     let etag = view.head.as_ref().map(|head| head.etag.as_str());
-    let Some(locked) = acquire(core, call, unlocked, etag, &token, lock_timeout, held).await? else {
+    let stays_in_memory = stays_in_memory(core, partition, &unlocked, &view.batch, attempt);
+    let stored_head = view.head.clone().filter(|_| stays_in_memory);
+    let locked = if stays_in_memory {
+        let until = core.clock.after(lock_timeout);
+        let mut document = unlocked;
+        document.lock(token.secret(), until, &core.settings.owner, held);
+        Some(Tagged { document, etag: etag.unwrap_or_default().to_owned() })
+    } else {
+        acquire(core, call, unlocked, etag, &token, lock_timeout, held).await?
+    };
+    let Some(locked) = locked else {
         return Ok(Examined::Pass(Verdict::RestUntil(now + RACE_REST_MS)));
     };
     let until = locked.document.locked_until.unwrap_or(0);
@@ -329,12 +364,14 @@ async fn take(
     // Until that is known the lock is not used: should there be no answer, or should the caller stop waiting for it, the
     // next look of this process takes it back.
     let claiming = core.claims.begin(instance, &locked.document.id, token.secret());
-    if !are_still_there(core, call, partition, &view.batch).await? {
+    // A lock in memory proves nothing; the commit does, which is refused if anything it rests on has changed.
+    if !stays_in_memory && !are_still_there(core, call, partition, &view.batch).await? {
         let stored = Tagged { document: Arc::new(locked.document), etag: locked.etag };
         give_back(core, &Lease::new(token.secret(), stored, TurnContents::default())).await;
         return Ok(Examined::Pass(Verdict::RestUntil(now)));
     }
     claiming.settle();
+    core.fleet.count_steal(Hand::Turns, slots::of(instance));
     let ((events, kv_snapshot), history_error) = match view.replay {
         Ok(replay) => (replay, None),
         Err(error) => (Default::default(), Some(error)),
@@ -356,8 +393,9 @@ async fn take(
     if item.history_error.is_none() && locked.document.started {
         // Where some are put off, the messages may be those behind them: they do not tell where the next look begins.
         let upto = next_window(&partition.messages, partition.upto).filter(|_| partition.put_off.is_empty());
+        // What is not stored is no part of what others may be shown.
         let known = Known {
-            head: Arc::new(locked.clone()),
+            head: Arc::new(stored_head.unwrap_or_else(|| locked.clone())),
             events: Arc::new(item.history.clone()),
             values: Arc::new(view.values),
             upto,
@@ -371,9 +409,38 @@ async fn take(
         legacy: partition.legacy.documents.clone(),
     };
     let stored = Tagged { document: Arc::new(locked.document), etag: locked.etag };
-    core.turn_leases.put(&core.clock, Lease::new(token.secret(), stored, contents));
+    let lease = if stays_in_memory {
+        let write_by = core.fleet.write_by(visible_since(&contents.messages), lock_timeout);
+        let unwritten = Unwritten { slot: slots::of(instance), write_by };
+        Lease::unwritten(token.secret(), stored, contents, unwritten)
+    } else {
+        Lease::new(token.secret(), stored, contents)
+    };
+    core.turn_leases.put(&core.clock, lease);
     let fetched = Box::new((item, token.to_string(), attempt));
     Ok(Examined::Ready(Ready { fetched, verdict: Verdict::Locked { until, taken, left } }))
+}
+
+/// Whether the lock of a turn may be kept in memory: nobody else touches the instance for a while, nothing of the turn was
+/// tried before, and the look that brought it shows one moment.
+fn stays_in_memory(
+    core: &Core,
+    partition: &Partition,
+    head: &Head,
+    batch: &[&Message],
+    attempt: u32,
+) -> bool {
+    let since = batch.iter().map(|message| message.visible_at).min().unwrap_or(0);
+    attempt == 1
+        && head.lock_token.is_none()
+        && partition.read_before_head.is_empty()
+        && partition.legacy.documents.is_empty()
+        && core.fleet.may_hold_unwritten(Hand::Turns, slots::of(&head.instance_id), since)
+}
+
+/// Since when the first of some messages has been visible.
+fn visible_since(messages: &[Message]) -> u64 {
+    messages.iter().map(|message| message.visible_at).min().unwrap_or(0)
 }
 
 /// Whether the messages of a turn that were read before its head are still as they were read. One request, and only where

@@ -73,30 +73,19 @@ pub(crate) async fn look(core: &Core, call: Call, instance: &str) -> Result<Part
     // Where the beginning of a long queue is put off, what came after it is looked at by itself.
     let (mut least, mut put_off) = (0, Vec::new());
     for _ in 0..LOOKS_MAX {
-        let (exec, after, turn) = known.as_ref().map_or((-1, 0, 0), |known| {
-            let head = &known.head.document;
-            let exec = i64::try_from(head.current_execution_id).unwrap_or(i64::MAX);
-            (exec, head.last_event_id, head.turn)
-        });
-        let as_of = core.clock.now_ms();
-        let query = Query::new(queries::LOAD)
-            .with("@now", as_of)
-            .with("@least", least)
-            .with("@upto", window.map_or(ORDER_MAX, |window| window.upto))
-            .with("@turn", turn)
-            .with("@exec", exec)
-            .with("@after", after);
-        let look = || async {
-            let mut backlog = Backlog::default();
-            let goes_on = |rows: &[_]| window.is_some() || backlog.goes_on(rows);
-            core.store.query_while(call, instance, &query, goes_on).await
+        let asking = Asking { core, call, instance, known: known.as_ref(), as_of: core.clock.now_ms() };
+        let pages = match window {
+            None if least == 0 => asking.everything().await?,
+            None => None,
+            Some(window) => Some(asking.part(window, least).await?),
         };
-        let Some(pages) = core.patiently(call, look).await? else {
+        let Some(pages) = pages else {
             // More messages wait than the next turns take: only those are read.
-            let upto = first_window(core, call, instance, as_of, least).await?;
+            let upto = asking.first_window(least).await?;
             window = Some(Window { upto, is_remembered: false });
             continue;
         };
+        let as_of = asking.as_of;
         let (mut partition, manifests) = sort_pages(&pages)?;
         if !manifests.is_empty() {
             for manifest in manifests {
@@ -104,33 +93,16 @@ pub(crate) async fn look(core: &Core, call: Call, instance: &str) -> Result<Part
             }
             continue;
         }
-        let same = |known: &Known| {
-            let head = partition.head.as_ref().map(|head| &head.document);
-            head.is_some_and(|head| {
-                let old = &known.head.document;
-                head.incarnation == old.incarnation
-                    && head.current_execution_id == old.current_execution_id
-                    && head.turn >= old.turn
-                    && head.event_count >= old.event_count
-            })
-        };
-        if known.as_ref().is_some_and(|known| !same(known)) {
-            if let Some(known) = &known {
-                core.elders
-                    .saw_head(partition.head.as_ref().map(|head| &head.document), &known.head.document);
-            }
+        let is_other = known.as_ref().is_some_and(|known| !is_continued(known, partition.head.as_ref()));
+        if let (true, Some(old)) = (is_other, &known) {
+            core.elders.saw_head(partition.head.as_ref().map(|head| &head.document), &old.head.document);
             core.cache.forget(instance);
             (known, window) = (None, None);
             continue;
         }
         backlog::in_order(&mut partition.messages, window);
         // While others hold the instance no turn is taken, so what waits behind the window need not be known.
-        let is_held = partition.head.as_ref().is_some_and(|head| {
-            let is_ours =
-                core.claims.is_ours(instance, &head.document.id, head.document.lock_token.as_deref());
-            let is_locked = head.document.is_locked(core.clock.now_ms()) && !is_ours;
-            head.document.kind == kind::DELETING || is_locked
-        });
+        let is_held = partition.head.as_ref().is_some_and(|head| is_held(core, &head.document));
         if !is_held && window.is_some_and(|window| window.is_spent(partition.messages.len())) {
             window = None;
             continue;
@@ -152,16 +124,133 @@ pub(crate) async fn look(core: &Core, call: Call, instance: &str) -> Result<Part
     Err(Fault::transient("the instance changed with every look at it"))
 }
 
-/// The order key up to which the messages of a long queue are read. Those without one are all read.
-async fn first_window(core: &Core, call: Call, instance: &str, now: u64, least: u64) -> Result<u64, Fault> {
-    let query = Query::new(queries::FIRST_MESSAGES)
-        .with("@now", now)
-        .with("@least", least)
-        .with("@rows", backlog::WINDOW + 1);
-    let rows = core.patiently(call, || core.store.query_in_order(call, instance, &query, "seq")).await?;
-    let first: Vec<Outline> =
-        rows.iter().map(|row| decode(row.get().as_bytes())).collect::<Result<_, Fault>>()?;
-    Ok(backlog::window(&first).unwrap_or(ORDER_MAX))
+/// Whether a head is a later one of what is known of the same execution.
+fn is_continued(known: &Known, head: Option<&Tagged<Head>>) -> bool {
+    let old = &known.head.document;
+    head.map(|head| &head.document).is_some_and(|head| {
+        head.incarnation == old.incarnation
+            && head.current_execution_id == old.current_execution_id
+            && head.turn >= old.turn
+            && head.event_count >= old.event_count
+    })
+}
+
+/// Whether nobody but others may take a turn of an instance now.
+fn is_held(core: &Core, head: &Head) -> bool {
+    let is_ours = core.claims.is_ours(&head.instance_id, &head.id, head.lock_token.as_deref());
+    head.kind == kind::DELETING || (head.is_locked(core.clock.now_ms()) && !is_ours)
+}
+
+type Pages = Vec<Vec<Box<RawValue>>>;
+
+/// The questions of one look.
+struct Asking<'a> {
+    core: &'a Core,
+    call: Call,
+    instance: &'a str,
+    known: Option<&'a Known>,
+    as_of: u64,
+}
+
+impl Asking<'_> {
+    /// The execution whose history is asked for, and after which event.
+    fn history(&self) -> (i64, u64) {
+        self.known.map_or((-1, 0), |known| {
+            let head = &known.head.document;
+            let exec = i64::try_from(head.current_execution_id).unwrap_or(i64::MAX);
+            (exec, head.last_event_in_documents())
+        })
+    }
+
+    fn turn(&self) -> u64 {
+        self.known.map_or(0, |known| known.head.document.turn)
+    }
+
+    /// Everything a turn needs, with one question; `None` when more messages wait than the next turns take.
+    async fn everything(&self) -> Result<Option<Pages>, Fault> {
+        let (exec, after) = self.history();
+        let query = Query::new(queries::LOAD)
+            .with("@now", self.as_of)
+            .with("@turn", self.turn())
+            .with("@exec", exec)
+            .with("@after", after);
+        let look = || async {
+            let mut backlog = Backlog::default();
+            let goes_on = |rows: &[_]| backlog.goes_on(rows);
+            self.core.store.query_while(self.call, self.instance, &query, goes_on).await
+        };
+        self.core.patiently(self.call, look).await
+    }
+
+    /// The same with a part of a long queue. The head is read first: whatever is committed after that changes it, so what
+    /// is read later is there when the head has not changed. What cannot be new is not asked for, and while the turn is
+    /// somebody else's, no messages are.
+    async fn part(&self, window: Window, least: u64) -> Result<Pages, Fault> {
+        let mut pages = vec![self.rows(&Query::new(queries::LOAD_HEAD)).await?];
+        let (shown, manifests) = sort_pages(&pages)?;
+        let head = shown.head.as_ref();
+        let is_other = self.known.is_some_and(|known| !is_continued(known, head));
+        if !manifests.is_empty() || is_other || head.is_some_and(|head| is_held(self.core, &head.document)) {
+            return Ok(pages);
+        }
+        let is_new = self
+            .known
+            .is_none_or(|known| head.is_none_or(|head| head.document.turn != known.head.document.turn));
+        if is_new {
+            let values = Query::new(queries::VALUES_SINCE).with("@turn", self.turn());
+            pages.push(self.rows(&values).await?);
+        }
+        let (exec, after) = self.history();
+        if is_new && exec >= 0 {
+            let history = Query::new(queries::HISTORY).with("@exec", exec).with("@after", after);
+            pages.push(self.rows(&history).await?);
+        }
+        if !window.is_remembered {
+            pages.push(self.oldest_unkeyed().await?);
+        }
+        let messages = Query::new(queries::MESSAGES_BETWEEN)
+            .with("@now", self.as_of)
+            .with("@least", least)
+            .with("@upto", window.upto);
+        pages.push(self.rows_in_order(&messages).await?);
+        Ok(pages)
+    }
+
+    /// Messages without an order key among those that wait for longest. There are none but in containers of the public
+    /// crate, and what waits behind so many others is not for the next turns.
+    async fn oldest_unkeyed(&self) -> Result<Vec<Box<RawValue>>, Fault> {
+        #[derive(Deserialize)]
+        struct Row {
+            message: Option<Box<RawValue>>,
+        }
+        let query =
+            Query::new(queries::OLDEST_UNKEYED).with("@now", self.as_of).with("@rows", backlog::WINDOW + 1);
+        let look = || self.core.store.query_in_order(self.call, self.instance, &query, "visibleAt");
+        let rows = self.core.patiently(self.call, look).await?;
+        let messages = rows.iter().map(|row| decode::<Row>(row.get().as_bytes()));
+        messages.filter_map(|row| row.map(|row| row.message).transpose()).collect()
+    }
+
+    /// The order key up to which the messages of a long queue are read.
+    async fn first_window(&self, least: u64) -> Result<u64, Fault> {
+        let query = Query::new(queries::FIRST_MESSAGES)
+            .with("@now", self.as_of)
+            .with("@least", least)
+            .with("@rows", backlog::WINDOW + 1);
+        let rows = self.rows_in_order(&query).await?;
+        let first: Vec<Outline> =
+            rows.iter().map(|row| decode(row.get().as_bytes())).collect::<Result<_, Fault>>()?;
+        Ok(backlog::window(&first).unwrap_or(ORDER_MAX))
+    }
+
+    async fn rows(&self, query: &Query) -> Result<Vec<Box<RawValue>>, Fault> {
+        self.core.patiently(self.call, || self.core.store.query(self.call, self.instance, query)).await
+    }
+
+    async fn rows_in_order(&self, query: &Query) -> Result<Vec<Box<RawValue>>, Fault> {
+        let look = || self.core.store.query_in_order(self.call, self.instance, query, "seq");
+        self.core.patiently(self.call, look).await
+    }
 }
 
 impl Partition {
@@ -249,6 +338,9 @@ pub(crate) fn read_rows(rows: &[Box<RawValue>]) {
     for document in partition.history {
         let _ = document.into_texts().and_then(|texts| documents::decode(&texts));
     }
+    if let Some(head) = partition.head.map(|head| head.document) {
+        let _ = (head.last_event_in_documents(), documents::decode(&head.events));
+    }
 }
 
 impl LegacyValues {
@@ -278,7 +370,8 @@ impl LegacyValues {
     }
 }
 
-/// Completes what a look has shown to the whole history of the head's current execution.
+/// Completes what a look has shown to the whole history of the head's current execution: what is in documents, and after
+/// it what is in the head.
 ///
 /// The number of events is checked against the head; a mismatch means the look straddled a commit.
 pub(crate) async fn history(
@@ -290,30 +383,36 @@ pub(crate) async fn history(
     let Some(head) = partition.head.as_ref().map(|head| &head.document) else {
         return Ok(History { events: Ok(Vec::new()), legacy_start: LegacyStart::default() });
     };
-    // Events committed after the head was read are not its: they are ignored, not missing.
-    let upto = if head.is_legacy() { u64::MAX } else { head.last_event_id };
+    // Events committed after the head was read are not its, and those that were moved out of it since are in it: documents
+    // with them are ignored, not missing.
+    let upto = if head.is_legacy() { u64::MAX } else { head.last_event_in_documents() };
     if let Some(known) = &partition.known {
         let fresh = partition.history.iter().filter(|document| document.event_id <= upto).cloned().collect();
-        let fresh = match texts(core, call, instance, fresh).await {
+        let mut fresh = match texts(core, call, instance, fresh).await {
             Err(fault) if fault.is_damage => return Ok(History::lost(fault.to_string())),
             fresh => fresh?,
         };
-        if (known.events.len() + fresh.len()) as u64 == head.event_count {
+        fresh.extend(head.events.iter().cloned());
+        // What was in the head before is among these, in the head still or in a document.
+        let in_documents = known.in_documents();
+        let unknown = fresh.get(known.events.len() - in_documents..);
+        if let Some(unknown) = unknown.filter(|_| (in_documents + fresh.len()) as u64 == head.event_count) {
             let mut events = Vec::clone(&known.events);
-            let decoded = documents::decode(&fresh).map(|fresh| {
+            let decoded = documents::decode(unknown).map(|fresh| {
                 events.extend(fresh);
                 events
             });
             return Ok(History { events: decoded, legacy_start: LegacyStart::default() });
         }
     }
-    if !head.is_legacy() && head.event_count == 0 {
-        return Ok(History { events: Ok(Vec::new()), legacy_start: LegacyStart::default() });
+    if !head.is_legacy() && head.event_count == head.events.len() as u64 {
+        return Ok(History { events: documents::decode(&head.events), legacy_start: LegacyStart::default() });
     }
-    let texts = match read_texts(core, call, instance, head.current_execution_id, upto).await {
+    let mut texts = match read_texts(core, call, instance, head.current_execution_id, upto).await {
         Err(fault) if fault.is_damage => return Ok(History::lost(fault.to_string())),
         texts => texts?,
     };
+    texts.extend(head.events.iter().cloned());
     if !head.is_legacy() && texts.len() as u64 != head.event_count {
         let found = texts.len();
         let message = format!("history has {found} events where the head says {}", head.event_count);

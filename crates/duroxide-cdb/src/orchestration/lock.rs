@@ -92,7 +92,7 @@ async fn usable(
         return Ok(Some(locked));
     }
     let mut head = locked.document;
-    head.unlock(Forgive::ThisAttempt);
+    head.unlock(if cosmos_wire::mutant!(22) { Forgive::No } else { Forgive::ThisAttempt });
     let op = Op::replace(&head.id, &head, Some(&locked.etag))
         .map_err(|error| Fault::refused(error.to_string()))?;
     // If this fails the claim stays unsettled, and the next look of this process takes the attempt back.
@@ -159,10 +159,10 @@ async fn rewrite(
         let stored = lease.held().map_err(|lost| invalid_token(operation, &instance, lost))?;
         let mut head = Head::clone(&stored.document);
         change(&mut head);
-        let op = Op::replace(&head.id, &head, Some(&stored.etag))
-            .map_err(|error| surface(Fault::refused(error.to_string())))?;
+        let op = write_of(&head, &stored.etag).map_err(|error| surface(Fault::refused(error.to_string())))?;
         let fault = match core.store.write(patience.call(), &instance, &op).await {
             Ok(etag) => {
+                lease.set_written();
                 lease.note(Tagged { document: Arc::new(head), etag });
                 return Ok(());
             }
@@ -176,7 +176,10 @@ async fn rewrite(
         };
         let verdict = lease.settle(core, patience, &stored.etag, &fault, is_applied).await;
         match verdict.map_err(surface)? {
-            Verdict::Done => return Ok(()),
+            Verdict::Done => {
+                lease.set_written();
+                return Ok(());
+            }
             Verdict::Again => {}
             Verdict::Blocked => return Err(surface(fault)),
             Verdict::Lost => return Err(invalid_token(operation, &instance, Lost::TakenOver)),
@@ -191,9 +194,37 @@ async fn rewrite(
     }
 }
 
+/// A write of a head on condition of the ETag it was read with; where there was none, it is created.
+pub(super) fn write_of(head: &Head, etag: &str) -> Result<Op, serde_json::Error> {
+    if etag.is_empty() { Op::create(head) } else { Op::replace(&head.id, head, Some(etag)) }
+}
+
+/// Writes a lock that is only in this process's memory, so that others see it. False if that must be tried again.
+pub(crate) async fn write_down(core: &Core, lease: &TurnLease) -> bool {
+    let _one_at_a_time = lease.renewing.lock().await;
+    if lease.is_written() || lease.state(&core.clock).is_err() {
+        return true;
+    }
+    let patience = lease.patience_to_renew(core, "write_down_turn");
+    match rewrite(core, lease, patience, |_| {}).await {
+        Ok(()) => {
+            let stored = lease.stored();
+            core.cache.relock(&stored.document.instance_id, &stored.document, &stored.etag);
+            true
+        }
+        Err(error) => {
+            tracing::debug!(%error, "the lock of a turn could not be written down");
+            lease.state(&core.clock).is_err()
+        }
+    }
+}
+
 /// Gives back a turn that must not be committed; the attempt does not count. If this fails, the lock runs out by itself.
 pub(super) async fn give_back(core: &Core, lease: &TurnLease) {
     let call = core.quick_call("give_back_turn");
+    if !lease.is_written() {
+        return lease.give_up();
+    }
     if let Err(error) = rewrite(core, lease, call.into(), |head| head.unlock(Forgive::ThisAttempt)).await {
         tracing::debug!(%error, "the lock of a turn that is not committed runs out by itself");
     }
@@ -219,14 +250,16 @@ pub(crate) async fn abandon(
             .await
             .map_err(|fault| fault.surface(OPERATION, &instance))?;
         put_off(core, call, &lease, &mut contents, core.clock.after(delay), forgive).await?;
-    } else {
+    } else if lease.is_written() || forgive == Forgive::No {
         rewrite(core, &lease, call.into(), |head| head.unlock(forgive)).await?;
     }
     for message in &contents.messages {
         core.turns.hint(hint(message));
     }
-    let stored = lease.stored();
-    core.cache.relock(&instance, &stored.document, &stored.etag);
+    if lease.is_written() {
+        let stored = lease.stored();
+        core.cache.relock(&instance, &stored.document, &stored.etag);
+    }
     core.turn_leases.remove(lease.secret());
     core.turns.released(&instance, &[]);
     Ok(())
@@ -255,8 +288,8 @@ async fn put_off(
         let mut head = Head::clone(&stored.document);
         head.unlock(forgive);
         head.put_off = PutOff::beside(&head.put_off, contents.left, until, now);
-        let unlock = Op::replace(&head.id, &head, Some(&stored.etag))
-            .map_err(|error| surface(Fault::refused(error.to_string())))?;
+        let unlock =
+            write_of(&head, &stored.etag).map_err(|error| surface(Fault::refused(error.to_string())))?;
         let delays = contents.messages.iter().map(|message| {
             let delay = Op::set(&message.id, "/visibleAt", until);
             if message.parked_at > 0 { delay.and_set("/parkedAt", 0) } else { delay }
@@ -264,6 +297,7 @@ async fn put_off(
         let ops: Vec<Op> = std::iter::once(unlock).chain(delays).collect();
         let fault = match core.store.batch(call, &instance, &ops).await {
             Ok(mut etags) => {
+                lease.set_written();
                 lease.note(Tagged { document: Arc::new(head), etag: etags.swap_remove(0) });
                 return Ok(());
             }

@@ -7,10 +7,11 @@ use duroxide::{Event, EventKind};
 
 use crate::clock::Clock;
 use crate::documents::{
-    self, Cancellation, ChunkRef, Chunks, ExecutionRecord, HEAD_VALUE_BYTES_MAX, HEAD_VALUES_BYTES_MAX, Head,
-    HistoryDocument, Intent, KvChange, Message, Status, Stored, Tombstone, ValueDocument, WorkDocument,
-    addressee, ids, kind,
+    self, Cancellation, ChunkRef, Chunks, ExecutionRecord, FORMAT_VERSION, HEAD_VALUE_BYTES_MAX,
+    HEAD_VALUES_BYTES_MAX, Head, HistoryDocument, Intent, KvChange, Message, Status, Stored, Tombstone,
+    ValueDocument, WorkDocument, addressee, ids, kind,
 };
+use crate::slots::SLOTS;
 use crate::store::Op;
 
 /// The result of a turn, as the runtime hands it over.
@@ -32,6 +33,10 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) tombstone_ttl_seconds: u64,
     /// How long an intent is left to the process that made it.
     pub(crate) intent_age_ms: u64,
+    /// How many processes there are to run activities.
+    pub(crate) members: usize,
+    /// The slot that a few activities are given to, if not to the instance's own.
+    pub(crate) home: Option<u8>,
 }
 
 /// Everything a commit has to do.
@@ -100,12 +105,13 @@ pub(crate) fn plan(head: &Head, turn: &Turn, around: Surroundings<'_>) -> Result
     };
     // Nobody counts as far as these numbers go, but a damaged head may say that it has.
     plan.head.turn = plan.head.turn.saturating_add(1);
+    plan.head.format_version = FORMAT_VERSION;
     plan.head.commit = Some(around.commit.to_owned());
     plan.head.updated_at = now;
     plan.head.put_off.retain(|put_off| put_off.until > now);
     consume_messages(&mut plan, around.tombstone_ttl_seconds)?;
-    enter_execution(&mut plan, turn, now)?;
-    let history = append_history(&mut plan, turn)?;
+    let mut history = enter_execution(&mut plan, turn, now)?;
+    history.extend(append_history(&mut plan, turn)?);
     advance_execution(&mut plan, turn, now)?;
     let values = apply_values(&mut plan, turn)?;
     let outgoing = send_items(&mut plan, turn, around)?;
@@ -114,14 +120,16 @@ pub(crate) fn plan(head: &Head, turn: &Turn, around: Surroundings<'_>) -> Result
     for op in outgoing.into_iter().chain(history).chain(values).chain(works) {
         plan.movable.push(op);
     }
-    plan.head.clear_lock();
+    if !cosmos_wire::mutant!(7) {
+        plan.head.clear_lock();
+    }
     Ok(plan)
 }
 
 /// Removes the messages the lock held; those that may come again leave a tombstone.
 fn consume_messages(plan: &mut Plan, tombstone_ttl_seconds: u64) -> Result<(), Refusal> {
-    for held in &plan.head.batch {
-        plan.pinned.push(if held.delivered {
+    for held in plan.head.batch.iter().skip(usize::from(cosmos_wire::mutant!(6))) {
+        plan.pinned.push(if held.delivered && !cosmos_wire::mutant!(3) {
             let tombstone = Tombstone::new(&plan.head.instance_id, &held.id, tombstone_ttl_seconds);
             Op::replace(&held.id, &tombstone, None).map_err(unserializable)?
         } else {
@@ -132,12 +140,14 @@ fn consume_messages(plan: &mut Plan, tombstone_ttl_seconds: u64) -> Result<(), R
     Ok(())
 }
 
-/// Begins the instance, or its next execution, if this turn is the first of it.
-fn enter_execution(plan: &mut Plan, turn: &Turn, now: u64) -> Result<(), Refusal> {
+/// Begins the instance, or its next execution, if this turn is the first of it. The head is the new execution's then: the
+/// events of the last one that are in it move into documents.
+fn enter_execution(plan: &mut Plan, turn: &Turn, now: u64) -> Result<Vec<Op>, Refusal> {
     let head = &mut plan.head;
     if head.started && turn.execution_id <= head.current_execution_id {
-        return Ok(());
+        return Ok(Vec::new());
     }
+    let moved = head.move_events_out(&mut plan.chunks);
     if head.started {
         if !head.record_written {
             let record = ExecutionRecord::of(head, head.output.as_deref(), &mut plan.chunks);
@@ -162,7 +172,7 @@ fn enter_execution(plan: &mut Plan, turn: &Turn, now: u64) -> Result<(), Refusal
     head.event_count = 0;
     head.event_bytes = 0;
     head.carry_forward = 0;
-    Ok(())
+    create_all(&moved)
 }
 
 fn append_history(plan: &mut Plan, turn: &Turn) -> Result<Vec<Op>, Refusal> {
@@ -172,6 +182,9 @@ fn append_history(plan: &mut Plan, turn: &Turn) -> Result<Vec<Op>, Refusal> {
         let duplicate = current && event.event_id <= plan.head.last_event_id && plan.head.event_count > 0;
         if duplicate || !seen.insert(event.event_id) {
             return Err(Refusal::DuplicateEvent(event.event_id));
+        }
+        if cosmos_wire::mutant!(14) && event.event_id == 5 {
+            continue;
         }
         plan.events.push((event.event_id, serde_json::to_string(event).map_err(unserializable)?));
     }
@@ -189,8 +202,14 @@ fn append_history(plan: &mut Plan, turn: &Turn) -> Result<Vec<Op>, Refusal> {
             head.carry_forward = carry_forward_events.as_ref().map_or(0, |events| events.len() as u64);
         }
     }
-    let documents: Vec<HistoryDocument> =
-        documents::pack(&head.instance_id, turn.execution_id, head.turn, &plan.events, &mut plan.chunks);
+    create_all(&if current {
+        head.append(&plan.events, &mut plan.chunks)
+    } else {
+        documents::pack(&head.instance_id, turn.execution_id, head.turn, &plan.events, &mut plan.chunks)
+    })
+}
+
+fn create_all(documents: &[HistoryDocument]) -> Result<Vec<Op>, Refusal> {
     documents.iter().map(|document| Op::create(document).map_err(unserializable)).collect()
 }
 
@@ -267,6 +286,7 @@ fn apply_values(plan: &mut Plan, turn: &Turn) -> Result<Vec<Op>, Refusal> {
                 let (id, pieces) = spill(text, &mut plan.chunks);
                 (head.custom_status_value, head.custom_status_pieces) = (Some(id), pieces);
             }
+            _ if cosmos_wire::mutant!(15) => {}
             small => head.custom_status.clone_from(small),
         }
     }
@@ -321,7 +341,8 @@ fn send_items(plan: &mut Plan, turn: &Turn, around: Surroundings<'_>) -> Result<
 fn schedule_work(plan: &mut Plan, turn: &Turn, around: Surroundings<'_>) -> Result<Vec<Op>, Refusal> {
     let mut ops = Vec::new();
     let mut cancelled: Vec<&ScheduledActivityIdentifier> = turn.cancelled.iter().collect();
-    for item in &turn.worker_items {
+    let scheduled = turn.worker_items.len();
+    for (index, item) in turn.worker_items.iter().enumerate() {
         if let WorkItem::ActivityExecute { instance, execution_id, id, .. } = item {
             let before = cancelled.len();
             cancelled.retain(|cancel| {
@@ -331,8 +352,14 @@ fn schedule_work(plan: &mut Plan, turn: &Turn, around: Surroundings<'_>) -> Resu
                 continue;
             }
         }
-        let work = WorkDocument::new(item, around.clock, plan.head.last_sequence, &mut plan.chunks)
+        let mut work = WorkDocument::new(item, around.clock, plan.head.last_sequence, &mut plan.chunks)
             .map_err(unserializable)?;
+        // One process can begin a few at once. Many are dealt out over all slots, so that all members take some.
+        if around.members > 1 && scheduled > SPREAD_FROM {
+            work.spread_to = u8::try_from(index * SLOTS / scheduled).ok();
+        } else {
+            work.spread_to = around.home;
+        }
         if work.instance_id == plan.head.instance_id {
             ops.push(Op::create(&work).map_err(unserializable)?);
             plan.works.push(work);
@@ -410,10 +437,20 @@ pub(crate) fn commit_for_fuzzing(head: &Head, clock: &Clock, ends: bool) {
         },
         ..Turn::default()
     };
-    let around = Surroundings { clock, commit: "commit", tombstone_ttl_seconds: 60, intent_age_ms: 1 };
+    let around = Surroundings {
+        clock,
+        commit: "commit",
+        tombstone_ttl_seconds: 60,
+        intent_age_ms: 1,
+        members: 1,
+        home: None,
+    };
     if let Ok(plan) = plan(head, &turn, around)
         && let Ok(op) = Op::replace(&plan.head.id, &plan.head, None)
     {
         let _ = super::layout::layout(&plan, op, 1, super::layout::Limits::default());
     }
 }
+
+/// A turn that schedules more activities than this deals them out to all members.
+const SPREAD_FROM: usize = 8;

@@ -52,7 +52,14 @@ fn decide(head: &Head, turn: &Turn) -> Result<Plan, Refusal> {
     plan(
         head,
         turn,
-        Surroundings { clock: &clock, commit: "commit", tombstone_ttl_seconds: 9, intent_age_ms: 5 },
+        Surroundings {
+            clock: &clock,
+            commit: "commit",
+            tombstone_ttl_seconds: 9,
+            intent_age_ms: 5,
+            members: 1,
+            home: None,
+        },
     )
 }
 

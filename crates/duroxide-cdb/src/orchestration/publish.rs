@@ -16,7 +16,6 @@ use crate::error::{Fault, Trouble};
 use crate::lease::Patience;
 use crate::store::{Call, Op};
 
-use super::fetch::hint;
 use super::layout::{Limits, remove_if_any};
 use super::pieces;
 
@@ -169,9 +168,9 @@ async fn publish_group(
     for ((document, kind), etag) in group.documents.iter().zip(kinds).zip(etags) {
         let text = document.get().as_bytes();
         match kind.as_str() {
-            kind::WORK => core.works.put(Arc::new(decode::<WorkDocument>(text)?), etag),
+            kind::WORK => core.tell_of_work(Arc::new(decode::<WorkDocument>(text)?), etag),
             kind::MESSAGE => {
-                core.turns.hint(hint(&decode::<Message>(text)?));
+                core.tell_of_message(&decode::<Message>(text)?);
             }
             kind::INTENT => intents.push(Intent { etag: Some(etag), ..decode(text)? }),
             _ => {}

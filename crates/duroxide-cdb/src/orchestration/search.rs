@@ -6,10 +6,12 @@ use serde::Deserialize;
 
 use crate::clock::sequence_of;
 use crate::core::{Core, decode};
-use crate::documents::{Pinned, Version, ids};
+use crate::documents::{HeadOutline, ids};
 use crate::error::Fault;
-use crate::finder::{MessageHint, Outcome, Reach, Seen, Wish, behind, visible_at};
+use crate::finder::{MessageHint, Outcome, Outline, Reach, Seen, Wish, behind, visible_at};
+use crate::fleet::Hand;
 use crate::queries::{self, Query};
+use crate::slots;
 use crate::store::Call;
 
 use super::fetch::OPERATION;
@@ -18,7 +20,7 @@ use super::fetch::OPERATION;
 /// way, the latest.
 pub(super) async fn search(core: &Core, wish: Wish) -> Result<(), Fault> {
     let Some(_searching) = core.turn_pace.enter(wish).await else { return Ok(()) };
-    let reach = core.turn_pace.begin(core.clock.instant());
+    let reach = core.turn_pace.begin(core.clock.instant(), core.fleet.net_round());
     let call = core.quick_call(OPERATION);
     core.store.settle_clock(call).await;
     let now = core.clock.now_ms();
@@ -39,7 +41,7 @@ pub(super) async fn search(core: &Core, wish: Wish) -> Result<(), Fault> {
         (false, true) => Outcome::NothingNew,
         (false, false) => Outcome::NothingToDo,
     };
-    core.turn_pace.end(core.clock.instant(), outcome, left);
+    core.turn_pace.end(core.clock.instant(), outcome, left, core.fleet.net_in());
     core.turn_pace.put_off(core.clock.instant() + core.store.pause());
     fault.or(late_fault).map_or(Ok(()), Err)
 }
@@ -62,7 +64,8 @@ async fn ask(core: &Core, call: Call, reach: Reach, from: u64, now: u64) -> (See
     let mut seen = Seen::default();
     let mut failed = None;
     let mut lasts = Vec::new();
-    for page in core.store.query_oldest(call, &query, &core.watch(reach.number)).await {
+    let is_idle = core.turns.ready(now).count() == 0;
+    for page in core.store.query_oldest(call, &query, &core.fleet.watch(reach.is_net)).await {
         let page = match page {
             Ok(page) => page,
             Err(fault) => {
@@ -76,8 +79,13 @@ async fn ask(core: &Core, call: Call, reach: Reach, from: u64, now: u64) -> (See
         seen.rows += page.rows.len();
         let rows = page.rows.iter().filter_map(|row| core.strays.read::<Row>(OPERATION, row));
         let rows = rows.inspect(|row| core.elders.saw_message(&row.instance_id, row.seq, row.enqueued_at));
-        let ours = rows.filter(|row| core.is_ours(&row.instance_id, row.visible_at));
-        seen.news += core.turns.sight(ours.map(hint).collect(), now);
+        let (ours, others): (Vec<Row>, Vec<Row>) = rows.partition(|row| {
+            core.may_take(Hand::Turns, slots::of(&row.instance_id), row.visible_at, is_idle)
+        });
+        // Whoever they are left to may not have heard of them: a ring may have been lost.
+        let late = others.into_iter().filter(|row| reach.is_net && core.fleet.is_late(row.visible_at));
+        late.take(RUNG_MAX).for_each(|row| core.fleet.ring_message(&hint(row)));
+        seen.news += core.turns.sight(ours.into_iter().map(hint).collect(), now);
     }
     seen.next = behind(from, lasts.into_iter());
     seen.is_partial = failed.is_some();
@@ -90,12 +98,12 @@ fn hint(row: Row) -> MessageHint {
 }
 
 /// Reads the heads of many candidates with one request per range, when some before them were pinned to versions that
-/// the dispatchers of this process do not support: trying each would take a request each.
+/// the dispatchers of this process do not support, or locked by others: trying each would take a request each.
 pub(super) async fn screen(core: &Core) {
     let Some(screening) = core.turns.screen(core.clock.now_ms()) else { return };
     let call = core.quick_call(OPERATION);
     let heads = screening.instances.iter().map(|instance| (instance.as_str(), ids::head(instance)));
-    let rows = match core.store.query_ids(call, queries::PINNED, heads).await {
+    let rows = match core.store.query_ids(call, queries::HEAD_OUTLINES, heads).await {
         Ok(rows) => rows,
         Err(fault) => {
             tracing::debug!(%fault, "the heads of many instances cannot be read together now");
@@ -103,8 +111,18 @@ pub(super) async fn screen(core: &Core) {
         }
     };
     // One that cannot be read is tried, and tells why.
-    let pinned = rows.iter().filter_map(|row| decode::<Pinned>(row.get().as_bytes()).ok());
-    let versions: HashMap<String, Option<Version>> =
-        pinned.map(|pinned| (pinned.instance_id.clone(), pinned.version())).collect();
-    screening.done(|instance| versions.get(instance).copied().flatten());
+    let heads = rows.iter().filter_map(|row| decode::<HeadOutline>(row.get().as_bytes()).ok());
+    let outlines: HashMap<String, Outline> = heads.map(|head| outline(core, head)).collect();
+    screening.done(|instance| outlines.get(instance).copied().unwrap_or_default());
 }
+
+fn outline(core: &Core, head: HeadOutline) -> (String, Outline) {
+    // A lock that an earlier try of this process left without knowing it keeps nobody out.
+    let is_ours = core.claims.is_ours(&head.instance_id, &head.id, head.lock_token.as_deref());
+    let locked_until = head.lock_token.as_ref().filter(|_| !is_ours).and(head.locked_until).unwrap_or(0);
+    let outline = Outline { version: head.version(), locked_until };
+    (head.instance_id, outline)
+}
+
+/// So many are rung for again: who hears a ring that is not listed searches anyway.
+const RUNG_MAX: usize = 8;

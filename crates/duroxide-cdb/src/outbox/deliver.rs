@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use duroxide::providers::WorkItem;
 use duroxide::{AppErrorKind, ErrorDetails};
@@ -15,7 +16,6 @@ use crate::documents::{
     WorkDocument, ids, kind, name_parent,
 };
 use crate::error::{Fault, Trouble};
-use crate::orchestration::fetch::hint;
 use crate::orchestration::{load, pieces, publish};
 use crate::queries::{self, Query};
 use crate::store::{Call, Op};
@@ -249,6 +249,49 @@ async fn foreclose(core: &Core, call: Call, intent: &Intent, is_inside: bool) ->
 
 /// Delivers intents of one source and removes those that arrived. The first trouble is returned, after all were tried.
 pub(crate) async fn deliver_all(core: &Core, call: Call, intents: &[Intent]) -> Result<(), Fault> {
+    deliver_each(core, call, intents, &mut Vec::new()).await
+}
+
+/// As [`deliver_all`], by the reconciler, which comes by again: each intent that could not be delivered counts that, and is
+/// left alone for longer each time. Messages for a target in trouble then do not keep those for others waiting.
+pub(super) async fn deliver_again(core: &Core, call: Call, intents: &[Intent]) -> Result<(), Fault> {
+    let mut late = Vec::new();
+    let outcome = deliver_each(core, call, intents, &mut late).await;
+    let puttings_off =
+        late.into_iter().map(|intent| -> BoxFuture<'_, ()> { Box::pin(put_off(core, intent)) });
+    in_parallel(DELIVERIES_AT_ONCE, puttings_off).await;
+    outcome
+}
+
+/// Notes on an intent that it was tried in vain, and when to try it again. Where that cannot be written, nothing is lost: it
+/// is tried again at once.
+async fn put_off(core: &Core, intent: &Intent) {
+    let attempts = intent.attempt_count.saturating_add(1);
+    let next = core.clock.after(pause_after(attempts));
+    let mut op = Op::set(&intent.id, "/attemptCount", attempts).and_set("/sweepAt", next);
+    if let Some(etag) = &intent.etag {
+        op = op.on(etag);
+    }
+    if let Err(fault) = core.store.write(core.quick_call(OPERATION), &intent.instance_id, &op).await {
+        tracing::debug!(instance = intent.instance_id, %fault, "a message that is delayed could not be put off");
+    }
+}
+
+/// How long an intent is left alone that was tried in vain so often.
+fn pause_after(attempts: u32) -> Duration {
+    PAUSE_MIN.saturating_mul(1 << attempts.saturating_sub(1).min(16)).min(PAUSE_MAX)
+}
+
+/// Tries all intents of one source and removes those that arrived; names those that did not.
+async fn deliver_each<'a>(
+    core: &Core,
+    call: Call,
+    intents: &'a [Intent],
+    late: &mut Vec<&'a Intent>,
+) -> Result<(), Fault> {
+    if cosmos_wire::mutant!(5) {
+        remove(core, call, intents).await?;
+    }
     let deliveries = intents
         .iter()
         .map(|intent| -> BoxFuture<'_, Result<Fate, Fault>> { Box::pin(deliver_one(core, call, intent)) });
@@ -259,7 +302,10 @@ pub(crate) async fn deliver_all(core: &Core, call: Call, intents: &[Intent]) -> 
         match outcome {
             Ok(Fate::Delivered) => arrived.push(intent.clone()),
             Ok(Fate::Buried) => {}
-            Err(fault) => trouble = Some(fault),
+            Err(fault) => {
+                trouble = Some(fault);
+                late.push(intent);
+            }
         }
     }
     // One target that cannot be reached may have used up the time; what arrived is not to be sent for ever.
@@ -305,6 +351,9 @@ async fn deliver_one(core: &Core, call: Call, intent: &Intent) -> Result<Fate, F
         document["workItem"] = inline.into();
         document["chunks"] = serde_json::to_value(moved).unwrap_or_default();
     }
+    if cosmos_wire::mutant!(4) {
+        document["id"] = ids::message().into();
+    }
     let id = document["id"].as_str().unwrap_or_default().to_owned();
     let op = Op::create_text(&id, &document.to_string());
     match crate::queue::put(core, call, target, op, &chunks).await {
@@ -332,10 +381,10 @@ async fn unreadable(core: &Core, call: Call, intent: &Intent, fault: &Fault) -> 
 fn announce(core: &Core, document: &Value, etag: String) {
     if document["type"] == kind::WORK {
         if let (Ok(work), false) = (WorkDocument::deserialize_from(document), etag.is_empty()) {
-            core.works.put(Arc::new(work), etag);
+            core.tell_of_work(Arc::new(work), etag);
         }
     } else if let Ok(message) = Message::deserialize_from(document) {
-        core.turns.hint(hint(&message));
+        core.tell_of_message(&message);
     }
 }
 
@@ -373,7 +422,7 @@ async fn bury(core: &Core, call: Call, intent: &Intent, reason: String) -> Resul
         }
     }
     if let Some(message) = &telling {
-        core.turns.hint(hint(message));
+        core.tell_of_message(message);
     }
     Ok(Fate::Buried)
 }
@@ -492,6 +541,22 @@ fn pieces_of(intents: &[Intent], sweep_at: u64) -> Option<Manifest> {
     Some(Manifest { committed: true, drops, ..mark })
 }
 
+const OPERATION: &str = "put-off";
+/// The first pause is as long as that between two sweeps: a passing trouble delays nothing more.
+const PAUSE_MIN: Duration = Duration::from_secs(2);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
 const DELIVERIES_AT_ONCE: usize = 16;
 /// One place of a batch is the list's of their pieces.
 const REMOVALS_PER_BATCH: usize = 99;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_attempt_in_vain_is_followed_by_a_longer_pause() {
+        let seconds: Vec<u64> =
+            [1, 2, 3, 4, 5, 6, 7, u32::MAX].map(|attempts| pause_after(attempts).as_secs()).to_vec();
+        assert_eq!(seconds, [2, 4, 8, 16, 32, 60, 60, 60]);
+    }
+}

@@ -47,14 +47,23 @@ impl Drop for Reconciler {
 }
 
 async fn run(core: Weak<Core>, interval: Duration) {
+    if cosmos_wire::mutant!(23) {
+        return std::future::pending().await;
+    }
     // Processes that start together should not sweep together.
     let jitter = interval.mul_f64(f64::from(uuid::Uuid::new_v4().as_bytes()[0]) / 512.0);
     let mut pause = interval + jitter;
     let mut number: u64 = 0;
     let mut passed = Vec::new();
+    let mut held_back = 0;
     loop {
         tokio::time::sleep(pause).await;
         let Some(core) = core.upgrade() else { return };
+        if let Some(longer) = hold_back(core.store.pause(), interval, held_back) {
+            (pause, held_back) = (longer, held_back + 1);
+            continue;
+        }
+        held_back = 0;
         number += 1;
         if number.is_multiple_of(LAYOUT_EVERY) {
             match core.layout.look(&core.store, core.quick_call(OPERATION)).await {
@@ -64,8 +73,10 @@ async fn run(core: Weak<Core>, interval: Duration) {
                 Err(fault) => tracing::debug!(%fault, "the layout of the container could not be looked at"),
             }
         }
-        pause = match sweep(&core, number, &mut passed).await {
-            Ok(0) => (pause * 2).min((interval + jitter) * IDLE_FACTOR),
+        pause = match sweep(&core, &mut passed).await {
+            // Twice with nothing to do: it stays so for a while.
+            Ok(0) if pause > interval * 2 => idle_pause(&core, interval + jitter),
+            Ok(0) => pause * 2,
             Ok(_) => interval,
             Err(fault) => {
                 tracing::warn!(%fault, "the sweep for unfinished work met trouble");
@@ -75,22 +86,38 @@ async fn run(core: Weak<Core>, interval: Duration) {
     }
 }
 
-/// The `number`th sweep, over the ranges this process looks after. Returns how many things it found to do.
+/// How long sweeps pause while there is nothing to do: longer the more requests one of them takes, so that a container of
+/// many parts does not cost more to watch.
+fn idle_pause(core: &Core, interval: Duration) -> Duration {
+    let parts = u32::try_from(core.store.count_parts(&core.fleet.watch(false))).unwrap_or(u32::MAX);
+    (interval * IDLE_FACTOR).max(IDLE_PER_PART.saturating_mul(parts).min(IDLE_MAX))
+}
+
+/// How much longer a sweep waits that is due, after it was held back so often: while the account throttles, what others
+/// left unfinished waits for those who are at work, as searches do. It does not wait for ever: the account may throttle
+/// for as long as it is used.
+fn hold_back(weather: Duration, interval: Duration, times: u32) -> Option<Duration> {
+    (!weather.is_zero() && times < HELD_BACK_MAX).then(|| weather.max(interval))
+}
+
+/// One sweep, over the part of the container that this process looks after. Returns how many things it found to do.
 ///
 /// Each thing has time of its own and several are done at once: one that cannot be done holds no other up. Nor do many:
 /// where more waits than one page holds, those are `passed` over until the rest has been seen.
-async fn sweep(core: &Arc<Core>, number: u64, passed: &mut Vec<String>) -> Result<usize, Fault> {
+async fn sweep(core: &Arc<Core>, passed: &mut Vec<String>) -> Result<usize, Fault> {
     let query = Query::new(queries::UNFINISHED)
         .with("@now", core.clock.now_ms())
         .with("@rows", PAGE_ROWS)
         .with("@passed", passed.clone());
+    // Nobody's work is left unfinished because its owner is stuck.
+    let watch = core.fleet.watch(core.fleet.net_round().is_some());
     let mut found = 0;
     let mut has_more = false;
     let mut trouble = None;
     let mut intents: BTreeMap<String, (Vec<String>, Vec<Intent>)> = BTreeMap::new();
     let mut work = Vec::new();
     let mut left = Vec::new();
-    for page in core.store.query_ranges(core.call(OPERATION), &query, &core.watch(number)).await {
+    for page in core.store.query_ranges(core.call(OPERATION), &query, &watch).await {
         let page = match page {
             Ok(page) => page,
             Err(fault) => {
@@ -120,8 +147,12 @@ async fn sweep(core: &Arc<Core>, number: u64, passed: &mut Vec<String>) -> Resul
     }
     work.extend(intents.into_iter().map(|(source, (rids, some))| (rids, Unfinished::Intents(source, some))));
     let (rids, work): (Vec<Vec<String>>, Vec<Unfinished>) = work.into_iter().unzip();
+    let in_turn = &tokio::sync::Mutex::new(());
     let finished = work.into_iter().map(|work| -> BoxFuture<'_, Result<(), Fault>> {
         Box::pin(async move {
+            // One after the other, with the pauses that searches make, while the account throttles.
+            let _turn = if core.store.pause().is_zero() { None } else { Some(in_turn.lock().await) };
+            tokio::time::sleep(core.store.pause()).await;
             let of = work.owner();
             contained(core, OPERATION, &of, Box::pin(work.finish(core))).await
         })
@@ -200,7 +231,7 @@ impl Unfinished {
     async fn finish(self, core: &Arc<Core>) -> Result<(), Fault> {
         let call = core.call(OPERATION);
         match self {
-            Self::Intents(_, intents) => super::deliver::deliver_all(core, call, &intents).await,
+            Self::Intents(_, intents) => super::deliver::deliver_again(core, call, &intents).await,
             Self::Manifest(manifest) if manifest.document.committed => {
                 publish::publish(core, call, &manifest.document, None).await
             }
@@ -214,9 +245,33 @@ impl Unfinished {
 /// One sweep in so many also looks at the layout: every few minutes in a calm process.
 const LAYOUT_EVERY: u64 = 30;
 const INTERVAL_MIN: Duration = Duration::from_millis(10);
+const IDLE_PER_PART: Duration = Duration::from_secs(6);
+const IDLE_MAX: Duration = Duration::from_secs(60);
 const IDLE_FACTOR: u32 = 4;
 const FINISHED_AT_ONCE: usize = 8;
+/// So often in a row a sweep is held back.
+const HELD_BACK_MAX: u32 = 8;
 /// Rows of one range that a sweep looks at.
 const PAGE_ROWS: u32 = 100;
 /// So many ids fit into a query.
 const PASSED_MAX: usize = 2000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn while_the_account_throttles_a_sweep_waits_but_not_for_ever() {
+        let ms = Duration::from_millis;
+        for (weather, interval, times, expected) in [
+            (0, 100, 0, None),
+            (50, 100, 0, Some(100)),
+            (1000, 100, 0, Some(1000)),
+            (1000, 100, HELD_BACK_MAX - 1, Some(1000)),
+            (1000, 100, HELD_BACK_MAX, None),
+        ] {
+            let longer = hold_back(ms(weather), ms(interval), times);
+            assert_eq!(longer, expected.map(ms), "{weather} {interval} {times}");
+        }
+    }
+}

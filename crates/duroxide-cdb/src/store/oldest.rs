@@ -12,7 +12,7 @@ use futures::future::BoxFuture;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
-use super::{Call, FeedRange, PAGE_ROWS, Page, Query, RANGES_AT_ONCE, Store, Watch, in_parallel};
+use super::{Call, FeedRange, PAGE_ROWS, Page, Query, RANGES_AT_ONCE, Store, Watch, in_parallel, watched};
 use crate::error::{Fault, Trouble};
 use crate::finder::visible_at;
 
@@ -33,11 +33,10 @@ impl Store {
             tracing::warn!(%fault, "due work cannot be read in order: is the index being built? it is sorted here");
             self.note_no_order();
         }
-        let mut ranges = match self.ranges(call).await {
-            Ok(ranges) => ranges,
+        let ranges = match self.ranges(call).await {
+            Ok(ranges) => watched(&ranges, watch),
             Err(fault) => return vec![Err(fault)],
         };
-        ranges.retain(|range| watch.covers(&range.min, &range.max));
         let (unordered, rows) = without_order(query);
         let pages = ranges.into_iter().map(|range| -> BoxFuture<'_, Result<Page, Fault>> {
             Box::pin(self.sorted(call, range, &unordered, rows))

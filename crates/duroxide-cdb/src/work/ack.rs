@@ -8,7 +8,6 @@ use crate::core::{Backoff, Core};
 use crate::documents::{Chunks, Intent, Manifest, Message, Tombstone, WorkDocument, ids};
 use crate::error::{Fault, Lost, Trouble};
 use crate::lease::Patience;
-use crate::orchestration::fetch::hint;
 use crate::orchestration::layout::PREPARING_MS;
 use crate::orchestration::publish;
 use crate::settle::{Seen, Verdict};
@@ -29,13 +28,14 @@ pub(crate) async fn ack(
     let document = lease.stored().document;
     let parting = complete(core, &lease, completion.as_ref()).await?;
     let partition = document.instance_id.as_str();
+    metrics::counter!("duroxide_cdb_activities_total").increment(1);
     core.work_leases.remove(lease.secret());
     core.works.remove(partition, &document.id);
     if let Some(session) = &document.session_id {
         core.sessions.touch(session, core.clock.now_ms());
     }
     if let Some(message) = &parting.message {
-        core.turns.hint(hint(message));
+        core.tell_of_message(message);
     }
     let call = core.call(OPERATION);
     if let Some(manifest) = &parting.manifest
@@ -153,7 +153,9 @@ fn parting(
     let partition = document.instance_id.as_str();
     let now = core.clock.now_ms();
     let mut chunks = Chunks::new(&commit);
-    let mut ops = vec![if document.delivered {
+    let mut ops = vec![if cosmos_wire::mutant!(11) {
+        Op::replace(&document.id, document, None)?
+    } else if document.delivered {
         Op::replace(
             &document.id,
             &Tombstone::new(partition, &document.id, core.settings.tombstone_ttl_seconds),
@@ -173,7 +175,9 @@ fn parting(
         ops.push(Op::create(&made)?);
         intent = Some(made);
     }
-    if let Some(message) = &message {
+    if let Some(message) =
+        message.as_ref().filter(|message| !cosmos_wire::mutant!(12) || message.seq % 4 != 0)
+    {
         ops.push(Op::create(message)?);
     }
     let parts = chunks.parts().len();

@@ -13,11 +13,14 @@ use crate::core::{Backoff, Core, decode};
 use crate::documents::{Forgive, Tagged, WorkDocument, lane};
 use crate::error::{About, Fault, Trouble};
 use crate::finder::{Crew, Wish, WorkCandidate, WorkQuestion};
-use crate::lease::Lease;
+use crate::fleet::Hand;
+use crate::lease::{Lease, Unwritten};
 use crate::orchestration::load;
+use crate::slots;
 use crate::store::{Call, Op, Read};
 use crate::token::Token;
 
+use super::lock::WorkLease;
 use super::search::search;
 
 pub(super) const OPERATION: &str = "fetch_work_item";
@@ -84,6 +87,8 @@ pub(crate) async fn fetch(
         if let Some(at) = core.works.next_at(now_ms, question) {
             wake = wake.min(now + millis_until(at, now_ms).max(Duration::from_millis(1)));
         }
+        let _has_nothing_to_do = core.works.wait();
+        core.note_capacity();
         tokio::select! {
             () = changed => {}
             () = tokio::time::sleep_until(wake) => {}
@@ -100,6 +105,14 @@ async fn attempt(
     session: Option<&SessionFetchConfig>,
 ) -> Option<Fetched> {
     let document = Arc::clone(&candidate.item.document);
+    // What was this process's when it was found or written may be another's now, who knows nothing of this one.
+    if let Some(slot) = document.dispatched_to()
+        && !core.may_take(Hand::Work, slot, document.visible_at, true)
+    {
+        candidate.remove();
+        core.fleet.ring_work(slots::of(&document.instance_id));
+        return None;
+    }
     let reading = Box::pin(work_item(core, call, &document));
     let item = match contained(core, OPERATION, &document.instance_id, reading).await {
         Ok(item) => item,
@@ -127,6 +140,26 @@ async fn attempt(
         }
     }
     let token = Token::work(&document.instance_id, &document.id);
+    let is_for_us_alone = candidate.is_own || document.spread_to.is_some() || cosmos_wire::mutant!(39);
+    let in_memory = is_for_us_alone.then(|| hold_in_memory(core, &candidate.item, &token, lock_timeout));
+    if let Some(lease) = in_memory.flatten() {
+        let stored = lease.stored();
+        let attempts = stored.document.attempt_count;
+        candidate.update(stored.document, stored.etag);
+        core.work_leases.put(&core.clock, lease);
+        // Another thread may have begun to give the slot away, and may not have seen this lock.
+        if let Some(slot) = document.dispatched_to()
+            && !core.fleet.may_hold_unwritten(Hand::Work, slot, document.visible_at)
+            && let Some(lease) = core.work_leases.get(token.secret())
+            && !super::lock::write_down(core, &lease).await
+        {
+            tracing::debug!(
+                instance = document.instance_id,
+                "a lock could not be written down before its slot is given away"
+            );
+        }
+        return Some((item, token.to_string(), attempts));
+    }
     let claiming = Box::pin(claim(core, call, &candidate.item, &token, lock_timeout));
     match contained(core, OPERATION, &document.instance_id, claiming).await {
         Ok(Claim::Gone) => {
@@ -143,6 +176,10 @@ async fn attempt(
         }
         Ok(Claim::Locked(locked)) => {
             candidate.update(Arc::clone(&locked.document), locked.etag.clone());
+            // One with a tag or a session is nobody's more than anybody else's.
+            if let Some(slot) = document.dispatched_to() {
+                core.fleet.count_steal(Hand::Work, slot);
+            }
             let attempts = locked.document.attempt_count;
             core.work_leases.put(&core.clock, Lease::new(token.secret(), locked, ()));
             Some((item, token.to_string(), attempts))
@@ -153,6 +190,34 @@ async fn attempt(
             None
         }
     }
+}
+
+/// A lock that is kept in memory, if everybody else leaves the item alone for a while and it was never tried before. The
+/// worker will read its instance at once: what this process knows of it is as good as the lock.
+fn hold_in_memory(
+    core: &Core,
+    item: &Tagged<Arc<WorkDocument>>,
+    token: &Token,
+    timeout: Duration,
+) -> Option<WorkLease> {
+    let document = &item.document;
+    let slot = document.dispatched_to()?;
+    let is_first = document.attempt_count == 0 && document.lock_token.is_none();
+    if !is_first || !core.fleet.may_hold_unwritten(Hand::Work, slot, document.visible_at) {
+        return None;
+    }
+    let write_by = core.fleet.write_by(document.visible_at, timeout);
+    let until = core.clock.after(timeout);
+    let mut locked = locked_by(core, token, document);
+    (locked.locked_until, locked.visible_at) = (Some(until), until);
+    if core.fleet.owns(slots::of(&document.instance_id))
+        && let Some(known) = core.cache.acquaintance(&document.instance_id)
+    {
+        let head = Tagged::clone(&known.head);
+        core.cache.see(&known, head, core.clock.instant());
+    }
+    let locked = Tagged { document: Arc::new(locked), etag: item.etag.clone() };
+    Some(Lease::unwritten(token.secret(), locked, (), Unwritten { slot, write_by }))
 }
 
 /// The work item a document holds.
@@ -299,7 +364,7 @@ async fn usable(core: &Core, locked: Tagged<Arc<WorkDocument>>) -> Result<Claim,
 const SEARCHES_MAX: u32 = 100;
 /// Which operation of a claim reads the head.
 const HEAD_INDEX: usize = 1;
-/// A kilobyte or so of a read costs a request unit, as an answer that nothing has changed does.
-const HEAD_BYTES_MAX: usize = 4 << 10;
+/// A read of this size costs a third of a request unit more than an answer that nothing has changed, and no request.
+const HEAD_BYTES_MAX: usize = 8 << 10;
 const ITEM_BYTES_MAX: usize = 64 << 10;
 const UNREADABLE_REST_MS: u64 = 30_000;

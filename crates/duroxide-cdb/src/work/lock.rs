@@ -60,7 +60,11 @@ pub(crate) async fn renew(core: &Core, text: &str, extend_for: Duration) -> Resu
     const OPERATION: &str = "renew_work_item_lock";
     let lease = lease_of(core, core.call(OPERATION), text).await?;
     let _one_at_a_time = lease.renewing.lock().await;
-    lease.state(&core.clock).map_err(|why| lost(OPERATION, &lease.stored().document, why))?;
+    lease.state(&core.clock).map_err(|why| {
+        // A clock that was put forward by mistake may be put back before that ack.
+        lease.give_up();
+        lost(OPERATION, &lease.stored().document, why)
+    })?;
     let extended = lease.until_ms().max(core.clock.after(extend_for));
     let patience = lease.patience_to_renew(core, OPERATION);
     let extend = |document: &mut WorkDocument| {
@@ -74,6 +78,23 @@ pub(crate) async fn renew(core: &Core, text: &str, extend_for: Duration) -> Resu
         core.sessions.touch(session, core.clock.now_ms());
     }
     Ok(())
+}
+
+/// Writes a lock that is only in this process's memory, so that others see it. False if that must be tried again.
+pub(crate) async fn write_down(core: &Core, lease: &WorkLease) -> bool {
+    let _one_at_a_time = lease.renewing.lock().await;
+    if lease.is_written() || lease.state(&core.clock).is_err() {
+        return true;
+    }
+    let patience = lease.patience_to_renew(core, "write_down_work");
+    // The item may just be being completed, or was cancelled: then there is nothing to write.
+    match rewrite(core, lease, patience, |_| {}).await {
+        Ok(()) => true,
+        Err(error) => {
+            tracing::debug!(%error, "the lock of an activity could not be written down");
+            lease.state(&core.clock).is_err()
+        }
+    }
 }
 
 /// Gives the item back, at once or after a delay.
@@ -115,6 +136,7 @@ async fn rewrite(
             .map_err(|error| surface(Fault::refused(error.to_string())))?;
         let fault = match core.store.write(patience.call(), &document.instance_id, &op).await {
             Ok(etag) => {
+                lease.set_written();
                 lease.note(Tagged { document: Arc::new(document), etag });
                 announce(core, lease);
                 return Ok(());
@@ -124,6 +146,7 @@ async fn rewrite(
         let verdict = lease.settle(core, patience, &stored.etag, &fault, |found| *found == document);
         match verdict.await.map_err(surface)? {
             Verdict::Done => {
+                lease.set_written();
                 announce(core, lease);
                 return Ok(());
             }

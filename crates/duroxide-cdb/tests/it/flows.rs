@@ -115,6 +115,14 @@ pub(crate) fn orchestrations() -> OrchestrationRegistry {
             }
             Ok(value)
         })
+        .register("LongChain", |context: OrchestrationContext, input: String| async move {
+            let links: u64 = input.parse().map_err(|_| "a number of links is needed".to_owned())?;
+            let mut value = String::from("1");
+            for _ in 0..links {
+                value = context.schedule_activity("Square", value).await?;
+            }
+            Ok(value)
+        })
         .register("FanOut", |context: OrchestrationContext, input: String| async move {
             let width: u64 = input.parse().map_err(|_| "a width is needed".to_owned())?;
             let tasks = (0..width).map(|n| context.schedule_activity("Square", n.to_string())).collect();

@@ -158,6 +158,9 @@ fn settings(emulator: &Emulator, endpoint: String) -> CosmosDBProviderConfig {
         reconciler_interval: Duration::from_millis(200),
         reconciler_age_threshold: Duration::from_millis(400),
         poll_interval_max: Duration::from_millis(200),
+        // The next process does not wait long for the part of the last one.
+        steal_after: Duration::from_millis(500),
+        lease_duration: Duration::from_secs(2),
         ..CosmosDBProviderConfig::new(endpoint, emulator.key())
     }
 }

@@ -91,7 +91,7 @@ async fn leftover(container: &Container, fate: Fate, chosen: impl Fn(&Value) -> 
 
 fn may_stay(document: &Value, fate: Fate, needed: &HashSet<String>) -> bool {
     match document["type"].as_str().unwrap_or_default() {
-        "tombstone" | "session" | "format" => true,
+        "tombstone" | "session" | "format" | "member" | "slot_table" | "bell" => true,
         "instance" => fate == Fate::Over && document["lockToken"].is_null() && document["started"] == true,
         "execution" | "history" | "value" => fate == Fate::Over,
         "chunk" => document["id"].as_str().is_some_and(|id| needed.contains(id)),

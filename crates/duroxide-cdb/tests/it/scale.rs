@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use cosmos_emulator::{Auth, Config, Emulator, Operation};
 use duroxide::TagFilter;
-use duroxide::providers::{DispatcherCapabilityFilter, Provider as _, SemverRange};
+use duroxide::providers::Provider as _;
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
 use hyper::Request;
 use hyper::body::Bytes;
@@ -65,96 +65,13 @@ pub(crate) async fn measure(crowd: Crowd) -> (Cost, Cost) {
     (turn, cost(&emulator))
 }
 
-/// What is in the way of work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Obstacle {
-    /// The queue of an instance whose turn another process has.
-    Queue,
-    /// Instances that are pinned to a version that the runtime does not support.
-    Pinned,
-}
-
-/// What it took a process that knows nothing to find its work: what is in the middle of so many obstacles, and then what
-/// another process sends behind them.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Search {
-    pub(crate) requests: [usize; 2],
-    /// Documents read by the most expensive search.
-    pub(crate) read_per_search: u64,
-    pub(crate) took: [Duration; 2],
-}
-
-pub(crate) async fn search_behind(obstacle: Obstacle, count: u64) -> Search {
-    let emulator = Emulator::start(Config::default().with_auth(Auth::Open)).expect("a free port");
-    let config = CosmosDBProviderConfig::new(emulator.endpoint(), emulator.key());
-    let open = async || CosmosDBProvider::new_with_config(config.clone()).await.expect("it answers");
-    let (runtime, other) = (open().await, open().await);
-    obstruct(&emulator, obstacle, count).await;
-    let range = SemverRange::new(semver::Version::new(0, 0, 0), semver::Version::new(0, 1, 32));
-    let filter = DispatcherCapabilityFilter { supported_duroxide_versions: vec![range] };
-    let (lock, wait) = (Duration::from_secs(600), Duration::from_secs(300));
-    let mut search = Search { requests: [0; 2], read_per_search: 0, took: [Duration::ZERO; 2] };
-    for (at, wanted) in ["middle", "fresh"].into_iter().enumerate() {
-        emulator.ledger().reset();
-        if wanted == "fresh" {
-            other.enqueue_for_orchestrator(start("fresh", "Hello", ""), None).await.expect("served");
-        }
-        let begun = std::time::Instant::now();
-        let fetched = runtime.fetch_orchestration_item(lock, wait, Some(&filter)).await.expect("served");
-        assert_eq!(fetched.expect("there is one").0.instance, wanted, "{obstacle:?}");
-        search.took[at] = begun.elapsed();
-        let snapshot = emulator.ledger().snapshot();
-        search.requests[at] = usize::try_from(snapshot.totals.requests).expect("not so many");
-        let searches = snapshot.recent.iter().filter(|request| request.partition_key.is_none());
-        let most = searches.map(|request| request.documents_visited).max();
-        search.read_per_search = search.read_per_search.max(most.unwrap_or(0));
-    }
-    search
-}
-
-async fn obstruct(emulator: &Emulator, obstacle: Obstacle, count: u64) {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_millis();
-    let since = u64::try_from(now).expect("before the year 584 million") - 3_600_000;
-    let head = |name: &str| {
-        json!({
-            "id": format!("{name}:instance"), "instanceId": name, "type": "instance", "formatVersion": 2,
-            "started": true, "orchestrationName": "Hello", "currentExecutionId": 1, "status": "Running",
-            "createdAt": since, "updatedAt": since,
-        })
-    };
-    if obstacle == Obstacle::Queue {
-        let mut hot = head("hot");
-        hot["lockToken"] = "somebody".into();
-        hot["lockedUntil"] = (since + 7_200_000).into();
-        put(emulator, "hot", &hot).await;
-    }
-    for n in 0..count {
-        let name = if n == count / 2 { "middle".to_owned() } else { format!("p{n}") };
-        match obstacle {
-            Obstacle::Queue if n != count / 2 => {
-                let mut message = queued("orch_queue", "hot", &name, "{}", since + n);
-                message["seq"] = ((1 << 52) + n).into();
-                put(emulator, "hot", &message).await;
-                continue;
-            }
-            Obstacle::Pinned if n != count / 2 => {
-                let mut pinned = head(&name);
-                pinned["pinnedVersion"] = json!([9, 0, 0]);
-                put(emulator, &name, &pinned).await;
-            }
-            Obstacle::Queue | Obstacle::Pinned => {}
-        }
-        let item = serde_json::to_string(&start(&name, "Hello", "")).expect("it serializes");
-        put(emulator, &name, &queued("orch_queue", &name, "m", &item, since + n)).await;
-    }
-}
-
 async fn open(emulator: &Emulator) -> CosmosDBProvider {
     let config = CosmosDBProviderConfig {
         poll_interval_min: Duration::from_secs(600),
         poll_interval_max: Duration::from_secs(600),
         reconciler_interval: Duration::from_secs(600),
         operation_timeout: Duration::from_secs(120),
+        leases: Some(std::sync::Arc::new(duroxide_cdb::NoLeases)),
         ..CosmosDBProviderConfig::new(emulator.endpoint(), emulator.key())
     };
     CosmosDBProvider::new_with_config(config).await.expect("the emulator answers")

@@ -9,10 +9,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use cosmos_driver::ItemOptions;
 use cosmos_emulator::{Config, Emulator, FaultRule, Operation, Verdict};
+use duroxide::TagFilter;
 use duroxide::providers::Provider as _;
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
 use metrics::{
-    Counter, CounterFn, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, SharedString, Unit,
+    Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, SharedString, Unit,
 };
 use serde_json::json;
 use tracing::subscriber::DefaultGuard;
@@ -20,7 +21,7 @@ use tracing::subscriber::DefaultGuard;
 use crate::flows::{Machine, options};
 use crate::tap::Tap;
 use crate::windows::{LOCK, NOW, mail, place, status};
-use crate::world::{emulator, raw, start};
+use crate::world::{activity, config, emulator, fresh_name, raw, start};
 
 /// Everything that is logged on this thread, which is where a test and all its tasks run.
 #[derive(Debug, Clone, Default)]
@@ -138,31 +139,61 @@ async fn trouble_is_told_with_the_operation_and_the_instance() {
     assert!(error.message.contains("unlucky") && error.message.contains("403"), "{error}");
 }
 
-/// Sums of counters and how often histograms were told something, by name and operation.
+/// Sums of counters, of what histograms were told, and the last of what gauges show, by name and labels.
 #[derive(Debug, Clone, Default)]
-struct Meter(Arc<Mutex<BTreeMap<(String, String), f64>>>);
+struct Meter(Arc<Mutex<Book>>);
+
+/// Figures by name and labels.
+type Book = BTreeMap<(String, Vec<String>), f64>;
 
 /// One metric of a meter.
 struct Gauged {
     meter: Meter,
-    name: (String, String),
+    name: (String, Vec<String>),
 }
 
 impl Meter {
     fn gauged(&self, key: &Key) -> Arc<Gauged> {
-        let operation =
-            key.labels().find(|label| label.key() == "operation").map(|label| label.value().to_owned());
-        Arc::new(Gauged { meter: self.clone(), name: (key.name().to_owned(), operation.unwrap_or_default()) })
+        let labels = key.labels().map(|label| label.value().to_owned()).collect();
+        Arc::new(Gauged { meter: self.clone(), name: (key.name().to_owned(), labels) })
     }
 
-    fn sum(&self, name: &str, operation: &str) -> f64 {
-        *self.0.lock().unwrap().get(&(name.to_owned(), operation.to_owned())).unwrap_or(&0.0)
+    /// All of a name that have this value among their labels; an empty one is all of them.
+    fn of(&self, name: &str, label: &str) -> Vec<f64> {
+        let book = self.0.lock().unwrap();
+        let is_meant = |labels: &[String]| label.is_empty() || labels.iter().any(|value| value == label);
+        book.iter()
+            .filter(|((known, labels), _)| known == name && is_meant(labels))
+            .map(|(_, sum)| *sum)
+            .collect()
+    }
+
+    fn sum(&self, name: &str, label: &str) -> f64 {
+        self.of(name, label).iter().sum()
+    }
+
+    fn has(&self, name: &str, label: &str) -> bool {
+        !self.of(name, label).is_empty()
     }
 }
 
 impl Gauged {
     fn add(&self, value: f64) {
         *self.meter.0.lock().unwrap().entry(self.name.clone()).or_default() += value;
+    }
+}
+
+impl GaugeFn for Gauged {
+    fn increment(&self, value: f64) {
+        self.add(value);
+    }
+
+    fn decrement(&self, value: f64) {
+        self.add(-value);
+    }
+
+    fn set(&self, value: f64) {
+        self.meter.0.lock().unwrap().insert(self.name.clone(), value);
     }
 }
 
@@ -191,8 +222,8 @@ impl metrics::Recorder for Meter {
         Counter::from_arc(self.gauged(key))
     }
 
-    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
-        Gauge::noop()
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::from_arc(self.gauged(key))
     }
 
     fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
@@ -223,6 +254,81 @@ async fn what_is_spent_and_what_cannot_be_read_is_measured() {
         assert!(place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().is_none());
         assert!((unreadable() - 1.0).abs() < 0.5, "each is counted once");
     }
+}
+
+#[tokio::test]
+async fn turns_activities_refused_writes_and_the_backlog_are_measured() {
+    let meter = Meter::default();
+    let _listening = metrics::set_default_local_recorder(&meter);
+    let place = place().await;
+    let of = |name: &str, label: &str| meter.sum(name, label);
+    place.begin("a").await;
+    assert!((of("duroxide_cdb_turns_total", "") - 1.0).abs() < 0.5, "one turn is committed");
+    place.provider.enqueue_for_worker(activity("a", 2)).await.unwrap();
+    let (_, token, _) =
+        place.provider.fetch_work_item(LOCK, NOW, None, &TagFilter::default()).await.unwrap().unwrap();
+    place.provider.ack_work_item(&token, None).await.unwrap();
+    assert!((of("duroxide_cdb_activities_total", "") - 1.0).abs() < 0.5);
+    assert!(of("duroxide_cdb_refused_writes_total", "") < 0.5, "nobody was in the way");
+
+    // Somebody else writes the head while a turn is held: its commit is refused.
+    place.provider.enqueue_for_orchestrator(mail("a", "m"), None).await.unwrap();
+    let (turn, token, _) = place.provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+    let container = raw(&place.name).await;
+    let head = place.of_type("a", "instance").await.remove(0);
+    let mut theirs = head.clone();
+    theirs["lockToken"] = json!("somebody else");
+    theirs["lockedUntil"] = json!(4_000_000_000_000_u64);
+    container.replace_item("a", "a:instance", &theirs, ItemOptions::default()).await.unwrap();
+    let late = place
+        .provider
+        .ack_orchestration_item(
+            &token,
+            turn.execution_id,
+            vec![],
+            vec![],
+            vec![],
+            duroxide::providers::ExecutionMetadata::default(),
+            vec![],
+        )
+        .await;
+    assert!(late.is_err(), "the lock is another's");
+    assert!(of("duroxide_cdb_refused_writes_total", "ack_orchestration_item") > 0.5);
+}
+
+#[tokio::test]
+async fn the_members_their_backlog_and_what_they_take_from_each_other_are_measured() {
+    let meter = Meter::default();
+    let _listening = metrics::set_default_local_recorder(&meter);
+    let name = fresh_name();
+    // Nobody beats by itself: a lease outlasts the test, and a beat comes with joining.
+    let settings = |owner: &str, steal_after: Duration| CosmosDBProviderConfig {
+        owner: owner.to_owned(),
+        lease_duration: Duration::from_secs(600),
+        steal_after,
+        ..config(&name)
+    };
+    let one = CosmosDBProvider::new_with_config(settings("one", Duration::from_secs(600))).await.unwrap();
+    assert!(one.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().is_none());
+    assert!((meter.sum("duroxide_cdb_members", "") - 1.0).abs() < 0.5);
+    assert!((meter.sum("duroxide_cdb_slots_owned", "") - 256.0).abs() < 0.5);
+    let two = CosmosDBProvider::new_with_config(settings("two", Duration::from_millis(200))).await.unwrap();
+    assert!(two.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().is_none());
+    assert!((meter.sum("duroxide_cdb_members", "") - 2.0).abs() < 0.5);
+    // Half of the slots at least are the first one's, whose lease lasts; the second takes what it leaves.
+    assert!(meter.sum("duroxide_cdb_steals_total", "") < 0.5);
+    for n in 0..12 {
+        one.enqueue_for_orchestrator(start(&format!("a{n}"), "Hello", ""), None).await.unwrap();
+    }
+    let wait = Duration::from_secs(30);
+    for _ in 0..12 {
+        let taken = two.fetch_orchestration_item(LOCK, wait, None).await.unwrap();
+        assert!(taken.is_some(), "it is old enough");
+    }
+    let steals = meter.sum("duroxide_cdb_steals_total", "turns");
+    assert!((0.5..=12.5).contains(&steals), "{steals} were another's");
+    assert!(meter.has("duroxide_cdb_backlog", "below 1 s") && meter.has("duroxide_cdb_backlog", "older"));
+    assert!(meter.has("duroxide_cdb_backlog_oldest_seconds", "activities"));
 }
 
 /// A message as the public crate up to 0.1.10 enqueues it.

@@ -73,7 +73,8 @@ impl ProviderFactory for Store {
     async fn corrupt_instance_history(&self, instance: &str) {
         let container = raw(&self.container()).await;
         for mut document in documents(&container, instance).await {
-            if document["type"] != "history" {
+            let in_head = document["events"].as_array().is_some_and(|events| !events.is_empty());
+            if document["type"] != "history" && !in_head {
                 continue;
             }
             let events = document["events"].as_array().map_or(1, Vec::len);

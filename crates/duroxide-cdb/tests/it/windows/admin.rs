@@ -13,9 +13,9 @@ use http_body_util::Full;
 use hyper::Response;
 use tokio::task::JoinHandle;
 
-use super::{LOCK, NOW, Place, commit, ended, mail, place, place_with, place_without_sweeps, status};
+use super::{LOCK, NOW, Place, commit, config, ended, mail, place, place_with, place_without_sweeps, status};
 use crate::tap::Tap;
-use crate::world::{activity, config, documents, emulator, event, named, noise, raw, start, until};
+use crate::world::{activity, documents, emulator, event, named, noise, raw, start, until};
 
 #[tokio::test]
 async fn pruning_obeys_all_its_conditions() {

@@ -6,9 +6,9 @@ use duroxide::TagFilter;
 use duroxide::providers::{Provider as _, WorkItem};
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
 
-use super::{LOCK, NOW, Place, ended, mail, place, successor};
+use super::{LOCK, NOW, Place, config, ended, mail, place, successor};
 use crate::tap::Tap;
-use crate::world::{activity, config, emulator, event, named, start, until};
+use crate::world::{activity, emulator, event, named, start, until};
 
 impl Place {
     /// A process on the same container whose clock is wrong by so much.

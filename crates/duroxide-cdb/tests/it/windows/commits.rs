@@ -282,11 +282,12 @@ async fn a_commit_whose_answer_is_lost_counts_once() {
         let kinds = place.kinds("a").await;
         let count = |kind: &str| kinds.iter().filter(|found| *found == kind).count();
         assert_eq!(
-            (count("history"), count("orch_queue"), count("worker_queue"), count("outbox_intent")),
-            (2, 1, 1, 0),
+            (count("instance"), count("orch_queue"), count("worker_queue"), count("outbox_intent")),
+            (1, 1, 1, 0),
             "{verdict:?}: {kinds:?}"
         );
         assert_eq!(place.kinds("b").await, ["orch_queue"], "{verdict:?}");
+        assert_eq!(place.other().await.read("a").await.unwrap().len(), 2, "{verdict:?}");
         let late = commit(provider, &token, vec![event("a", 3)], named()).await;
         assert!(!late.unwrap_err().retryable, "the token is spent");
     }

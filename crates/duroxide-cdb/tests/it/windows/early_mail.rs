@@ -5,8 +5,8 @@ use std::time::Duration;
 use duroxide::providers::{Provider as _, WorkItem};
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig, OutboxFaultInjector};
 
-use super::{LOCK, NOW, Place, commit, mail, place, place_with};
-use crate::world::{config, event, named, start, until};
+use super::{LOCK, NOW, Place, commit, config, mail, place, place_with};
+use crate::world::{event, named, start, until};
 
 /// What a turn got, by name.
 fn names(items: &[WorkItem]) -> Vec<String> {

@@ -10,8 +10,8 @@ use duroxide::providers::{
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig, OutboxFaultInjector};
 use tokio::task::JoinHandle;
 
-use super::{LOCK, NOW, Place, commit, ended, mail, place, place_with, place_without_sweeps, status};
-use crate::world::{config, documents, emulator, event, named, noise, raw, start, until};
+use super::{LOCK, NOW, Place, commit, config, ended, mail, place, place_with, place_without_sweeps, status};
+use crate::world::{documents, emulator, event, named, noise, raw, start, until};
 
 /// The start of a child of `parent`.
 pub(super) fn child(parent: &str, instance: &str, input: &str) -> WorkItem {

@@ -8,12 +8,14 @@ use duroxide::providers::{
     DispatcherCapabilityFilter, ExecutionMetadata, Provider as _, ProviderAdmin as _, SemverRange, WorkItem,
 };
 use duroxide::runtime::RuntimeOptions;
-use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig, InMemoryLeaseProvider};
+use duroxide_cdb::{
+    CosmosDBProvider, CosmosDBProviderConfig, InMemoryLeaseProvider, LeaseProvider as _, MemberReport,
+};
 use serde_json::json;
 
-use super::{LOCK, NOW, commit, ended, mail, place, place_with, status, successor};
+use super::{LOCK, NOW, commit, config, ended, mail, place, place_with, status, successor};
 use crate::flows::{Machine, options};
-use crate::world::{activity, config, documents, emulator, event, named, noise, raw, start, until};
+use crate::world::{activity, documents, emulator, event, named, noise, raw, start, until};
 
 #[tokio::test]
 async fn a_failed_fetch_burns_no_attempt_and_holds_no_lock() {
@@ -444,13 +446,15 @@ async fn work_of_other_slots_is_left_to_its_owner_for_a_while_and_then_taken() {
         steal_after,
         ..config(&place.name)
     };
+    // Both are known to the leases before either looks for work.
+    let mut report = MemberReport::default();
+    (report.serves.turns, report.serves.work) = (true, true);
+    for name in ["one", "two"] {
+        leases.acquire_slots(name, &report).await.unwrap();
+    }
     let patient = Duration::from_secs(600);
     let one = CosmosDBProvider::new_with_config(sharing("one", patient)).await.unwrap();
     let two = CosmosDBProvider::new_with_config(sharing("two", patient)).await.unwrap();
-    // Both are known to the leases before either looks for work.
-    for provider in [&one, &two] {
-        assert!(provider.fetch_work_item(LOCK, NOW, None, &TagFilter::Any).await.unwrap().is_none());
-    }
     let mut taken = [0, 0];
     for (provider, count) in [&one, &two].into_iter().zip(&mut taken) {
         while provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().is_some() {
@@ -460,7 +464,7 @@ async fn work_of_other_slots_is_left_to_its_owner_for_a_while_and_then_taken() {
     assert_eq!(taken[0] + taken[1], 40, "{taken:?}");
     assert!(taken.iter().all(|count| *count > 5), "each has its part: {taken:?}");
     place.provider.enqueue_for_orchestrator(start("late", "Hello", ""), None).await.unwrap();
-    let thief = CosmosDBProvider::new_with_config(sharing("zzz", NOW)).await.unwrap();
+    let thief = CosmosDBProvider::new_with_config(sharing("zzz", Duration::from_millis(200))).await.unwrap();
     let wait = Duration::from_secs(20);
     let stolen = thief.fetch_orchestration_item(LOCK, wait, None).await.unwrap().expect("old enough");
     assert_eq!(stolen.0.instance, "late");

@@ -9,9 +9,9 @@ use duroxide::providers::{Provider as _, ProviderError, SessionFetchConfig, Work
 
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
 
-use super::{LOCK, NOW, Place, commit, ended, mail, of_session, place, status};
+use super::{LOCK, NOW, Place, commit, config, ended, mail, of_session, place, status};
 use crate::tap::Tap;
-use crate::world::{activity, config, emulator, event, named, until};
+use crate::world::{activity, emulator, event, named, until};
 
 /// A server that asks to be left alone for longer than any lock here lasts.
 fn asks_for_a_minute() -> Verdict {

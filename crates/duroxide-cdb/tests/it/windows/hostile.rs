@@ -9,8 +9,8 @@ use duroxide::{Event, EventKind, TagFilter};
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
 use serde_json::{Value, json};
 
-use super::{LOCK, NOW, Place, commit, ended, mail, place, place_of_a_dying_process};
-use crate::world::{activity, config, event, named, noise, raw, start, until};
+use super::{LOCK, NOW, Place, commit, config, ended, mail, place, place_of_a_dying_process};
+use crate::world::{activity, event, named, noise, raw, start, until};
 
 const HUGE: u64 = 1 << 52;
 const BEYOND: u64 = 1 << 60;

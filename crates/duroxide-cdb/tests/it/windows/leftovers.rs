@@ -8,8 +8,8 @@ use duroxide::providers::{Provider as _, ProviderAdmin as _, ScheduledActivityId
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig, OutboxFaultInjector};
 
 use super::families::{child, child_of, send};
-use super::{LOCK, NOW, Place, mail, place_with, place_without_sweeps, status};
-use crate::world::{activity, config, documents, emulator, event, named, noise, raw, start, until};
+use super::{LOCK, NOW, Place, config, mail, place_with, place_without_sweeps, status};
+use crate::world::{activity, documents, emulator, event, named, noise, raw, start, until};
 
 /// A place whose own process does not sweep, and leaves what it does not finish to others at once.
 async fn place_of_the_careless(timeout: Duration) -> Place {
@@ -51,7 +51,7 @@ async fn who_is_late_with_a_deletion_keeps_its_hands_off_what_the_next_life_send
     let provider = &place.provider;
     send(provider, "parent", vec![], named()).await;
     // Two delete it: one is held up when it is about to list what there is to send, the other goes on.
-    let first = hold(&place, Operation::Batch, "parent", 1);
+    let first = hold(&place, Operation::DeleteItem, "parent", 1);
     let deleting = {
         let provider = provider.clone();
         tokio::spawn(async move { provider.delete_instance("parent", true).await })

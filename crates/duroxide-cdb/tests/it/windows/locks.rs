@@ -7,9 +7,9 @@ use duroxide::TagFilter;
 use duroxide::providers::{Provider as _, ProviderAdmin as _, SessionFetchConfig, WorkItem};
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
 
-use super::{LOCK, NOW, commit, mail, of_session, place, place_with, status};
+use super::{LOCK, NOW, commit, config, mail, of_session, place, place_with, status};
 use crate::tap::Tap;
-use crate::world::{activity, config, documents, emulator, event, named, noise, raw, start};
+use crate::world::{activity, documents, emulator, event, named, noise, raw, start};
 
 /// What may happen to a write that is none the worse for it.
 fn troubles() -> [Verdict; 4] {

@@ -20,9 +20,9 @@ use duroxide_cdb::{BulkMode, CosmosDBProvider, CosmosDBProviderConfig, OutboxFau
 use futures::StreamExt as _;
 use serde_json::{Map, Value, json};
 
-use super::{LOCK, NOW, ended, mail, of_session, successor};
+use super::{LOCK, NOW, config, ended, mail, of_session, successor};
 use crate::tap::Tap;
-use crate::world::{activity, config, documents, emulator, event, fresh_name, noise, raw, start, until};
+use crate::world::{activity, documents, emulator, event, fresh_name, noise, raw, start, until};
 
 /// Chooses the ways in which fields are put wrong; another number tries others.
 const SEED: u64 = 7;

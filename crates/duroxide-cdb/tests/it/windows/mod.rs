@@ -12,8 +12,10 @@ mod drops;
 mod early_mail;
 mod families;
 mod fetching;
+mod fleet_adversary;
 mod held;
 mod hostile;
+mod kept_events;
 mod lagging;
 mod leftovers;
 mod locks;
@@ -27,22 +29,31 @@ mod pieces;
 mod searching;
 mod sessions;
 mod sets;
+mod sharing;
 mod starving;
 mod transport;
 
 use std::time::Duration;
 
 use cosmos_emulator::{FaultRule, Operation, Verdict};
-use duroxide::Event;
 use duroxide::providers::{ExecutionMetadata, Provider as _, ScheduledActivityIdentifier, WorkItem};
+use duroxide::{Event, EventKind};
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
 use serde_json::Value;
 
-use crate::world::{DATABASE, activity, config, documents, emulator, event, fresh_name, named, raw, start};
+use crate::world::{DATABASE, activity, documents, emulator, event, fresh_name, named, noise, raw, start};
 
 /// Outlives a hundred requests on a busy machine.
 pub(crate) const LOCK: Duration = Duration::from_secs(120);
 pub(crate) const NOW: Duration = Duration::ZERO;
+
+/// Settings of a process that takes no part in the fleet, so that each lock is a request that a test can hold up.
+pub(crate) fn config(container: &str) -> CosmosDBProviderConfig {
+    CosmosDBProviderConfig {
+        leases: Some(std::sync::Arc::new(duroxide_cdb::NoLeases)),
+        ..crate::world::config(container)
+    }
+}
 
 pub(crate) struct Place {
     pub(crate) name: String,
@@ -128,13 +139,23 @@ impl Place {
         kinds
     }
 
-    /// Starts an instance and leaves it idle after its first turn.
+    /// Starts an instance and leaves it idle after its first turn, whose event is too long for the head: there is a document
+    /// of its history.
     pub(crate) async fn begin(&self, instance: &str) {
+        let mut first = event(instance, 1);
+        if let EventKind::OrchestrationStarted { input, .. } = &mut first.kind {
+            *input = noise(4000);
+        }
+        self.begin_with(instance, first).await;
+    }
+
+    /// The same with an event of one's own.
+    pub(super) async fn begin_with(&self, instance: &str, first: Event) {
         let provider = &self.provider;
         provider.enqueue_for_orchestrator(start(instance, "Hello", ""), None).await.unwrap();
         let (item, token, _) = provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
         assert_eq!(item.instance, instance);
-        let events = vec![event(instance, 1)];
+        let events = vec![first];
         provider.ack_orchestration_item(&token, 1, events, vec![], vec![], named(), vec![]).await.unwrap();
     }
 }

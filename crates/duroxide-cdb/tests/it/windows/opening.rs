@@ -14,9 +14,9 @@ use duroxide::providers::Provider as _;
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig, container_definition};
 use serde_json::{Value, json};
 
-use super::{LOCK, NOW, place};
+use super::{LOCK, NOW, config, place};
 use crate::flows::{Machine, options};
-use crate::world::{DATABASE, config, database, documents, emulator, fresh_name, raw, start};
+use crate::world::{DATABASE, database, documents, emulator, fresh_name, raw, start};
 
 /// Creates a container past the provider.
 async fn create(properties: &ContainerProperties) {

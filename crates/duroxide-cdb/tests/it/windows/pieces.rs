@@ -9,8 +9,8 @@ use duroxide::{Event, EventKind, TagFilter};
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
 use serde_json::json;
 
-use super::{LOCK, NOW, Place, cancel, mail, place, place_of_a_dying_process, place_with};
-use crate::world::{activity, config, emulator, event, named, noise, raw, start, until};
+use super::{LOCK, NOW, Place, cancel, config, mail, place, place_of_a_dying_process, place_with};
+use crate::world::{activity, emulator, event, named, noise, raw, start, until};
 
 /// An activity whose input needs several documents.
 fn large(instance: &str, id: u64) -> WorkItem {
@@ -56,7 +56,7 @@ async fn the_pieces_of_a_cancelled_activity_go_with_it() {
     let events = vec![event("a", 2)];
     let cancelled = vec![cancel("a", 1)];
     provider.ack_orchestration_item(&token, 1, events, vec![], vec![], named(), cancelled).await.unwrap();
-    assert_eq!(place.kinds("a").await, ["history", "history", "instance", "tombstone", "worker_queue"]);
+    assert_eq!(place.kinds("a").await, ["instance", "tombstone", "worker_queue"]);
 }
 
 #[tokio::test]

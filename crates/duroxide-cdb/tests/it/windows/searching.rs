@@ -13,12 +13,10 @@ use hyper::Response;
 use hyper::body::Bytes;
 use serde_json::{Value, json};
 
-use super::{LOCK, NOW, commit, mail, of_session, place, place_with};
+use super::{LOCK, NOW, commit, config, mail, of_session, place, place_with};
 use crate::scale::{put, queued};
 use crate::tap::{Asked, Tap};
-use crate::world::{
-    DATABASE, activity, config, documents, emulator, event, fresh_name, named, raw, start, until,
-};
+use crate::world::{DATABASE, activity, documents, emulator, event, fresh_name, named, raw, start, until};
 
 #[tokio::test]
 async fn a_document_that_cannot_be_read_hides_no_other() {
@@ -51,7 +49,10 @@ impl Account {
 
     /// A process that has not searched yet.
     async fn process(&self) -> CosmosDBProvider {
-        let config = CosmosDBProviderConfig::new(self.emulator.endpoint(), self.emulator.key());
+        let config = CosmosDBProviderConfig {
+            leases: Some(std::sync::Arc::new(duroxide_cdb::NoLeases)),
+            ..CosmosDBProviderConfig::new(self.emulator.endpoint(), self.emulator.key())
+        };
         CosmosDBProvider::new_with_config(config).await.unwrap()
     }
 
@@ -356,7 +357,8 @@ async fn a_fetch_reads_no_more_of_a_long_queue_than_the_next_turns_take() {
         let recent = account.emulator.ledger().snapshot().recent;
         let looks = recent.iter().filter(|r| r.operation == Operation::Query && r.partition_key.is_some());
         let looks = looks.count();
-        assert!(looks <= 3, "turn {turn}: {looks} pages");
+        // A long queue is looked at by several questions that one index answers each; the first look finds that it is long.
+        assert!(looks <= 7, "turn {turn}: {looks} pages");
         seen.extend(item.messages.into_iter().filter_map(|message| match message {
             WorkItem::QueueMessage { data, .. } => data.parse::<u64>().ok(),
             _ => None,
@@ -370,3 +372,35 @@ async fn a_fetch_reads_no_more_of_a_long_queue_than_the_next_turns_take() {
 const MANY: u64 = 600;
 /// What one search may look at.
 const PAGE: u64 = 100;
+
+#[tokio::test]
+async fn activities_are_handed_out_oldest_first_over_all_partitions() {
+    const ITEMS: u64 = 120;
+    let emulator = Emulator::start(Config::default().with_partitions(4)).unwrap();
+    let account = Account { emulator };
+    let writer = account.process().await;
+    let mut random = fastrand::Rng::with_seed(7);
+    for id in 1..=ITEMS {
+        // One instance has most of them, so that its page is full long before the others' are.
+        let instance = if random.u8(..4) > 0 { 0 } else { random.u8(1..8) };
+        writer.enqueue_for_worker(activity(&format!("i{instance}"), id)).await.unwrap();
+    }
+    let settings = CosmosDBProviderConfig::new(account.emulator.endpoint(), account.emulator.key());
+    let container = crate::world::behind(&settings).await;
+    let mut ages = std::collections::HashMap::new();
+    for instance in 0..8 {
+        for document in documents(&container, &format!("i{instance}")).await {
+            ages.insert(document["activityId"].as_u64().unwrap(), document["visibleAt"].as_u64().unwrap());
+        }
+    }
+    let reader = account.process().await;
+    let mut taken = Vec::new();
+    while let Some((item, token, _)) = reader.fetch_work_item(LOCK, NOW, None, &TagFilter::Any).await.unwrap()
+    {
+        let WorkItem::ActivityExecute { id, .. } = item else { panic!("{item:?}") };
+        reader.ack_work_item(&token, None).await.unwrap();
+        taken.push((ages[&id], id));
+    }
+    assert_eq!(taken.len() as u64, ITEMS);
+    assert!(taken.is_sorted_by_key(|(at, _)| *at), "{taken:?}");
+}

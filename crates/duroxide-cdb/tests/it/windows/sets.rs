@@ -9,8 +9,8 @@ use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig, OutboxFaultInjector
 use serde_json::{Value, json};
 
 use super::families::{assert_gone, child, child_of, fetch, send};
-use super::{LOCK, NOW, Place, commit, mail, place, place_without_sweeps, status};
-use crate::world::{config, emulator, event, named, raw, start, until};
+use super::{LOCK, NOW, Place, commit, config, mail, place, place_without_sweeps, status};
+use crate::world::{emulator, event, named, raw, start, until};
 
 fn both(first: &str, second: &str) -> Vec<String> {
     vec![first.to_owned(), second.to_owned()]

@@ -11,10 +11,10 @@ use http_body_util::Full;
 use hyper::Response;
 use hyper::body::Bytes;
 
-use super::{LOCK, NOW, commit, mail, place, status};
+use super::{LOCK, NOW, commit, config, mail, place, status};
 use crate::flows::{Machine, options};
 use crate::tap::{Asked, Tap};
-use crate::world::{activity, config, emulator, event, fresh_name, named, start};
+use crate::world::{activity, emulator, event, fresh_name, named, start};
 
 /// What passes. 401: a key that is being rotated, or a token that could not be renewed in time. 403/3: the account takes
 /// writes elsewhere from now on. 404/1002: a replica that is behind the session.
