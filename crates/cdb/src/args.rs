@@ -5,6 +5,8 @@ use std::sync::LazyLock;
 use clap::{Parser, Subcommand};
 
 use crate::commands::completions::CompletionsArgs;
+use crate::commands::contexts::ContextArgs;
+use crate::commands::dashboard::DashboardArgs;
 use crate::commands::dead_letters::DeadLettersArgs;
 use crate::commands::delete::DeleteArgs;
 use crate::commands::demo::DemoArgs;
@@ -16,13 +18,18 @@ use crate::commands::import::ImportArgs;
 use crate::commands::instances::InstancesArgs;
 use crate::commands::prune::PruneArgs;
 use crate::commands::queues::QueuesArgs;
+use crate::commands::rerun::RerunArgs;
+use crate::commands::runtimes::RuntimesArgs;
 use crate::commands::send::{CancelArgs, EnqueueArgs, RaiseArgs, StartArgs};
 use crate::commands::show::ShowArgs;
+use crate::commands::sql::SqlArgs;
 use crate::commands::stress::StressArgs;
 use crate::commands::top::TopArgs;
 use crate::commands::tree::TreeArgs;
+use crate::commands::wait::WaitArgs;
 use crate::commands::why::WhyArgs;
 use crate::exit::CODES;
+use crate::output::Colours;
 
 /// Durable workflows on Azure Cosmos DB: try them, look after them, and develop against a local emulator.
 #[derive(Debug, Parser)]
@@ -42,6 +49,10 @@ pub(crate) struct Args {
     )]
     pub(crate) log: String,
 
+    /// When to use colours [env: NO_COLOR, CLICOLOR_FORCE, FORCE_COLOR].
+    #[arg(long, global = true, value_enum, default_value_t = Colours::Auto, hide_default_value = true, value_name = "WHEN", help_heading = "Logging")]
+    pub(crate) color: Colours,
+
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -53,6 +64,7 @@ const FIRST_STEPS: &str = "\
 First steps:
   cdb demo                         eight workflows on an embedded emulator, data in ./cdb-demo
   cdb instances --data cdb-demo    what they left
+  cdb dashboard --data cdb-demo    the same as pages for a browser
   cdb emulator                     a Cosmos DB account on this machine, for programs of yours";
 
 /// The store's own words are left out: what matters of them is said in ours.
@@ -62,26 +74,35 @@ const DEFAULT_LOG: &str = "warn,duroxide=error,fjall=off";
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Demo(DemoArgs),
+    Dashboard(DashboardArgs),
     Instances(InstancesArgs),
     Show(ShowArgs),
     History(HistoryArgs),
     Tree(TreeArgs),
     Why(WhyArgs),
     Queues(QueuesArgs),
+    Runtimes(RuntimesArgs),
     Top(TopArgs),
     Start(StartArgs),
     Raise(RaiseArgs),
     Enqueue(EnqueueArgs),
     Cancel(CancelArgs),
+    Wait(WaitArgs),
+    Rerun(RerunArgs),
     Delete(DeleteArgs),
     Prune(PruneArgs),
     DeadLetters(DeadLettersArgs),
     Export(ExportArgs),
     Import(ImportArgs),
     Fsck(FsckArgs),
+    Sql(SqlArgs),
+    Context(ContextArgs),
     Stress(StressArgs),
     Emulator(EmulatorArgs),
     Completions(CompletionsArgs),
+    /// Print the version.
+    #[command(hide = true)]
+    Version,
 }
 
 #[cfg(test)]

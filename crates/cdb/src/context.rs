@@ -13,9 +13,11 @@ use cosmos_wire::endpoint::{has_user, without_user};
 use duroxide::Client;
 use duroxide::providers::Provider;
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
+use serde_json::{Value, json};
 
 use crate::documents::Documents;
 use crate::exit::Problem;
+use crate::places::Places;
 use crate::secret::Secret;
 
 /// Where the container is.
@@ -25,6 +27,10 @@ pub(crate) struct ConnectionArgs {
     /// Folder of an embedded emulator, opened in this process. One process uses it at a time.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["endpoint", "key"])]
     pub(crate) data: Option<PathBuf>,
+
+    /// A place that `cdb context add` has given a name [env: CDB_CONTEXT].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) context: Option<String>,
 
     /// Endpoint of an account, or of a running emulator [env: COSMOS_ENDPOINT].
     #[arg(long, value_name = "URL")]
@@ -65,40 +71,66 @@ pub(crate) enum Place {
 }
 
 impl Target {
-    /// What was typed, then the environment; `otherwise` if neither names a place.
+    /// What was typed, then a place that was named, then the environment; `otherwise` if none of them names a place.
     pub(crate) fn resolve(
         args: &ConnectionArgs,
         environment: impl Fn(&str) -> Option<String>,
         otherwise: impl FnOnce() -> Result<Place, Problem>,
     ) -> Result<Self, Problem> {
+        let places = || Places::read().map_err(|error| Problem::Usage(format!("{error:#}")));
+        Self::resolve_with(args, environment, places, otherwise)
+    }
+
+    fn resolve_with(
+        args: &ConnectionArgs,
+        environment: impl Fn(&str) -> Option<String>,
+        places: impl FnOnce() -> Result<Places, Problem>,
+        otherwise: impl FnOnce() -> Result<Place, Problem>,
+    ) -> Result<Self, Problem> {
+        let set = |name: &str| environment(name).filter(|value| !value.is_empty());
         let find = |suffix: &str| {
-            ["COSMOS", "COSMOSDB"].into_iter().find_map(|prefix| {
-                environment(&format!("{prefix}_{suffix}")).filter(|value| !value.is_empty())
-            })
+            ["COSMOS", "COSMOSDB"].into_iter().find_map(|prefix| set(&format!("{prefix}_{suffix}")))
         };
-        let place = match (&args.data, args.endpoint.clone().or_else(|| find("ENDPOINT"))) {
-            (Some(folder), _) => Place::Folder(folder.clone()),
+        let is_typed = args.data.is_some() || args.endpoint.is_some();
+        let name = args.context.clone().or_else(|| set("CDB_CONTEXT").filter(|_| !is_typed));
+        let named = match name {
+            Some(name) => Some(places()?.find(&name)?.clone()),
+            None if !is_typed && find("ENDPOINT").is_none() => {
+                let places = places()?;
+                places.used.as_ref().map(|used| places.find(used).cloned()).transpose()?
+            }
+            None => None,
+        };
+        let named = named.unwrap_or_default();
+        let folder = args
+            .data
+            .clone()
+            .or_else(|| named.data.as_ref().filter(|_| args.endpoint.is_none()).map(PathBuf::from));
+        let endpoint = args.endpoint.clone().or(named.endpoint).or_else(|| find("ENDPOINT"));
+        let place = match (folder, endpoint) {
+            (Some(folder), _) => Place::Folder(folder),
             (None, Some(endpoint)) => {
                 // Before anything is said of it.
                 refuse_user(&endpoint)?;
+                require_scheme(&endpoint)?;
                 let key = args.key.as_ref().map(|key| key.reveal().to_owned());
-                let key =
-                    key.or_else(|| find("KEY")).or_else(|| emulator_key(&endpoint)).ok_or_else(|| {
-                        Problem::Usage(format!(
-                            "there is no key for {endpoint}: set COSMOS_KEY, or give --key"
-                        ))
-                    })?;
+                let of_place = || named.key_env.as_deref().and_then(set);
+                let key = key.or_else(of_place).or_else(|| find("KEY")).or_else(|| emulator_key(&endpoint));
+                let key = key.ok_or_else(|| {
+                    let variable = named.key_env.as_deref().unwrap_or("COSMOS_KEY");
+                    Problem::Usage(format!("there is no key for {endpoint}: set {variable}, or give --key"))
+                })?;
                 Place::Account { endpoint, key }
             }
             (None, None) => otherwise()?,
         };
-        let name = |typed: &Option<String>, suffix: &str| {
-            typed.clone().or_else(|| find(suffix)).unwrap_or_else(|| "duroxide".to_owned())
+        let name = |typed: &Option<String>, named: Option<String>, suffix: &str| {
+            typed.clone().or(named).or_else(|| find(suffix)).unwrap_or_else(|| "duroxide".to_owned())
         };
         Ok(Self {
             place,
-            database: name(&args.database, "DATABASE"),
-            container: name(&args.container, "CONTAINER"),
+            database: name(&args.database, named.database, "DATABASE"),
+            container: name(&args.container, named.container, "CONTAINER"),
         })
     }
 
@@ -129,6 +161,16 @@ pub(crate) fn refuse_user(endpoint: &str) -> Result<(), Problem> {
     Ok(())
 }
 
+/// An endpoint without a scheme is the commonest slip.
+fn require_scheme(endpoint: &str) -> Result<(), Problem> {
+    if endpoint.contains("://") {
+        return Ok(());
+    }
+    Err(Problem::Usage(format!(
+        "the endpoint {endpoint:?} has no scheme: write https://{endpoint} for an account, http://{endpoint} for an emulator"
+    )))
+}
+
 /// The well-known key opens emulators, which listen on this machine only.
 fn emulator_key(endpoint: &str) -> Option<String> {
     let host = endpoint.split_once("://")?.1;
@@ -138,7 +180,8 @@ fn emulator_key(endpoint: &str) -> Option<String> {
     is_local.then(|| cosmos_wire::EMULATOR_KEY.to_owned())
 }
 
-fn quoted(text: &str) -> String {
+/// A text as one word of a shell.
+pub(crate) fn quoted(text: &str) -> String {
     let is_plain = !text.is_empty() && text.chars().all(|c| c.is_alphanumeric() || "-_./~:@%+=,".contains(c));
     if is_plain { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
@@ -159,13 +202,30 @@ pub(crate) struct Connection {
     endpoint: String,
     key: String,
     driver: Driver,
+    /// Also containers that are none of workflows.
+    accepts_any: bool,
 }
 
 impl Connection {
+    /// As [`during`](Self::during), with any container.
+    pub(crate) async fn during_any<T>(
+        args: &ConnectionArgs,
+        work: impl AsyncFnOnce(&Self) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        let target = Target::resolve(args, |name| std::env::var(name).ok(), || Err(no_place()))?;
+        let emulator = embedded(&target.place, IfMissing::Refuse, Config::default())?;
+        let mut connection = Box::pin(Self::connect(target, emulator, IfMissing::Create)).await?;
+        connection.accepts_any = true;
+        connection.require_container().await?;
+        let outcome = connection.guard(work(&connection)).await;
+        connection.close().await;
+        outcome
+    }
+
     /// Opens what an operating command works on.
     pub(crate) async fn open(args: &ConnectionArgs) -> anyhow::Result<Self> {
         let target = Target::resolve(args, |name| std::env::var(name).ok(), || Err(no_place()))?;
-        Self::open_target(target, IfMissing::Refuse).await
+        Box::pin(Self::open_target(target, IfMissing::Refuse)).await
     }
 
     /// Opens what an operating command works on, works on it, and closes it again.
@@ -181,7 +241,21 @@ impl Connection {
 
     /// Opens a place, and makes the container if that is wanted.
     pub(crate) async fn open_target(target: Target, if_missing: IfMissing) -> anyhow::Result<Self> {
-        let emulator = embedded(&target.place, if_missing)?;
+        let emulator = embedded(&target.place, if_missing, Config::default())?;
+        Box::pin(Self::connect(target, emulator, if_missing)).await
+    }
+
+    /// Opens a place whose emulator, if it is one of this process, has a management port.
+    pub(crate) async fn open_managed(target: Target, if_missing: IfMissing) -> anyhow::Result<Self> {
+        let emulator = embedded(&target.place, if_missing, Config::default().with_management())?;
+        Box::pin(Self::connect(target, emulator, if_missing)).await
+    }
+
+    async fn connect(
+        target: Target,
+        emulator: Option<Emulator>,
+        if_missing: IfMissing,
+    ) -> anyhow::Result<Self> {
         let (endpoint, key) = match (&target.place, &emulator) {
             (Place::Account { endpoint, key }, _) => (endpoint.clone(), key.clone()),
             (Place::Folder(_) | Place::Memory, Some(emulator)) => {
@@ -201,7 +275,7 @@ impl Connection {
             .build()
             .await
             .map_err(|error| explain(&error, &endpoint))?;
-        let connection = Self { target, emulator, endpoint, key, driver };
+        let connection = Self { target, emulator, endpoint, key, driver, accepts_any: false };
         if if_missing == IfMissing::Refuse {
             connection.require_container().await?;
         }
@@ -220,6 +294,16 @@ impl Connection {
             Place::Memory => "memory".to_owned(),
             Place::Account { endpoint, .. } => endpoint.clone(),
         }
+    }
+
+    /// What requests are signed with.
+    pub(crate) fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// The driver, for what is not about this container.
+    pub(crate) fn driver(&self) -> &Driver {
+        &self.driver
     }
 
     /// Where requests go.
@@ -241,7 +325,8 @@ impl Connection {
             .with_database(&self.target.database)
             .with_container(&self.target.container);
         adjust(&mut config);
-        let provider = CosmosDBProvider::new_with_config(config).await;
+        // Opening an account is a large future, and happens once.
+        let provider = Box::pin(CosmosDBProvider::new_with_config(config)).await;
         Ok(Arc::new(provider.context("cannot open the container")?))
     }
 
@@ -282,10 +367,26 @@ impl Connection {
         }
     }
 
-    async fn require_container(&self) -> anyhow::Result<()> {
-        let container = self.driver.container(&self.target.database, &self.target.container)?;
+    /// A container of another program has nothing in it that is known here: all commands would say that it is empty.
+    fn require_ours(&self, definition: &Value) -> anyhow::Result<()> {
+        let paths = &definition["partitionKey"]["paths"];
+        if paths.is_null() || *paths == json!([PARTITION_KEY]) || self.accepts_any {
+            return Ok(());
+        }
+        let text = format!(
+            "the container {:?} in database {:?} is not one of workflows: its partition key is {paths} and not \
+             [{PARTITION_KEY:?}]. Check --database and --container; `cdb sql` asks any container",
+            self.target.container, self.target.database
+        );
+        Err(Problem::Usage(text).into())
+    }
+
+    /// Checks that the container is there.
+    pub(crate) async fn require_container(&self) -> anyhow::Result<()> {
+        let container = self.driver.container(&self.target.database, &self.target.container);
+        let container = container.map_err(|error| Problem::Usage(error.message().to_owned()))?;
         match container.read(cosmos_driver::CallOptions::default()).await {
-            Ok(_) => Ok(()),
+            Ok(response) => self.require_ours(&response.json::<Value>().unwrap_or_default()),
             Err(error) if error.kind() == ErrorKind::NotFound => Err(Problem::Missing(format!(
                 "there is no container {:?} in database {:?} at {}: check --database and --container; `cdb demo` and \
                  the first runtime that connects make one",
@@ -299,7 +400,7 @@ impl Connection {
     }
 }
 
-fn embedded(place: &Place, if_missing: IfMissing) -> anyhow::Result<Option<Emulator>> {
+fn embedded(place: &Place, if_missing: IfMissing, config: Config) -> anyhow::Result<Option<Emulator>> {
     let store = match place {
         Place::Account { .. } => return Ok(None),
         Place::Memory => Store::Memory,
@@ -314,7 +415,7 @@ fn embedded(place: &Place, if_missing: IfMissing) -> anyhow::Result<Option<Emula
             Store::Folder { path: path.clone(), fsync: Fsync::Off }
         }
     };
-    Ok(Some(Emulator::start(Config { store, ..Config::default() })?))
+    Ok(Some(Emulator::start(Config { store, ..config })?))
 }
 
 /// A sentence that says what to do.
@@ -325,6 +426,14 @@ fn explain(error: &cosmos_driver::Error, endpoint: &str) -> Problem {
              write). It said: {}",
             first_line(error.message())
         )),
+        ErrorKind::Connection | ErrorKind::Deadline | ErrorKind::Unavailable | ErrorKind::Protocol
+            if error.message().contains("InvalidContentType") && endpoint.starts_with("https://") =>
+        {
+            Problem::Unreachable(format!(
+                "somebody answers at {endpoint}, but not in TLS: write {} if that is an emulator without --tls",
+                endpoint.replacen("https://", "http://", 1)
+            ))
+        }
         ErrorKind::Connection | ErrorKind::Deadline | ErrorKind::Unavailable | ErrorKind::Protocol => {
             Problem::Unreachable(format!(
                 "nobody answers at {endpoint}: check --endpoint or COSMOS_ENDPOINT, and that the account or `cdb \
@@ -341,7 +450,8 @@ fn first_line(text: &str) -> &str {
     text.lines().next().unwrap_or_default()
 }
 
-fn no_place() -> Problem {
+/// What to say when nothing tells where the container is.
+pub(crate) fn no_place() -> Problem {
     let folder = if Path::new(DEMO_FOLDER).is_dir() {
         format!("the demo's data is here: --data {DEMO_FOLDER}")
     } else {
@@ -352,6 +462,8 @@ fn no_place() -> Problem {
     ))
 }
 
+/// What containers of workflows are divided by.
+const PARTITION_KEY: &str = "/instanceId";
 /// Where the demo keeps its data unless told otherwise.
 pub(crate) const DEMO_FOLDER: &str = "cdb-demo";
 /// An operator waits this long for one answer, retries included.
@@ -364,12 +476,47 @@ pub(crate) const NO_SWEEP: Duration = Duration::from_secs(24 * 3600);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::places::Named;
 
     fn resolve(args: &ConnectionArgs, environment: &[(&str, &str)]) -> Result<Target, Problem> {
         let lookup = |name: &str| {
             environment.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
         };
-        Target::resolve(args, lookup, || Err(no_place()))
+        Target::resolve_with(args, lookup, || Ok(places()), || Err(no_place()))
+    }
+
+    /// Two named places, of which the first is used.
+    fn places() -> Places {
+        let prod = Named {
+            endpoint: Some("https://p.test".into()),
+            key_env: Some("P_KEY".into()),
+            database: Some("flows".into()),
+            ..Named::default()
+        };
+        let here = Named { data: Some("/d".into()), ..Named::default() };
+        Places { used: Some("prod".into()), named: [("prod".into(), prod), ("here".into(), here)].into() }
+    }
+
+    #[test]
+    fn a_named_place_is_used_where_nothing_else_is_said() {
+        let with = |context: Option<&str>| ConnectionArgs {
+            context: context.map(str::to_owned),
+            ..Default::default()
+        };
+        let prod = resolve(&with(None), &[("P_KEY", "a2V5")]).unwrap();
+        assert!(prod.place == Place::Account { endpoint: "https://p.test".into(), key: "a2V5".into() });
+        assert_eq!((prod.database.as_str(), prod.container.as_str()), ("flows", "duroxide"));
+        let problem = resolve(&with(None), &[]).err().unwrap().to_string();
+        assert!(problem.contains("set P_KEY"), "{problem}");
+        let here = resolve(&with(Some("here")), &[("COSMOS_ENDPOINT", "https://a.test")]).unwrap();
+        assert!(here.place == Place::Folder("/d".into()), "what was asked for by name is meant");
+        let other = resolve(&with(None), &[("COSMOS_ENDPOINT", "http://localhost:1")]).unwrap();
+        assert_eq!(other.database, "duroxide", "the environment comes before the one that is used");
+        assert!(resolve(&with(Some("nowhere")), &[]).is_err());
+        let typed = ConnectionArgs { endpoint: Some("http://localhost:2".into()), ..with(Some("here")) };
+        assert!(matches!(resolve(&typed, &[]).unwrap().place, Place::Account { .. }));
+        let slip = ConnectionArgs { endpoint: Some("localhost:8081".into()), ..Default::default() };
+        assert!(resolve(&slip, &[]).err().unwrap().to_string().contains("has no scheme"));
     }
 
     #[test]
@@ -398,7 +545,13 @@ mod tests {
 
     #[test]
     fn no_place_at_all_says_what_to_type() {
-        let problem = resolve(&ConnectionArgs::default(), &[]).err().unwrap();
+        let nowhere = Target::resolve_with(
+            &ConnectionArgs::default(),
+            |_| None,
+            || Ok(Places::default()),
+            || Err(no_place()),
+        );
+        let problem = nowhere.err().unwrap();
         assert!(problem.to_string().contains("--data"), "{problem}");
     }
 }

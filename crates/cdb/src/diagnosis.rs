@@ -4,8 +4,11 @@ use duroxide::Event;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::context::quoted;
+use crate::ending::{Cause, Failure};
+use crate::fleet::{Fleet, State};
 use crate::model::{DeadLetter, Head, Intent, Manifest, Partition, Queued, kind};
-use crate::output::{ago, span};
+use crate::output::{ago, plural, span};
 use crate::timeline::{self, Span, SpanKind};
 
 /// What is known when the question is asked.
@@ -25,7 +28,11 @@ pub(crate) struct Evidence {
     pub(crate) children: Vec<(String, Option<String>)>,
     /// Owners of the sessions its activities wait for: session, owner, until.
     pub(crate) sessions: Vec<(String, String, u64)>,
-    /// Milliseconds since 1970.
+    /// How it failed, if it did, and then how the child failed that this came from, down to where it began.
+    pub(crate) failures: Vec<Failure>,
+    /// Who runs work; nobody asks once a workflow has ended.
+    pub(crate) fleet: Option<Fleet>,
+    /// Milliseconds since 1970, by the service's clock.
     pub(crate) now_ms: u64,
 }
 
@@ -52,6 +59,8 @@ pub(crate) enum Level {
     Waiting,
     /// It looks stuck.
     Stuck,
+    /// It has failed.
+    Failed,
 }
 
 /// The answer, most important first.
@@ -67,10 +76,11 @@ pub(crate) fn diagnose(evidence: &Evidence) -> Vec<Finding> {
             lock(&head, evidence.now_ms, &mut findings);
             unstarted(evidence, &mut findings);
         }
-        Some(head) if head.has_ended() => {
-            findings.push(fine(format!("it has ended: {}", head.status)));
-        }
+        Some(head) if head.has_ended() => ended(evidence, &head, &mut findings),
         Some(head) => running(evidence, &head, &mut findings),
+    }
+    if let Some(fleet) = &evidence.fleet {
+        findings.push(owner(fleet, &evidence.instance));
     }
     leftovers(evidence, &mut findings);
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.level));
@@ -88,12 +98,107 @@ pub(crate) fn unreadable(instance: &str, partition: &Partition) -> Vec<Finding> 
     partition.unreadable().into_iter().map(finding).collect()
 }
 
+/// How it ended, and where its failure began.
+fn ended(evidence: &Evidence, head: &Head, findings: &mut Vec<Finding>) {
+    let now = evidence.now_ms;
+    let Some(first) = evidence.failures.first() else {
+        findings.push(if head.status == "Failed" {
+            failed("it has failed, and its history does not say how".to_owned())
+        } else {
+            fine(format!("it has ended: {}", head.status))
+        });
+        return;
+    };
+    if let Cause::Cancelled { reason } = &first.cause {
+        findings.push(fine(format!("it was cancelled {}: {reason}", ago(first.at_ms, now))));
+        return;
+    }
+    let mut finding = failed(format!("it failed {}: {}", ago(first.at_ms, now), first.error));
+    finding.advice = Some(format!(
+        "`cdb rerun {}` runs it again, as a new instance with the same input",
+        quoted(&first.instance)
+    ));
+    findings.push(finding);
+    for (place, failure) in evidence.failures.iter().enumerate() {
+        let whose = if place == 0 { String::new() } else { format!("in {}: ", failure.instance) };
+        let when = ago(failure.at_ms, now);
+        let text = match &failure.cause {
+            Cause::Activity { name, id, tries } => {
+                let tried = if *tries > 1 { format!(", the last of {tries} tries") } else { String::new() };
+                format!("{whose}activity {name} (#{id}) failed{tried}: {}", failure.error)
+            }
+            Cause::Child { instance, id } => {
+                format!("{whose}its sub-orchestration {instance} (#{id}) failed")
+            }
+            Cause::Poison { attempts } => {
+                format!("{whose}a message was given up after {attempts} attempts: {}", failure.error)
+            }
+            Cause::Cancelled { reason } => format!("{whose}it was cancelled {when}: {reason}"),
+            Cause::Own => format!("{whose}its own code ended with this error {when}: {}", failure.error),
+        };
+        findings.push(failed(text));
+    }
+}
+
+/// Who looks after the instance.
+fn owner(fleet: &Fleet, instance: &str) -> Finding {
+    let now = fleet.now_ms;
+    let (slot, owner) = fleet.owner_of(instance);
+    if let Some(nobody) =
+        fleet.living().next().is_none().then(|| fleet.remarks().into_iter().next()).flatten()
+    {
+        return waiting(nobody, Some("`cdb runtimes` lists those that have told of themselves"));
+    }
+    let member = owner.and_then(|owner| fleet.member(owner));
+    let Some(member) = member.filter(|member| member.state(now) != State::Ended) else {
+        let who =
+            owner.map_or_else(|| "nobody".to_owned(), |owner| format!("{owner:?}, whose lease has ended"));
+        return waiting(
+            format!("slot {slot}, which it is in, belongs to {who}"),
+            Some("another member takes it over with its next heartbeat"),
+        );
+    };
+    let place = Some(member.place()).filter(|place| !place.is_empty());
+    let place = place.map(|place| format!(" on {place}")).unwrap_or_default();
+    let text = format!(
+        "slot {slot}, which it is in, is looked after by {:?}{place}, heard of {} ago",
+        member.owner,
+        span(member.silence(now))
+    );
+    if member.state(now) == State::Silent {
+        let advice =
+            format!("it should have told of itself: others take over in {}", span(member.lease_left(now)));
+        return waiting(text, Some(&advice));
+    }
+    if member.runs_turns() {
+        return fine(text);
+    }
+    let text = format!("{text}; it runs no orchestrations");
+    if fleet.living().any(|member| member.runs_turns()) {
+        waiting(text, Some("a member that does takes what it passes over"))
+    } else {
+        stuck(text, "no living member runs orchestrations: start a runtime that does")
+    }
+}
+
+/// What to do about something that nobody takes.
+fn nobody_takes_it(evidence: &Evidence, otherwise: &str) -> String {
+    let fleet = evidence.fleet.as_ref();
+    let is_nobody_there =
+        fleet.is_some_and(|fleet| fleet.living().next().is_none() && !fleet.members.is_empty());
+    if is_nobody_there {
+        "no runtime takes it, because none runs on this container: start one".to_owned()
+    } else {
+        format!("no runtime takes it: {otherwise}")
+    }
+}
+
 /// No turn has been committed yet.
 fn unstarted(evidence: &Evidence, findings: &mut Vec<Finding>) {
     let messages: Vec<Queued> = evidence.partition.of(kind::MESSAGE);
     let head = evidence.partition.head().unwrap_or_default();
     for message in &messages {
-        findings.push(queued_message(&head, message, evidence.now_ms));
+        findings.push(queued_message(evidence, &head, message));
     }
     let has_start = messages.iter().any(|message| message.item().0 == "StartOrchestration");
     if !has_start && evidence.arriving.is_empty() && !messages.is_empty() {
@@ -111,7 +216,7 @@ fn running(evidence: &Evidence, head: &Head, findings: &mut Vec<Finding>) {
         .iter()
         .filter(|message| message.item().0 != "TimerFired" || message.visible_at <= evidence.now_ms)
     {
-        findings.push(queued_message(head, message, evidence.now_ms));
+        findings.push(queued_message(evidence, head, message));
     }
     let events = match &evidence.history {
         Ok(events) => events,
@@ -156,32 +261,44 @@ fn lock(head: &Head, now: u64, findings: &mut Vec<Finding>) {
     }
 }
 
-fn queued_message(head: &Head, message: &Queued, now: u64) -> Finding {
+fn queued_message(evidence: &Evidence, head: &Head, message: &Queued) -> Finding {
+    let now = evidence.now_ms;
     let what = message.describe();
     let attempts = head.attempts_of(&message.id).max(message.attempt_count);
-    let tried = if attempts > 0 { format!(", {attempts} attempts so far") } else { String::new() };
-    if message.visible_at > now {
-        let text = format!("{what} waits, visible {}{tried}", in_future(message.visible_at, now));
-        let advice = (attempts > 0).then_some(
-            "a runtime put it back: it has no handler of that name or version, or the turn failed; see its log",
+    let tried =
+        if attempts > 0 { format!(", {} so far", plural(attempts, "attempt")) } else { String::new() };
+    let since = message.waits_since();
+    if attempts > 0 && !head.is_locked(now) {
+        let name = message.item().1.get("orchestration").and_then(Value::as_str).map(str::to_owned);
+        let name = name.unwrap_or_else(|| head.orchestration_name.clone());
+        let again = if message.visible_at > now {
+            format!(", again {}", in_future(message.visible_at, now))
+        } else {
+            String::new()
+        };
+        let text = format!("{what} waits since {}{tried}{again}", ago(since, now));
+        let advice = format!(
+            "a runtime takes it and puts it back: it has no orchestration {name:?} registered, or not in this version, \
+             or the turn fails; its log says which. {GIVEN_UP}"
         );
-        return waiting(text, advice);
+        return if attempts >= TRIED_MANY { stuck(text, &advice) } else { waiting(text, Some(&advice)) };
     }
-    let text = format!("{what} waits since {}{tried}", ago(message.visible_at, now));
-    if head.is_locked(now) || now.saturating_sub(message.visible_at) < PATIENCE_MS {
+    if message.visible_at > now {
+        return waiting(format!("{what} waits, visible {}{tried}", in_future(message.visible_at, now)), None);
+    }
+    let text = format!("{what} waits since {}{tried}", ago(since, now));
+    if head.is_locked(now) || now.saturating_sub(since) < PATIENCE_MS {
         return waiting(text, None);
     }
-    match head.pinned_version {
-        Some([major, minor, patch]) => stuck(
-            text,
-            &format!(
-                "no runtime takes it: is one running, with handler {:?} registered, and does it support duroxide \
-                 {major}.{minor}.{patch}, which this execution is pinned to?",
-                head.orchestration_name
-            ),
+    let otherwise = match head.pinned_version {
+        Some([major, minor, patch]) => format!(
+            "is one running, with handler {:?} registered, and does it support duroxide {major}.{minor}.{patch}, which \
+             this execution is pinned to?",
+            head.orchestration_name
         ),
-        None => stuck(text, "no runtime takes it: is one running on this container?"),
-    }
+        None => "is one running on this container?".to_owned(),
+    };
+    stuck(text, &nobody_takes_it(evidence, &otherwise))
 }
 
 fn activity(evidence: &Evidence, head: &Head, span: &Span, messages: &[Queued]) -> Finding {
@@ -203,7 +320,7 @@ fn activity(evidence: &Evidence, head: &Head, span: &Span, messages: &[Queued]) 
             )
         };
     };
-    let tried = format!("{} attempts", item.attempt_count);
+    let tried = plural(item.attempt_count, "attempt");
     if item.is_locked(now) {
         let until = item.locked_until.map_or_else(String::new, |until| in_future(until, now));
         return waiting(
@@ -211,12 +328,19 @@ fn activity(evidence: &Evidence, head: &Head, span: &Span, messages: &[Queued]) 
             None,
         );
     }
-    let since = ago(item.visible_at.max(item.enqueued_at), now);
-    if item.visible_at > now {
-        let text = format!("{name} is put back, visible {}, {tried}", in_future(item.visible_at, now));
-        return waiting(text, Some("its worker gave it up: see the worker's log"));
+    let since = item.waits_since();
+    if item.visible_at > now || item.attempt_count >= TRIED_MANY {
+        let again = if item.visible_at > now { in_future(item.visible_at, now) } else { "now".to_owned() };
+        let text = format!("{name} waits since {}, {tried}, again {again}", ago(since, now));
+        let advice = format!(
+            "a worker takes it and puts it back: it has no activity {:?} registered, or it dies while it runs it; its \
+             log says which. {GIVEN_UP}",
+            span.name
+        );
+        let is_hopeless = item.attempt_count >= TRIED_MANY;
+        return if is_hopeless { stuck(text, &advice) } else { waiting(text, Some(&advice)) };
     }
-    let text = format!("{name} is queued since {since}, {tried}");
+    let text = format!("{name} is queued since {}, {tried}", ago(since, now));
     if let Some(session) = &item.session_id
         && let Some((_, owner, until)) = evidence.sessions.iter().find(|(id, ..)| id == session)
         && *until > now
@@ -227,17 +351,18 @@ fn activity(evidence: &Evidence, head: &Head, span: &Span, messages: &[Queued]) 
             Some("a busy owner takes it when it can; a dead one loses the session at that time"),
         );
     }
-    if now.saturating_sub(item.visible_at) < PATIENCE_MS {
+    let tag = item.tag.as_deref();
+    let living: Vec<_> = evidence.fleet.iter().flat_map(Fleet::living).collect();
+    if !living.is_empty() && !living.iter().any(|member| member.runs(tag)) {
+        let which = tag.map(|tag| format!(" of tag {tag:?}")).unwrap_or_default();
+        return stuck(text, &format!("no living member runs activities{which}: start a runtime that does"));
+    }
+    if now.saturating_sub(since) < PATIENCE_MS {
         return waiting(text, None);
     }
-    let tag = item.tag.as_ref().map(|tag| format!(" with tag {tag:?}")).unwrap_or_default();
-    stuck(
-        text,
-        &format!(
-            "no worker takes it: is a runtime running{tag} that has {:?} registered, and is it idle?",
-            span.name
-        ),
-    )
+    let tag = tag.map(|tag| format!(" with tag {tag:?}")).unwrap_or_default();
+    let otherwise = format!("is one running{tag} that has {:?} registered, and is it idle?", span.name);
+    stuck(text, &nobody_takes_it(evidence, &otherwise))
 }
 
 fn timer(span: &Span, messages: &[Queued], now: u64) -> Finding {
@@ -359,155 +484,21 @@ fn waiting(text: String, advice: Option<&str>) -> Finding {
     Finding { level: Level::Waiting, text, advice: advice.map(str::to_owned) }
 }
 
+fn failed(text: String) -> Finding {
+    Finding { level: Level::Failed, text, advice: None }
+}
+
 fn stuck(text: String, advice: &str) -> Finding {
     Finding { level: Level::Stuck, text, advice: Some(advice.to_owned()) }
 }
 
 /// What waits longer than this although nothing holds it is stuck.
 const PATIENCE_MS: u64 = 10_000;
+/// What was tried so often will hardly succeed the next time.
+const TRIED_MANY: u32 = 3;
+/// What duroxide does with what nobody can run.
+const GIVEN_UP: &str = "After 10 attempts, unless the runtime is set otherwise, it fails";
 
 #[cfg(test)]
-mod tests {
-    use duroxide::EventKind;
-    use serde_json::json;
-
-    use super::*;
-
-    const NOW: u64 = 1_000_000;
-
-    fn evidence(documents: Vec<Value>, kinds: Vec<EventKind>) -> Evidence {
-        let mut events: Vec<Event> = Vec::new();
-        for (index, kind) in kinds.into_iter().enumerate() {
-            let mut event = Event::with_event_id(index as u64 + 1, "a", 1, None, kind);
-            event.timestamp_ms = NOW - 60_000;
-            events.push(event);
-        }
-        Evidence {
-            instance: "a".to_owned(),
-            partition: Partition::new(documents),
-            history: Ok(events),
-            arriving: Vec::new(),
-            dead_letters: Vec::new(),
-            children: Vec::new(),
-            sessions: Vec::new(),
-            now_ms: NOW,
-        }
-    }
-
-    fn head(more: &Value) -> Value {
-        let mut head = json!({"id": "a:instance", "instanceId": "a", "type": "instance", "formatVersion": 2,
-            "started": true, "status": "Running", "orchestrationName": "Bake", "currentExecutionId": 1});
-        head.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        head
-    }
-
-    fn work(more: &Value) -> Value {
-        let mut item = json!({"id": "work:1:1", "instanceId": "a", "type": "worker_queue", "activityId": 1,
-            "execution": 1, "visibleAt": NOW - 60_000, "enqueuedAt": NOW - 60_000, "attemptCount": 0,
-            "workItem": "{}"});
-        item.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        item
-    }
-
-    fn bake() -> EventKind {
-        EventKind::ActivityScheduled {
-            name: "Bake".into(),
-            input: String::new(),
-            session_id: None,
-            tag: None,
-        }
-    }
-
-    fn first(evidence: &Evidence) -> (Level, String) {
-        let finding = diagnose(evidence).into_iter().next().expect("there is always an answer");
-        (finding.level, finding.text)
-    }
-
-    #[test]
-    fn an_activity_nobody_takes_is_stuck() {
-        let (level, text) = first(&evidence(vec![head(&json!({})), work(&json!({}))], vec![bake()]));
-        assert_eq!(
-            (level, text.as_str()),
-            (Level::Stuck, "activity Bake (#1) is queued since 1 m 00 s ago, 0 attempts")
-        );
-    }
-
-    #[test]
-    fn an_activity_that_is_being_run_is_not_stuck() {
-        let locked = work(&json!({"lockToken": "t", "lockedUntil": NOW + 5000, "attemptCount": 2}));
-        let (level, text) = first(&evidence(vec![head(&json!({})), locked], vec![bake()]));
-        assert_eq!(level, Level::Waiting);
-        assert!(text.contains("being run by a worker, 2 attempts, lock until in 5.0 s"), "{text}");
-    }
-
-    #[test]
-    fn an_activity_without_an_item_or_a_result_is_lost() {
-        let (level, text) = first(&evidence(vec![head(&json!({}))], vec![bake()]));
-        assert!(level == Level::Stuck && text.ends_with("it was lost"), "{text}");
-    }
-
-    #[test]
-    fn a_foreign_session_explains_the_wait() {
-        let mut evidence =
-            evidence(vec![head(&json!({})), work(&json!({"sessionId": "oven"}))], vec![bake()]);
-        evidence.sessions.push(("oven".to_owned(), "node-7".to_owned(), NOW + 3000));
-        let (level, text) = first(&evidence);
-        assert!(level == Level::Waiting && text.contains("only node-7 may run it"), "{text}");
-    }
-
-    #[test]
-    fn timers_events_and_queues_are_waited_for() {
-        let kinds = vec![
-            EventKind::TimerCreated { fire_at_ms: NOW + 90_000 },
-            EventKind::ExternalSubscribed { name: "yes".into() },
-            EventKind::QueueSubscribed { name: "orders".into() },
-        ];
-        let findings = diagnose(&evidence(vec![head(&json!({}))], kinds));
-        let texts: Vec<&str> = findings.iter().map(|finding| finding.text.as_str()).collect();
-        assert_eq!(texts[0], "timer #1 fires in 1 m 30 s");
-        assert_eq!(texts[1], "it waits for the event \"yes\", since 1 m 00 s ago");
-        assert!(findings[1].advice.as_ref().unwrap().contains("cdb raise a yes DATA"));
-        assert!(findings[2].advice.as_ref().unwrap().contains("cdb enqueue a orders DATA"));
-        assert!(findings.iter().all(|finding| finding.level == Level::Waiting));
-    }
-
-    #[test]
-    fn the_lock_holder_and_what_it_holds_are_named() {
-        let message = json!({"id": "m", "instanceId": "a", "type": "orch_queue", "visibleAt": NOW - 20_000,
-            "workItem": json!({"ActivityCompleted": {"instance": "a", "id": 1}}).to_string()});
-        let head = head(&json!({"lockToken": "t", "lockedUntil": NOW + 2000, "lockOwner": "node-1",
-            "batch": [{"id": "m", "n": 3}]}));
-        let findings = diagnose(&evidence(vec![head, message], vec![bake()]));
-        let texts: Vec<&str> = findings.iter().map(|finding| finding.text.as_str()).collect();
-        assert_eq!(texts[0], "a turn is being run: locked by node-1, until in 2.0 s unless renewed");
-        assert_eq!(texts[1], "result of activity #1 waits since 20.0 s ago, 3 attempts so far");
-    }
-
-    #[test]
-    fn children_late_messages_and_dead_letters_are_named() {
-        let kinds = vec![EventKind::SubOrchestrationScheduled {
-            name: "route".into(),
-            instance: "sub::1".into(),
-            input: String::new(),
-        }];
-        let intent = json!({"id": "intent:1:0", "instanceId": "a", "type": "outbox_intent",
-            "targetInstanceId": "a::sub::1", "createdAt": NOW - 30_000, "attemptCount": 4});
-        let mut evidence = evidence(vec![head(&json!({})), intent], kinds);
-        evidence.dead_letters.push(DeadLetter { reason: "too large".into(), ..DeadLetter::default() });
-        let texts: Vec<String> = diagnose(&evidence).into_iter().map(|finding| finding.text).collect();
-        assert!(texts[0].contains("to a::sub::1 is undelivered since 30.0 s ago, 4 attempts"), "{texts:?}");
-        assert!(texts[1].contains("too large"), "{texts:?}");
-        assert!(
-            texts[2].contains("the start of sub-orchestration a::sub::1 (#1) is on the way"),
-            "{texts:?}"
-        );
-    }
-
-    #[test]
-    fn an_instance_that_waits_for_nothing_has_lost_something() {
-        let (level, text) = first(&evidence(vec![head(&json!({}))], vec![]));
-        assert_eq!((level, text.as_str()), (Level::Stuck, "it waits for nothing and nothing waits for it"));
-        let (level, _) = first(&evidence(vec![head(&json!({"status": "Completed"}))], vec![]));
-        assert_eq!(level, Level::Fine);
-    }
-}
+#[path = "diagnosis_tests.rs"]
+mod tests;

@@ -1,9 +1,18 @@
 //! The container's documents as they are stored, for what the framework's interface does not show.
 
-use cosmos_driver::{Container, ErrorKind, FeedRange, ItemOptions, PartitionKey, Query, QueryOptions, Scope};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use bytes::Bytes;
+use cosmos_driver::{
+    Batch, CallOptions, Container, ContentResponse, Diagnostics, Error, ErrorKind, FeedRange, ItemOptions,
+    Page, PartitionKey, Query, QueryOptions, Response, Scope,
+};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio::sync::OnceCell;
 
+use crate::clock::ServiceClock;
 use crate::model::{Head, Partition, legible, text_of};
 use crate::output::{plural, say};
 
@@ -11,6 +20,47 @@ use crate::output::{plural, say};
 #[derive(Debug, Clone)]
 pub(crate) struct Documents {
     container: Container,
+    meter: Arc<Meter>,
+    clock: Arc<ServiceClock>,
+    /// The physical partitions when somebody first asked: their parts of the key space stay good when they split.
+    parts: Arc<OnceCell<Vec<FeedRange>>>,
+}
+
+/// What reading and writing documents was charged.
+#[derive(Debug, Default)]
+pub(crate) struct Meter {
+    requests: AtomicU64,
+    /// Thousandths of a request unit.
+    milli_units: AtomicU64,
+    /// Whether the account throttled the last request.
+    is_throttled: AtomicBool,
+}
+
+impl Meter {
+    /// Adds an answer.
+    pub(crate) fn add(&self, request_units: f64) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        // Charges are positive and have two digits.
+        self.milli_units.fetch_add((request_units * 1000.0) as u64, Ordering::Relaxed);
+    }
+
+    /// Takes note of how a request went.
+    fn note(&self, tried: &Diagnostics) {
+        let is_throttled =
+            tried.attempts().iter().any(|attempt| attempt.status.is_some_and(|status| status.code == 429));
+        self.is_throttled.store(is_throttled, Ordering::Relaxed);
+    }
+
+    /// Whether the account throttled the last request.
+    pub(crate) fn is_throttled(&self) -> bool {
+        self.is_throttled.load(Ordering::Relaxed)
+    }
+
+    /// Answers, and request units, so far.
+    pub(crate) fn read(&self) -> (u64, f64) {
+        let units = self.milli_units.load(Ordering::Relaxed) as f64 / 1000.0;
+        (self.requests.load(Ordering::Relaxed), units)
+    }
 }
 
 /// Rows of a query, and those that cannot be read.
@@ -22,17 +72,23 @@ pub(crate) struct Rows<T> {
 
 /// Says which instances are passed over because they cannot be read, and how to look at them.
 pub(crate) fn tell_unreadable(rows: &[Value]) {
-    let names: Vec<&str> = rows.iter().map(|row| text_of(row, "instanceId")).collect();
-    if let Some(first) = names.first() {
-        let shown: Vec<String> = names.iter().take(NAMED_MAX).map(|name| format!("{name:?}")).collect();
-        let more = if names.len() > NAMED_MAX { ", …" } else { "" };
-        say(format!(
-            "{} cannot be read: {}{more}. `cdb why {first:?}` says why, `cdb fsck` finds all of them, \
-             `cdb delete {first:?} --force` removes one",
-            plural(names.len(), "instance"),
-            shown.join(", ")
-        ));
+    if let Some(sentence) = unreadable_sentence(rows) {
+        say(sentence);
     }
+}
+
+/// The sentence about instances that are passed over, if any are.
+pub(crate) fn unreadable_sentence(rows: &[Value]) -> Option<String> {
+    let names: Vec<&str> = rows.iter().map(|row| text_of(row, "instanceId")).collect();
+    let first = names.first()?;
+    let shown: Vec<String> = names.iter().take(NAMED_MAX).map(|name| format!("{name:?}")).collect();
+    let more = if names.len() > NAMED_MAX { ", …" } else { "" };
+    Some(format!(
+        "{} cannot be read: {}{more}. `cdb why {first:?}` says why, `cdb fsck` finds all of them, \
+         `cdb delete {first:?} --force` removes one",
+        plural(names.len(), "instance"),
+        shown.join(", ")
+    ))
 }
 
 /// How a conditional or creating write ended.
@@ -47,7 +103,27 @@ pub(crate) enum Written {
 impl Documents {
     /// Of this container.
     pub(crate) fn new(container: Container) -> Self {
-        Self { container }
+        Self { container, meter: Arc::default(), clock: Arc::default(), parts: Arc::default() }
+    }
+
+    /// The same with a meter of its own.
+    pub(crate) fn metered(&self) -> Self {
+        Self { meter: Arc::default(), ..self.clone() }
+    }
+
+    /// What was charged so far.
+    pub(crate) fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
+    /// The service's time, as far as the answers so far tell it.
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.clock.now_ms()
+    }
+
+    /// The container itself.
+    pub(crate) fn container(&self) -> &Container {
+        &self.container
     }
 
     /// Rows of a query in every physical partition, one partition after the other: the order is that of the parts. Each
@@ -71,11 +147,63 @@ impl Documents {
     async fn raw(&self, query: Query) -> anyhow::Result<Vec<Value>> {
         let mut rows = Vec::new();
         for range in self.ranges().await? {
-            rows.append(
-                &mut self.container.query(query.clone(), range, QueryOptions::default()).collect().await?,
-            );
+            rows.append(&mut self.collect(query.clone(), Scope::Range(range)).await?);
         }
         Ok(rows)
+    }
+
+    /// Takes note of what a page cost, and of the time.
+    fn note(&self, page: &Page) {
+        self.meter.add(page.charge());
+        self.meter.note(page.diagnostics());
+        self.clock.learn(page.date());
+    }
+
+    async fn collect(&self, query: Query, scope: Scope) -> anyhow::Result<Vec<Value>> {
+        let mut rows = Vec::new();
+        let mut pages = self.container.query(query, scope, QueryOptions::default());
+        while let Some(page) = pages.next().await? {
+            self.note(&page);
+            rows.append(&mut page.items()?);
+        }
+        Ok(rows)
+    }
+
+    /// Rows of a query in every physical partition, in no order, until there are so many; and whether there are more.
+    pub(crate) async fn up_to(&self, query: Query, rows: u32) -> anyhow::Result<(Vec<Value>, bool)> {
+        let mut found: Vec<Value> = Vec::new();
+        for part in self.parts.get_or_try_init(|| self.ranges()).await? {
+            let options = QueryOptions::default().with_page_size(rows.min(PAGE_ROWS_MAX));
+            let mut pages = self.container.query(query.clone(), Scope::Range(part.clone()), options);
+            while let Some(page) = pages.next().await? {
+                self.note(&page);
+                found.append(&mut page.items()?);
+                if found.len() >= rows as usize {
+                    return Ok((found, true));
+                }
+            }
+        }
+        Ok((found, false))
+    }
+
+    /// One page of a query over the whole container, in the query's order, and where the next begins.
+    pub(crate) async fn page(
+        &self,
+        query: Query,
+        rows: u32,
+        continuation: Option<&str>,
+    ) -> anyhow::Result<(Vec<Value>, Option<String>)> {
+        let mut options = QueryOptions::default().with_page_size(rows);
+        if let Some(continuation) = continuation {
+            options = options.with_continuation(continuation);
+        }
+        // As one range: where one physical partition holds all of it the query needs no plan, and a page without rows
+        // tells what it cost.
+        let all = FeedRange { id: String::new(), min: String::new(), max: "FF".to_owned() };
+        let page = self.container.query(query, Scope::Range(all), options).next().await?;
+        let Some(page) = page else { return Ok((Vec::new(), None)) };
+        self.note(&page);
+        Ok((page.items()?, page.continuation().map(str::to_owned)))
     }
 
     /// The physical partitions.
@@ -95,7 +223,7 @@ impl Documents {
         query: Query,
     ) -> anyhow::Result<Vec<T>> {
         let scope = Scope::PartitionKey(PartitionKey::from(partition));
-        let rows: Vec<Value> = self.container.query(query, scope, QueryOptions::default()).collect().await?;
+        let rows = self.collect(query, scope).await?;
         Ok(rows.iter().filter_map(legible).collect())
     }
 
@@ -126,7 +254,11 @@ impl Documents {
     /// One document.
     pub(crate) async fn read(&self, partition: &str, id: &str) -> anyhow::Result<Option<Value>> {
         match self.container.read_item(partition, id, ItemOptions::default()).await {
-            Ok(response) => Ok(Some(response.json()?)),
+            Ok(response) => {
+                self.meter.add(response.charge());
+                self.clock.learn(response.date());
+                Ok(Some(response.json()?))
+            }
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -134,7 +266,29 @@ impl Documents {
 
     /// Creates a document.
     pub(crate) async fn create(&self, partition: &str, document: &Value) -> anyhow::Result<Written> {
-        written(self.container.create_item(partition, document, ItemOptions::default()).await)
+        written(self.noted(self.container.create_item(partition, document, ItemOptions::default()).await))
+    }
+
+    /// Takes note of what a write cost and how it went.
+    fn noted(&self, outcome: Result<Response, Error>) -> Result<Response, Error> {
+        let (charge, tried) = match &outcome {
+            Ok(response) => (response.charge(), response.diagnostics()),
+            Err(error) => (error.charge(), error.diagnostics()),
+        };
+        self.meter.add(charge);
+        self.meter.note(tried);
+        outcome
+    }
+
+    /// Creates documents of one partition, all or none.
+    pub(crate) async fn create_all(&self, partition: &str, documents: &[Value]) -> anyhow::Result<Written> {
+        let batch = Batch::new(partition).with_content(ContentResponse::Minimal);
+        let batch =
+            documents.iter().fold(batch, |batch, document| batch.create(Bytes::from(document.to_string())));
+        let response = self.container.batch(batch, CallOptions::default()).await?;
+        self.meter.add(response.response().charge());
+        self.meter.note(response.response().diagnostics());
+        Ok(if response.failed().is_none() { Written::Done } else { Written::Refused })
     }
 
     /// Replaces a document that still has this ETag.
@@ -166,6 +320,8 @@ fn written(outcome: Result<cosmos_driver::Response, cosmos_driver::Error>) -> an
     }
 }
 
+/// More than this nobody asks for at once.
+const PAGE_ROWS_MAX: u32 = 1000;
 /// Rows asked for at once; the service cuts pages at 4 MB anyway.
 const PAGE_ROWS: u32 = 500;
 /// So many instances are named in one sentence.

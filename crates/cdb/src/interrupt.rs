@@ -1,8 +1,6 @@
 //! Ctrl-C and SIGTERM as an event to wait for.
 
-use std::future::Future;
 use std::io;
-use std::pin::pin;
 
 /// The signals that mean stop. Made before the work starts, so that none is missed.
 #[derive(Debug)]
@@ -27,19 +25,6 @@ impl Interrupt {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
-        }
-    }
-
-    /// Lets work finish that has begun, and says whether somebody asked to stop meanwhile. Asked twice it gives up.
-    pub(crate) async fn let_finish<T>(&mut self, work: impl Future<Output = T>) -> (Option<T>, Asked) {
-        let mut work = pin!(work);
-        tokio::select! {
-            done = &mut work => return (Some(done), Asked::No),
-            () = self.wait() => {}
-        }
-        tokio::select! {
-            done = &mut work => (Some(done), Asked::ToStop),
-            () = self.wait() => (None, Asked::ToStop),
         }
     }
 
@@ -82,13 +67,4 @@ impl Resizes {
         #[cfg(not(unix))]
         std::future::pending::<()>().await;
     }
-}
-
-/// Whether somebody asked to stop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asked {
-    /// Nobody did.
-    No,
-    /// Ctrl-C, or SIGTERM.
-    ToStop,
 }

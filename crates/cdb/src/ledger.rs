@@ -14,7 +14,16 @@ pub(crate) struct Line {
     pub(crate) operation: String,
     pub(crate) requests: u64,
     pub(crate) failures: u64,
+    /// Those among them that say what is stored: nobody is there, or somebody was before.
+    pub(crate) refused: u64,
     pub(crate) request_units: f64,
+}
+
+impl Line {
+    /// Failures that somebody should look at.
+    pub(crate) fn troubles(&self) -> u64 {
+        self.failures.saturating_sub(self.refused)
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -48,6 +57,7 @@ pub(crate) fn sum(lines: Vec<Line>) -> Vec<Line> {
             Some(sum) => {
                 sum.requests += line.requests;
                 sum.failures += line.failures;
+                sum.refused += line.refused;
                 sum.request_units += line.request_units;
             }
             None => sums.push(line),

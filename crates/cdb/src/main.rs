@@ -4,24 +4,34 @@
 
 mod archive;
 mod args;
+mod bulk;
+mod census;
 mod clock;
 mod commands;
 mod context;
+mod dashboard;
 mod demo;
 mod diagnosis;
 mod documents;
+mod ending;
 mod exit;
 mod files;
+mod fleet;
 mod fsck;
 mod interrupt;
 mod ledger;
+mod listing;
+mod many;
 mod meters;
 mod model;
+mod order;
 mod output;
+mod places;
 mod progress;
 mod secret;
 mod stress;
 mod timeline;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -33,7 +43,8 @@ use crate::args::{Args, Command};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = Args::parse_from(order::arrange(std::env::args_os().collect()));
+    output::set_colours(args.color);
     files::keep_private();
     output::clean_panics();
     start_logs(&args.log);
@@ -61,17 +72,24 @@ async fn dispatch(command: &Command) -> anyhow::Result<()> {
     match command {
         Command::Emulator(_) | Command::Completions(_) => Ok(()),
         Command::Demo(args) => commands::demo::run(args).await,
+        Command::Dashboard(args) => commands::dashboard::run(args).await,
         Command::Instances(args) => commands::instances::run(args).await,
         Command::Show(args) => commands::show::run(args).await,
         Command::History(args) => commands::history::run(args).await,
         Command::Tree(args) => commands::tree::run(args).await,
         Command::Why(args) => commands::why::run(args).await,
         Command::Queues(args) => commands::queues::run(args).await,
+        Command::Runtimes(args) => commands::runtimes::run(args).await,
         Command::Top(args) => commands::top::run(args).await,
         Command::Start(args) => commands::send::start(args).await,
         Command::Raise(args) => commands::send::raise(args).await,
         Command::Enqueue(args) => commands::send::enqueue(args).await,
         Command::Cancel(args) => commands::send::cancel(args).await,
+        Command::Wait(args) => commands::wait::run(args).await,
+        Command::Rerun(args) => commands::rerun::run(args).await,
+        Command::Sql(args) => commands::sql::run(args).await,
+        Command::Context(args) => commands::contexts::run(args),
+        Command::Version => commands::version(),
         Command::Delete(args) => commands::delete::run(args).await,
         Command::Prune(args) => commands::prune::run(args).await,
         Command::DeadLetters(args) => commands::dead_letters::run(args).await,

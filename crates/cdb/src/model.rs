@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 /// Every type of document there is: fsck reports others.
-pub(crate) const KINDS: [&str; 19] = [
+pub(crate) const KINDS: [&str; 21] = [
     kind::INSTANCE,
     kind::DELETING,
     kind::EXECUTION,
@@ -29,7 +29,9 @@ pub(crate) const KINDS: [&str; 19] = [
     kind::DELETION,
     kind::LEGACY_KV,
     kind::LEGACY_KV_DELTA,
-    "lease",
+    kind::MEMBER,
+    kind::SLOT_TABLE,
+    kind::BELL,
     "format",
 ];
 
@@ -59,6 +61,8 @@ pub(crate) struct Head {
     pub(crate) last_event_id: u64,
     pub(crate) event_count: u64,
     pub(crate) event_bytes: u64,
+    /// The youngest events of the current execution; all before them are in documents.
+    pub(crate) events: Vec<String>,
     pub(crate) kv: BTreeMap<String, Cell>,
     pub(crate) created_at: u64,
     pub(crate) updated_at: u64,
@@ -148,6 +152,16 @@ impl Queued {
     /// Whether a worker holds it.
     pub(crate) fn is_locked(&self, now_ms: u64) -> bool {
         self.lock_token.is_some() && self.locked_until.is_some_and(|until| until > now_ms)
+    }
+
+    /// Since when it waits: a timer since it is due, everything else since it was sent, however often it was put back.
+    pub(crate) fn waits_since(&self) -> u64 {
+        let (variant, fields) = self.item();
+        match fields.get("fire_at_ms").and_then(Value::as_u64) {
+            Some(due) if variant == "TimerFired" => due.max(self.enqueued_at),
+            _ if self.enqueued_at > 0 => self.enqueued_at,
+            _ => self.visible_at,
+        }
     }
 
     /// The work item's variant and fields; texts too large for the document are not here.

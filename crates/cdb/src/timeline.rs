@@ -57,6 +57,8 @@ pub(crate) enum End {
     Failed(String),
     /// Nobody wants it any more.
     Cancelled,
+    /// The workflow ended first.
+    Left,
 }
 
 /// The spans of one execution, in the order in which they began.
@@ -165,6 +167,7 @@ pub(crate) fn draw(spans: &[Span], from_ms: u64, to_ms: u64, columns: usize, sty
                 End::Done(result) => (style.good(&bar), clip(result, note_room).into()),
                 End::Failed(error) => (style.bad(&bar), style.bad(&clip(&format!("✘ {error}"), note_room))),
                 End::Cancelled => (style.dim(&bar), style.dim("cancelled")),
+                End::Left => (style.dim(&bar), style.dim("not waited for any more")),
             };
             let name = clip(&label(row), label_room);
             let pad = " ".repeat(label_room - width(&name));

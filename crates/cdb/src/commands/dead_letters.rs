@@ -2,13 +2,14 @@
 
 use clap::{Args, Subcommand};
 use cosmos_driver::Query;
+use duroxide_cdb::CosmosDBProvider;
 use serde_json::{Value, json};
 
 use crate::clock::now_ms;
 use crate::context::{Connection, ConnectionArgs};
 use crate::documents::Documents;
 use crate::exit::Problem;
-use crate::model::DeadLetter;
+use crate::model::{DeadLetter, text_of};
 use crate::output::{Column, Output, Table, ago, plural, say};
 
 /// Look at messages that could never be delivered, send them again or drop them.
@@ -23,7 +24,7 @@ const EXAMPLES: &str = "Examples:
   cdb dead-letters list --data cdb-demo
   cdb dead-letters show dead:intent:3:0
   cdb dead-letters requeue dead:intent:3:0
-  cdb dead-letters drop --all";
+  cdb dead-letters drop --all --yes";
 
 #[derive(Debug, Subcommand)]
 enum Action {
@@ -73,6 +74,10 @@ struct SomeArgs {
     /// Only those this instance sent.
     #[arg(long, value_name = "INSTANCE")]
     from: Option<String>,
+
+    /// Do it to several; without it they are only counted.
+    #[arg(long)]
+    yes: bool,
 
     #[command(flatten)]
     connection: ConnectionArgs,
@@ -152,40 +157,65 @@ async fn show(args: &OneArgs) -> anyhow::Result<()> {
 }
 
 async fn change(args: &SomeArgs, change: Change) -> anyhow::Result<()> {
-    let done = Connection::during(&args.connection, async |connection| {
+    let what = match change {
+        Change::Requeue => "sent again",
+        Change::Drop => "dropped",
+    };
+    Connection::during(&args.connection, async |connection| {
         let documents = connection.documents()?;
         let letters = read(&documents).await?;
-        let mut done = 0_u64;
         for id in &args.ids {
             if !letters.iter().any(|letter| matches(letter, id, args.from.as_deref())) {
                 return Err(missing(id).into());
             }
         }
-        let wanted = letters.iter().filter(|letter| {
+        let is_wanted = |letter: &&DeadLetter| {
             args.from.as_ref().is_none_or(|from| *from == letter.instance_id)
                 && (args.all || args.ids.contains(&letter.id))
-        });
+        };
+        let wanted: Vec<&DeadLetter> = letters.iter().filter(is_wanted).collect();
+        if wanted.len() != 1 && !args.yes {
+            let lost = if matches!(change, Change::Drop) { ", their messages lost" } else { "" };
+            let what_now = if wanted.is_empty() { "" } else { ": add --yes to do it" };
+            say(format!("{} would be {what}{lost}{what_now}", plural(wanted.len(), "dead letter")));
+            return Ok(());
+        }
         // The provider moves the pieces of a large message with it, or removes them.
         let provider = connection.provider().await?;
-        for letter in wanted {
-            match change {
-                Change::Requeue => provider.requeue_dead_letter(&letter.instance_id, &letter.id).await?,
-                Change::Drop => provider.drop_dead_letter(&letter.instance_id, &letter.id).await?,
-            }
-            done += 1;
+        for letter in &wanted {
+            change_one(&documents, &provider, letter, change).await?;
         }
-        Ok(done)
+        say(format!("{} {what}", plural(wanted.len(), "dead letter")));
+        Ok(())
     })
-    .await?;
-    let what = match change {
-        Change::Requeue => "sent again",
-        Change::Drop => "dropped",
-    };
-    say(format!("{} {what}", plural(done, "dead letter")));
+    .await
+}
+
+/// Sends one again, or drops it. One that cannot be read can only be dropped, as it is stored.
+async fn change_one(
+    documents: &Documents,
+    provider: &CosmosDBProvider,
+    letter: &DeadLetter,
+    change: Change,
+) -> anyhow::Result<()> {
+    let (from, id) = (letter.instance_id.as_str(), letter.id.as_str());
+    let stored = documents.read(from, id).await?.ok_or_else(|| missing(id))?;
+    let damage = duroxide_cdb::unreadable(stored.to_string().as_bytes());
+    match (change, damage) {
+        (Change::Requeue, None) => provider.requeue_dead_letter(from, id).await?,
+        (Change::Drop, None) => provider.drop_dead_letter(from, id).await?,
+        (Change::Requeue, Some(why)) => {
+            anyhow::bail!("{id:?} cannot be read, so it cannot be sent: {why}. `drop` removes it")
+        }
+        (Change::Drop, Some(_)) => {
+            documents.delete(from, id, text_of(&stored, "_etag")).await?;
+        }
+    }
     Ok(())
 }
 
-async fn read(documents: &Documents) -> anyhow::Result<Vec<DeadLetter>> {
+/// All of them, the latest first.
+pub(crate) async fn read(documents: &Documents) -> anyhow::Result<Vec<DeadLetter>> {
     let mut letters: Vec<DeadLetter> =
         documents.query_all(Query::new("SELECT * FROM c WHERE c.type = 'dead_letter'")).await?;
     letters.sort_by_key(|letter| std::cmp::Reverse(letter.died_at));
@@ -200,7 +230,8 @@ fn missing(id: &str) -> Problem {
     Problem::Missing(format!("there is no dead letter {id:?}: `cdb dead-letters list` shows those there are"))
 }
 
-fn to_json(letter: &DeadLetter) -> Value {
+/// One with its message.
+pub(crate) fn to_json(letter: &DeadLetter) -> Value {
     json!({
         "id": letter.id,
         "from": letter.instance_id,

@@ -1,6 +1,7 @@
 //! `cdb delete`: instances and their descendants, counted first.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,16 +9,18 @@ use anyhow::Context as _;
 use clap::Args;
 use cosmos_driver::Query;
 use duroxide::ClientError;
-use duroxide::providers::{DeleteInstanceResult, ProviderAdmin as _, ProviderError};
+use duroxide::providers::ProviderAdmin as _;
 use duroxide_cdb::CosmosDBProvider;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::commands::instances::{FilterArgs, Listed, list};
+use crate::bulk::{Ended, each};
+use crate::census::Census;
 use crate::context::{Connection, ConnectionArgs};
-use crate::documents::{Documents, Rows, tell_unreadable};
+use crate::documents::{Documents, tell_unreadable};
 use crate::exit::Problem;
-use crate::interrupt::{Asked, Interrupt};
+use crate::interrupt::Interrupt;
+use crate::listing::{FilterArgs, Listed, Status, Wanted, all};
 use crate::model::{Queued, kind};
 use crate::output::{Output, plural, say};
 use crate::progress::Progress;
@@ -62,12 +65,12 @@ const EXAMPLES: &str = "Examples:
   cdb delete --prefix stress- --force --yes";
 
 /// What goes, or has gone.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Tally {
-    instances: u64,
-    executions: u64,
-    events: u64,
-    messages: u64,
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Tally {
+    pub(crate) instances: u64,
+    pub(crate) executions: u64,
+    pub(crate) events: u64,
+    pub(crate) messages: u64,
 }
 
 /// What a command is to delete.
@@ -77,6 +80,8 @@ struct Chosen {
     roots: Vec<String>,
     /// Named instances that another command has begun to delete.
     begun: Vec<String>,
+    /// How many were named and are not there.
+    missing: usize,
 }
 
 /// A deletion that has passed the point of no return.
@@ -105,11 +110,18 @@ async fn work(
     let documents = connection.documents()?;
     let unfinished: Vec<Unfinished> = documents.query_all(Query::new(UNFINISHED)).await?;
     let chosen = choose(&documents, args, &unfinished).await?;
+    let missing = chosen.missing;
     if args.yes {
-        perform(&documents, provider, args, chosen, &unfinished).await
+        perform(&documents, provider, args, chosen, &unfinished).await?;
     } else {
-        rehearse(&documents, provider, args, &chosen).await
+        rehearse(&documents, provider, args, &chosen).await?;
     }
+    if missing > 0 {
+        let text =
+            format!("{} of those named {} not there", missing, if missing == 1 { "is" } else { "are" });
+        return Err(Problem::Missing(text).into());
+    }
+    Ok(())
 }
 
 async fn rehearse(
@@ -120,19 +132,15 @@ async fn rehearse(
 ) -> anyhow::Result<()> {
     let mut tally = Tally::default();
     let mut trees = 0;
+    let census = if chosen.roots.len() > FEW { Some(Census::take(documents).await?) } else { None };
     for root in chosen.begun.iter().chain(&chosen.roots) {
         if trees == args.limit.unwrap_or(usize::MAX) {
             break;
         }
-        let mut tree = Tally::default();
-        let mut running = None;
-        for member in provider.get_instance_tree(root).await.map_err(ClientError::from)?.all_ids {
-            let rows: Vec<Row> = documents.query(&member, Query::new(COUNT)).await?;
-            tree.add(&tally_of(&rows));
-            if rows.iter().any(Row::is_running) {
-                running = Some(member);
-            }
-        }
+        let (tree, running) = match &census {
+            Some(census) => census.tree(documents, root).await?,
+            None => count_tree(documents, provider, root).await?,
+        };
         match running {
             Some(member) if !args.force => say(format!(
                 "{root:?} would not be deleted: {member:?} in its tree is running. --force takes it as well"
@@ -150,6 +158,29 @@ async fn rehearse(
     Ok(())
 }
 
+/// What an instance's tree holds, and a member of it that is running.
+pub(crate) async fn count_tree(
+    documents: &Documents,
+    provider: &CosmosDBProvider,
+    root: &str,
+) -> anyhow::Result<(Tally, Option<String>)> {
+    let mut tree = Tally::default();
+    let mut running = None;
+    for member in provider.get_instance_tree(root).await.map_err(ClientError::from)?.all_ids {
+        let rows: Vec<Row> = documents.query(&member, Query::new(COUNT)).await?;
+        tree.add(&tally_of(&rows));
+        if rows.iter().any(Row::is_running) {
+            running = Some(member);
+        }
+    }
+    Ok((tree, running))
+}
+
+/// What one instance holds, by its documents.
+pub(crate) async fn count(documents: &Documents, instance: &str) -> anyhow::Result<Tally> {
+    Ok(tally_of(&documents.query::<Row>(instance, Query::new(COUNT)).await?))
+}
+
 async fn perform(
     documents: &Documents,
     provider: &Arc<CosmosDBProvider>,
@@ -162,7 +193,7 @@ async fn perform(
     let mut finished = 0;
     let mut begun = Vec::new();
     for id in chosen.begun {
-        begun.push((tally_of(&documents.query::<Row>(&id, Query::new(COUNT)).await?), id));
+        begun.push((count(documents, &id).await?, id));
     }
     finish_leftovers(documents, unfinished).await?;
     for (left, id) in begun {
@@ -177,41 +208,44 @@ async fn perform(
     let mut interrupt = Interrupt::listen().context("cannot listen for signals")?;
     let wanted = roots.len().min(args.limit.unwrap_or(usize::MAX)) as u64;
     let mut failures = Vec::new();
+    let mut fatal = None;
     let mut progress = Progress::new(wanted);
-    for (root, later) in roots.iter().zip((0..roots.len()).rev()) {
-        // A tree whose deletion has begun goes whole.
-        let (deleted, asked) = interrupt.let_finish(delete_tree(provider, root, args.force)).await;
-        let given_up = deleted.is_none();
-        match deleted {
-            Some(Ok(deleted)) => {
-                tally.add(&Tally {
-                    instances: deleted.instances_deleted,
-                    executions: deleted.executions_deleted,
-                    events: deleted.events_deleted,
-                    messages: deleted.queue_messages_deleted,
-                });
-                progress.advance(root);
-            }
-            // The account may be out of reach: the next tree would fare no better.
-            Some(Err(error)) if error.is_retryable() => {
-                return Err(ClientError::from(error)).with_context(|| format!("cannot delete {root:?}"));
-            }
-            // Somebody else was faster.
-            Some(Err(_)) if documents.head(root).await?.is_none() => progress.advance(root),
-            Some(Err(error)) => failures.push(format!("cannot delete {root:?}: {}", error.message)),
-            None => {}
-        }
-        let done = progress.done();
-        if done == wanted {
-            break;
-        }
-        if asked == Asked::ToStop && (later > 0 || given_up) {
+    let mut roots = roots.iter();
+    while progress.done() < wanted && roots.len() > 0 && fatal.is_none() {
+        // Those that cannot be deleted are made up for by others.
+        let next = usize::try_from(wanted - progress.done()).unwrap_or(usize::MAX);
+        let ended = each(
+            roots.by_ref().take(next),
+            || provider.is_throttled(),
+            &mut interrupt,
+            |root| Box::pin(async move { (root, delete_one(documents, provider, root, args.force).await) }),
+            |(root, outcome): (&String, anyhow::Result<Result<Tally, String>>)| {
+                match outcome {
+                    Ok(Ok(deleted)) => {
+                        tally.add(&deleted);
+                        progress.advance(root);
+                    }
+                    Ok(Err(failure)) => failures.push(failure),
+                    Err(error) => {
+                        fatal = Some(error);
+                        return ControlFlow::Break(());
+                    }
+                }
+                ControlFlow::Continue(())
+            },
+        )
+        .await;
+        if ended != Ended::All && progress.done() < wanted {
+            let done = progress.done();
             drop(progress);
             let text = format!(
                 "stopped: {done} of {wanted} trees are deleted. The same command goes on with the rest."
             );
             return Err(Problem::Interrupted(text).into());
         }
+    }
+    if let Some(error) = fatal {
+        return Err(error);
     }
     let trees = finished + usize::try_from(progress.done()).unwrap_or(usize::MAX);
     drop(progress);
@@ -223,15 +257,28 @@ async fn perform(
     Ok(())
 }
 
-/// Deletes an instance with its descendants. The framework's own way to do it refuses every child, also one whose
-/// parent is gone.
-async fn delete_tree(
+/// Deletes one tree. The inner error is one that others do not share.
+async fn delete_one(
+    documents: &Documents,
     provider: &CosmosDBProvider,
     root: &str,
     force: bool,
-) -> Result<DeleteInstanceResult, ProviderError> {
-    let tree = provider.get_instance_tree(root).await?;
-    provider.delete_instances_atomic(&tree.all_ids, force).await
+) -> anyhow::Result<Result<Tally, String>> {
+    match provider.delete_tree(root, force).await {
+        Ok(deleted) => Ok(Ok(Tally {
+            instances: deleted.instances_deleted,
+            executions: deleted.executions_deleted,
+            events: deleted.events_deleted,
+            messages: deleted.queue_messages_deleted,
+        })),
+        // The account may be out of reach: the next tree would fare no better.
+        Err(error) if error.is_retryable() => {
+            Err(ClientError::from(error)).with_context(|| format!("cannot delete {root:?}"))
+        }
+        // Somebody else was faster.
+        Err(_) if documents.head(root).await?.is_none() => Ok(Ok(Tally::default())),
+        Err(error) => Ok(Err(format!("cannot delete {root:?}: {}", error.message))),
+    }
 }
 
 /// Waits until this command's provider has finished what a killed one left half deleted.
@@ -284,21 +331,19 @@ async fn choose(
     unfinished: &[Unfinished],
 ) -> anyhow::Result<Chosen> {
     let filter = &args.filter;
-    let has_filter = filter.status.is_some()
-        || filter.name.is_some()
-        || filter.prefix.is_some()
-        || filter.since.is_some()
-        || filter.before.is_some();
-    match (args.ids.is_empty(), has_filter) {
+    match (args.ids.is_empty(), filter.is_any()) {
         (true, false) => {
             Err(Problem::Usage("say which instances: ids, or filters such as --before 30d".into()).into())
         }
         (false, true) => Err(Problem::Usage("say ids or filters, not both".into()).into()),
         (false, false) => named(documents, args, unfinished).await,
         (true, true) => {
-            let Rows { rows: mut chosen, unreadable } =
-                list(documents, &FilterArgs { roots: true, ..filter.clone() }).await?;
-            tell_unreadable(&unreadable);
+            // Children are left out here and not by the query: one that cannot be read is told.
+            let wanted = Wanted { is_roots: false, is_exact: true, ..filter.wanted()? };
+            let listing = all(documents, &wanted).await?;
+            tell_unreadable(&listing.unreadable);
+            let mut chosen = listing.rows;
+            chosen.retain(|row| row.parent.is_none() && row.status != Status::Pending.name());
             if !args.force {
                 let all = chosen.len();
                 chosen.retain(Listed::has_ended);
@@ -312,7 +357,7 @@ async fn choose(
             }
             chosen.sort_by(|a, b| (a.created_at, &a.instance).cmp(&(b.created_at, &b.instance)));
             let roots = chosen.into_iter().map(|row| row.instance).collect();
-            Ok(Chosen { roots, begun: Vec::new() })
+            Ok(Chosen { roots, ..Chosen::default() })
         }
     }
 }
@@ -374,6 +419,7 @@ async fn named(
     for problem in &missing {
         say(problem.to_string());
     }
+    chosen.missing = missing.len();
     Ok(chosen)
 }
 
@@ -398,6 +444,9 @@ struct Row {
     event_count: u64,
     execution_id: u64,
     event_data: Option<bool>,
+    /// Of a head: its execution, and how many events of that it holds itself.
+    current_execution_id: u64,
+    events: u64,
     status: String,
 }
 
@@ -417,6 +466,9 @@ fn tally_of(rows: &[Row]) -> Tally {
                 let events = if row.event_data == Some(true) { 1 } else { row.event_count };
                 *executions.entry(row.execution_id).or_default() += events;
             }
+            kind::INSTANCE | kind::DELETING if row.events > 0 => {
+                *executions.entry(row.current_execution_id).or_default() += row.events;
+            }
             kind::MESSAGE | kind::WORK => tally.messages += 1,
             _ => {}
         }
@@ -427,7 +479,7 @@ fn tally_of(rows: &[Row]) -> Tally {
 }
 
 impl Tally {
-    fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.instances += other.instances;
         self.executions += other.executions;
         self.events += other.events;
@@ -452,20 +504,23 @@ fn report(output: Output, trees: usize, tally: Tally, what: &str) -> anyhow::Res
     Ok(())
 }
 
+/// More trees than these are counted by one look at all heads.
+const FEW: usize = 16;
 const UNFINISHED: &str = "SELECT c.id, c.instances FROM c WHERE c.type = 'deletion'";
 const LEFTOVERS_MAX: Duration = Duration::from_secs(30);
 /// Longer than the provider leaves an instance alone whose deletion was begun and not recorded: a minute.
 const FENCE_MAX: Duration = Duration::from_secs(90);
 const SWEEP: Duration = Duration::from_millis(500);
-const COUNT: &str = "SELECT c.type, c.eventCount, c.executionId, IS_DEFINED(c.eventData) AS eventData, c.status \
-    FROM c WHERE c.type IN ('instance', 'history', 'orch_queue', 'worker_queue')";
+const COUNT: &str = "SELECT c.type, c.eventCount, c.executionId, IS_DEFINED(c.eventData) AS eventData, \
+    c.currentExecutionId, (IS_ARRAY(c.events) ? ARRAY_LENGTH(c.events) : 0) AS events, c.status \
+    FROM c WHERE c.type IN ('instance', 'deleting', 'history', 'orch_queue', 'worker_queue')";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn both_layouts_of_history_are_counted() {
+    fn all_layouts_of_history_are_counted() {
         let row = |kind: &str, event_count: u64, execution_id: u64, event_data: bool| Row {
             kind: kind.to_owned(),
             event_count,
@@ -473,7 +528,10 @@ mod tests {
             event_data: Some(event_data),
             ..Row::default()
         };
-        let rows = [row("history", 5, 1, false), row("history", 0, 2, true), row("orch_queue", 0, 0, false)];
+        let history = |events: u64| Row { events, ..row("history", 5, 1, false) };
+        let rows = [history(5), row("history", 0, 2, true), row("orch_queue", 0, 0, false)];
         assert_eq!(tally_of(&rows), Tally { instances: 1, executions: 2, events: 6, messages: 1 });
+        let head = Row { current_execution_id: 3, events: 4, ..row("instance", 9, 0, false) };
+        assert_eq!(tally_of(&[head]), Tally { instances: 1, executions: 1, events: 4, messages: 0 });
     }
 }

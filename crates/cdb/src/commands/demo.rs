@@ -11,7 +11,9 @@ use duroxide::{Client, OrchestrationStatus};
 use duroxide_cdb::CosmosDBProvider;
 
 use crate::clock::now_ms;
+use crate::commands::dashboard::announcement;
 use crate::context::{Connection, ConnectionArgs, DEMO_FOLDER, IfMissing, Place, Target};
+use crate::dashboard::{Dashboard, SideArgs};
 use crate::demo::bakery::{self, SCENARIOS};
 use crate::demo::board::{Board, Origin, Phase, Row};
 use crate::demo::costs::Costs;
@@ -41,6 +43,13 @@ pub(crate) struct DemoArgs {
     #[arg(long, default_value_t = 500, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
     pace: u64,
 
+    /// Serve the pages of `cdb dashboard` meanwhile, and go on serving them afterwards until Ctrl-C.
+    #[arg(long, conflicts_with = "json")]
+    dashboard: bool,
+
+    #[command(flatten)]
+    pages: SideArgs,
+
     /// Print the summary as JSON and nothing else.
     #[arg(long)]
     json: bool,
@@ -53,6 +62,7 @@ const EXAMPLES: &str = "Examples:
   cdb demo                        data in ./cdb-demo
   cdb demo --data /tmp/bakery     data somewhere else
   cdb demo --pace 2000            slowly, with time to press Ctrl-C
+  cdb demo --dashboard            the same with pages to watch it in a browser
   COSMOS_ENDPOINT=https://NAME.documents.azure.com:443/ COSMOS_KEY=... cdb demo   on a real account";
 
 /// Runs the demo.
@@ -60,10 +70,40 @@ pub(crate) async fn run(args: &DemoArgs) -> anyhow::Result<()> {
     let target =
         Target::resolve(&args.connection, |name| std::env::var(name).ok(), || Ok(default_place(args)))?;
     let output = Output::new(args.json);
-    let connection = Connection::open_target(target, IfMissing::Create).await?;
+    let connection = match args.dashboard {
+        true => Connection::open_managed(target, IfMissing::Create).await?,
+        false => Connection::open_target(target, IfMissing::Create).await?,
+    };
+    let connection = Arc::new(connection);
     let mut interrupt = Interrupt::listen().context("cannot listen for signals")?;
-    let outcome = Demo::open(&connection, output, args).await?.conduct(&mut interrupt).await;
-    connection.close().await;
+    let outcome = play(&connection, output, args, &mut interrupt).await;
+    if let Some(connection) = Arc::into_inner(connection) {
+        connection.close().await;
+    }
+    outcome
+}
+
+async fn play(
+    connection: &Arc<Connection>,
+    output: Output,
+    args: &DemoArgs,
+    interrupt: &mut Interrupt,
+) -> anyhow::Result<()> {
+    if !args.dashboard {
+        return Demo::open(connection, output, args).await?.conduct(interrupt).await;
+    }
+    let dashboard = Dashboard::open(connection.clone(), &args.pages.options(), None).await?;
+    output.line(announcement(&dashboard))?;
+    let outcome = match Demo::open(connection, output, args).await {
+        Ok(demo) => demo.conduct(interrupt).await,
+        Err(error) => Err(error),
+    };
+    if outcome.is_ok() {
+        output.line("")?;
+        output.line(announcement(&dashboard))?;
+        interrupt.wait().await;
+    }
+    dashboard.close().await;
     outcome
 }
 
@@ -118,7 +158,7 @@ impl<'a> Demo<'a> {
     async fn conduct(self, interrupt: &mut Interrupt) -> anyhow::Result<()> {
         let mut costs = Costs::since(&self.provider.spending());
         let mut screen = Screen::new(self.output);
-        screen.draw(&self.board.rows(), HINT)?;
+        screen.draw(&self.board.rows(), self.hint())?;
         let runtime = Runtime::start_with_options(
             self.provider.clone(),
             bakery::activities(&self.board, self.pace),
@@ -147,12 +187,22 @@ impl<'a> Demo<'a> {
         }
         screen.draw(&rows, "Stopped.")?;
         let done = rows.iter().filter(|row| row.phase.has_ended()).count();
-        Err(Problem::Interrupted(format!(
-            "stopped with {done} of {} workflows done. Nothing is lost: {} continues them.",
-            rows.len(),
-            self.again()
-        ))
-        .into())
+        let what_next = if self.forgets() {
+            "They were in memory and are gone.".to_owned()
+        } else {
+            format!("Nothing is lost: {} continues them.", self.again())
+        };
+        let text = format!("stopped with {done} of {} workflows done. {what_next}", rows.len());
+        Err(Problem::Interrupted(text).into())
+    }
+
+    /// Whether nothing is left when it ends.
+    fn forgets(&self) -> bool {
+        self.connection.target.place == Place::Memory
+    }
+
+    fn hint(&self) -> &'static str {
+        if self.forgets() { "Ctrl-C stops." } else { "Ctrl-C stops; the next run continues." }
     }
 
     /// Starts what is new, says yes to the cake, and follows everything to its end.
@@ -173,7 +223,7 @@ impl<'a> Demo<'a> {
             }
             costs.read(&self.provider.spending());
             let rows = self.board.rows();
-            screen.draw(&rows, HINT)?;
+            screen.draw(&rows, self.hint())?;
             if rows.iter().all(|row| row.phase.has_ended()) {
                 return Ok(());
             }
@@ -229,6 +279,7 @@ impl<'a> Demo<'a> {
         self.output.line("Look around:")?;
         for (command, what) in [
             (format!("{} instances {place}", program()), "everything that is stored"),
+            (format!("{} dashboard {place}", program()), "all of it in a browser"),
             (format!("{} show bakery-{run}-order {place}", program()), "one workflow and its timeline"),
             (format!("{} tree bakery-{run}-deliver {place}", program()), "a workflow and its children"),
             (self.again(), "another run; what is above stays"),
@@ -312,7 +363,6 @@ fn options() -> RuntimeOptions {
 
 /// Longer paths would bury the command they begin.
 const PROGRAM_MAX: usize = 24;
-const HINT: &str = "Ctrl-C stops; the next run continues.";
 /// The baker says yes after this many steps' time.
 const APPROVAL_AFTER: u32 = 10;
 const TICK: Duration = Duration::from_millis(100);

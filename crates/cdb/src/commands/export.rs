@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use clap::Args;
 use cosmos_driver::{PartitionKey, Query, Scope};
+use duroxide_cdb::kind;
 use serde_json::Value;
 
 use crate::archive::Writer;
@@ -183,11 +184,16 @@ impl Write for Sink {
 async fn copy<W: Write>(documents: &Documents, scope: Scope, writer: &mut Writer<W>) -> anyhow::Result<()> {
     let mut pages = documents.pages(Query::new("SELECT * FROM c"), scope);
     while let Some(page) = pages.next().await? {
-        for document in page.items::<Value>()? {
+        // Who runs work here now says nothing about the instances, and would be in the way of an import.
+        for document in page.items::<Value>()?.into_iter().filter(|document| !is_of_fleet(document)) {
             writer.document(document)?;
         }
     }
     Ok(())
+}
+
+fn is_of_fleet(document: &Value) -> bool {
+    matches!(document["type"].as_str(), Some(kind::MEMBER | kind::SLOT_TABLE | kind::BELL))
 }
 
 /// Marks of consumed messages outlive an instance.

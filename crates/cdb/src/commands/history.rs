@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use crate::commands::show::{ExecutionArgs, absence};
 use crate::context::{Connection, ConnectionArgs};
-use crate::output::{Column, Output, Table, span, utc};
+use crate::exit::Problem;
+use crate::output::{Column, Output, Table, clip, span, utc};
 
 /// Print the events of an instance, in order.
 #[derive(Debug, Args)]
@@ -15,7 +16,15 @@ pub(crate) struct HistoryArgs {
     #[command(flatten)]
     chosen: ExecutionArgs,
 
-    /// Print JSON, one event per line, as duroxide stores it.
+    /// Show texts whole, however long they are.
+    #[arg(long)]
+    full: bool,
+
+    /// Only this event, by its number.
+    #[arg(long, value_name = "ID")]
+    event: Option<u64>,
+
+    /// Print JSON, one event per line; texts are whole in it.
     #[arg(long)]
     json: bool,
 
@@ -30,17 +39,46 @@ const EXAMPLES: &str = "Examples:
 
 /// Prints the history.
 pub(crate) async fn run(args: &HistoryArgs) -> anyhow::Result<()> {
-    let events =
+    let mut events =
         Connection::during(&args.connection, async |connection| read(connection, args).await).await?;
+    if let Some(number) = args.event {
+        events.retain(|event| event.event_id == number);
+        if events.is_empty() {
+            let text = format!("{:?} has no event {number} in that execution", args.chosen.id);
+            return Err(Problem::Missing(text).into());
+        }
+    }
     let output = Output::new(args.json);
     if output.is_json() {
         for event in &events {
-            output.json_line(event)?;
+            output.json_line(&told(event)?)?;
         }
         return Ok(());
     }
-    output.table(&table(&events)?)?;
+    output.table(&table(&events, args.full)?)?;
     Ok(())
+}
+
+/// An event as all else is told: names in camel case, and `at` for the time it was written.
+fn told(event: &Event) -> anyhow::Result<Value> {
+    let Value::Object(fields) = serde_json::to_value(event)? else { return Ok(Value::Null) };
+    let told = fields.into_iter().map(|(name, value)| match name.as_str() {
+        "timestamp_ms" => ("at".to_owned(), value),
+        "fire_at_ms" => ("fireAt".to_owned(), value),
+        _ => (camel_case(&name), value),
+    });
+    Ok(Value::Object(told.collect()))
+}
+
+fn camel_case(name: &str) -> String {
+    let mut words = name.split('_');
+    let first = words.next().unwrap_or_default().to_owned();
+    words.fold(first, |mut name, word| {
+        let mut letters = word.chars();
+        name.extend(letters.next().map(|letter| letter.to_ascii_uppercase()));
+        name.push_str(letters.as_str());
+        name
+    })
 }
 
 async fn read(connection: &Connection, args: &HistoryArgs) -> anyhow::Result<Vec<Event>> {
@@ -53,7 +91,7 @@ async fn read(connection: &Connection, args: &HistoryArgs) -> anyhow::Result<Vec
     Ok(client.read_execution_history(&args.chosen.id, execution).await?)
 }
 
-fn table(events: &[Event]) -> anyhow::Result<Table> {
+fn table(events: &[Event], is_full: bool) -> anyhow::Result<Table> {
     let mut table = Table::new(vec![
         Column::number("ID"),
         Column::new("TIME (UTC)"),
@@ -65,6 +103,7 @@ fn table(events: &[Event]) -> anyhow::Result<Table> {
     let start = events.first().map_or(0, |event| event.timestamp_ms);
     for event in events {
         let (name, details) = describe(event)?;
+        let details = if is_full { details } else { clip(&details, DETAILS_MAX) };
         table.row([
             event.event_id.to_string(),
             utc(event.timestamp_ms),
@@ -96,11 +135,27 @@ fn describe(event: &Event) -> anyhow::Result<(String, String)> {
     Ok((name, details.join("  ")))
 }
 
+/// So much of what an event says is shown in a line of a file.
+const DETAILS_MAX: usize = 1000;
+
 #[cfg(test)]
 mod tests {
     use duroxide::EventKind;
 
     use super::*;
+
+    #[test]
+    fn events_are_told_to_programs_as_all_else_is() {
+        let mut event =
+            Event::with_event_id(3, "a", 1, Some(2), EventKind::ActivityCompleted { result: "loaf".into() });
+        event.timestamp_ms = 7;
+        let told = told(&event).unwrap();
+        assert_eq!(
+            (&told["eventId"], &told["sourceEventId"], &told["at"]),
+            (&3.into(), &2.into(), &7.into())
+        );
+        assert_eq!((&told["type"], &told["result"]), (&"ActivityCompleted".into(), &"loaf".into()));
+    }
 
     #[test]
     fn events_are_told_by_their_stored_form() {

@@ -1,14 +1,18 @@
 //! `cdb import`: documents of an export into a container.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufReader};
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::Args;
+use futures::future::BoxFuture;
 use serde_json::Value;
 
 use crate::archive;
+use crate::bulk::{Ended, each};
 use crate::context::{Connection, ConnectionArgs, IfMissing, Target};
 use crate::documents::{Documents, Written};
 use crate::exit::Problem;
@@ -68,41 +72,116 @@ fn read(args: &ImportArgs) -> Result<Vec<Value>, String> {
     archive::read(BufReader::new(File::open(&args.file).map_err(|error| error.to_string())?))
 }
 
-/// Writes what makes a runtime move last: it then finds everything else in place.
-async fn write(documents: &Documents, mut lines: Vec<Value>) -> anyhow::Result<(u64, u64)> {
-    lines.sort_by_key(|line| order(type_of(line)));
+/// Writes what makes a runtime move last: it then finds everything else in place. Within each stage partitions are written
+/// beside each other, each in as few requests as its documents fit into.
+async fn write(documents: &Documents, lines: Vec<Value>) -> anyhow::Result<(u64, u64)> {
     let mut interrupt = Interrupt::listen().context("cannot listen for signals")?;
+    let all = lines.len();
+    let mut stages: BTreeMap<u8, BTreeMap<String, Vec<Value>>> = BTreeMap::new();
+    for line in lines {
+        let stage = stages.entry(order(type_of(&line))).or_default();
+        stage.entry(text_of(&line, "instanceId").to_owned()).or_default().push(line);
+    }
     let (mut new, mut same) = (0, 0);
-    let mut progress = Progress::new(lines.len() as u64);
-    for line in &lines {
-        let (partition, id) = (text_of(line, "instanceId"), text_of(line, "id"));
-        let written = tokio::select! {
-            written = documents.create(partition, line) => written,
-            () = interrupt.wait() => {
-                let done = progress.done();
-                drop(progress);
-                return Err(Problem::Interrupted(format!(
-                    "stopped: {done} of {} documents are imported. The same command goes on with the rest.", lines.len()
-                )).into());
-            }
-        };
-        match written.with_context(|| format!("cannot write document {id:?} of {partition:?}"))? {
-            Written::Done => new += 1,
-            Written::Refused => {
-                let mut stored = documents.read(partition, id).await?.unwrap_or_default();
-                archive::strip(&mut stored);
-                anyhow::ensure!(
-                    stored == *line,
-                    "{partition:?} has another document {id:?} already: import into an empty container, or delete \
-                     that instance first"
-                );
-                same += 1;
-            }
+    let mut progress = Progress::new(all as u64);
+    for stage in stages.values() {
+        let mut fatal = None;
+        let ended = each(
+            stage,
+            || documents.meter().is_throttled(),
+            &mut interrupt,
+            |(partition, lines)| write_named(documents, partition, lines),
+            |(partition, written)| match written {
+                Ok((made, known)) => {
+                    (new, same) = (new + made, same + known);
+                    progress.set(new + same, partition);
+                    ControlFlow::Continue(())
+                }
+                Err(error) => {
+                    fatal = Some(error);
+                    ControlFlow::Break(())
+                }
+            },
+        )
+        .await;
+        if let Some(error) = fatal {
+            return Err(error);
         }
-        progress.advance(partition);
+        if ended != Ended::All {
+            let done = new + same;
+            drop(progress);
+            return Err(Problem::Interrupted(format!(
+                "stopped: {done} of {all} documents are imported. The same command goes on with the rest."
+            ))
+            .into());
+        }
     }
     Ok((new, same))
 }
+
+/// Writes documents of one partition, and says which it was.
+fn write_named<'a>(
+    documents: &'a Documents,
+    partition: &'a String,
+    lines: &'a [Value],
+) -> BoxFuture<'a, (&'a String, anyhow::Result<(u64, u64)>)> {
+    Box::pin(async move { (partition, write_partition(documents, partition, lines).await) })
+}
+
+/// Writes documents of one partition. Returns how many were new and how many were there already.
+async fn write_partition(
+    documents: &Documents,
+    partition: &str,
+    lines: &[Value],
+) -> anyhow::Result<(u64, u64)> {
+    let (mut new, mut same) = (0, 0);
+    for group in groups(lines) {
+        if group.len() > 1 && documents.create_all(partition, group).await? == Written::Done {
+            new += group.len() as u64;
+            continue;
+        }
+        for line in group {
+            let id = text_of(line, "id");
+            let written = documents.create(partition, line).await;
+            match written.with_context(|| format!("cannot write document {id:?} of {partition:?}"))? {
+                Written::Done => new += 1,
+                Written::Refused => {
+                    let mut stored = documents.read(partition, id).await?.unwrap_or_default();
+                    archive::strip(&mut stored);
+                    anyhow::ensure!(
+                        stored == *line,
+                        "{partition:?} has another document {id:?} already: import into an empty container, or delete \
+                         that instance first"
+                    );
+                    same += 1;
+                }
+            }
+        }
+    }
+    Ok((new, same))
+}
+
+/// Documents in groups that fit into one batch each.
+fn groups(lines: &[Value]) -> Vec<&[Value]> {
+    let mut groups = Vec::new();
+    let (mut first, mut bytes) = (0, 0);
+    for (index, line) in lines.iter().enumerate() {
+        let size = line.to_string().len();
+        if index > first && (index - first == BATCH_MAX || bytes + size > BATCH_BYTES_MAX) {
+            groups.push(&lines[first..index]);
+            (first, bytes) = (index, 0);
+        }
+        bytes += size;
+    }
+    if first < lines.len() {
+        groups.push(&lines[first..]);
+    }
+    groups
+}
+
+/// The service takes a hundred, and two megabytes.
+const BATCH_MAX: usize = 100;
+const BATCH_BYTES_MAX: usize = 1 << 20;
 
 fn order(kind_of: &str) -> u8 {
     match kind_of {
@@ -116,6 +195,15 @@ fn order(kind_of: &str) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn documents_are_written_in_groups_that_fit_into_a_batch() {
+        let small: Vec<Value> = (0..250).map(|number| serde_json::json!({ "id": number })).collect();
+        assert_eq!(groups(&small).iter().map(|group| group.len()).collect::<Vec<_>>(), [100, 100, 50]);
+        let large = vec![Value::String("x".repeat(700_000)); 3];
+        assert_eq!(groups(&large).len(), 3);
+        assert!(groups(&[]).is_empty());
+    }
 
     #[test]
     fn what_makes_a_runtime_move_comes_last() {

@@ -1,24 +1,28 @@
 //! `cdb instances`: what is there.
 
 use clap::{Args, ValueEnum};
-use cosmos_driver::Query;
-use serde::{Deserialize, Serialize};
 
-use crate::clock::now_ms;
 use crate::context::{Connection, ConnectionArgs};
-use crate::documents::{Documents, Rows, tell_unreadable};
-use crate::exit::Problem;
-use crate::model::text_of;
-use crate::output::{Column, Output, Style, Table, ago, parse_moment, plural, say, span};
+use crate::documents::{Documents, unreadable_sentence};
+use crate::listing::{FilterArgs, Listed, Listing, Wanted, all, latest};
+use crate::output::{Column, Line, Output, Style, Table, ago, plural, span};
+use crate::watch::{Frame, WatchArgs, watch};
 
 /// List instances, the one that moved last first.
+///
+/// In that order, and by status, parent or time, a list costs what it shows, however many instances there are. Other
+/// filters are looked for in that order until the page is full; --max-ru bounds what that may cost.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES, visible_alias = "ls")]
+#[command(after_help = EXAMPLES, visible_alias = "ls", aliases = ["list", "ps"])]
 pub(crate) struct InstancesArgs {
+    /// Only ids that have this in them; the same as --contains.
+    #[arg(value_name = "TEXT", conflicts_with = "contains")]
+    text: Option<String>,
+
     #[command(flatten)]
     filter: FilterArgs,
 
-    /// What to sort by.
+    /// What to sort by; all but updated make it read everything.
     #[arg(long, value_enum, default_value_t = Sort::Updated)]
     sort: Sort,
 
@@ -27,73 +31,36 @@ pub(crate) struct InstancesArgs {
     reverse: bool,
 
     /// Instances on one page; 0 shows all.
-    #[arg(long, default_value_t = 50, value_name = "N")]
+    #[arg(long, short = 'n', default_value_t = 50, value_name = "N")]
     limit: usize,
 
     /// Instances to leave out before the page.
     #[arg(long, default_value_t = 0, value_name = "N")]
     offset: usize,
 
+    /// Stop when so many request units are spent and the page is not full; 0 goes on to the end.
+    #[arg(long, default_value_t = 250, value_name = "RU")]
+    max_ru: u32,
+
     /// Print JSON, one instance per line.
     #[arg(long)]
     json: bool,
 
     #[command(flatten)]
+    watch: WatchArgs,
+
+    #[command(flatten)]
     connection: ConnectionArgs,
-}
-
-/// Which instances.
-#[derive(Debug, Clone, Default, Args)]
-pub(crate) struct FilterArgs {
-    /// Only this status.
-    #[arg(long, value_enum, ignore_case = true)]
-    pub(crate) status: Option<Status>,
-
-    /// Only this orchestration.
-    #[arg(long, value_name = "NAME")]
-    pub(crate) name: Option<String>,
-
-    /// Only ids that begin like this.
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) prefix: Option<String>,
-
-    /// Only what moved since then: 15m, 2h, 7d, or a date in UTC.
-    #[arg(long, value_name = "WHEN")]
-    pub(crate) since: Option<String>,
-
-    /// Only what has not moved since then.
-    #[arg(long, value_name = "WHEN")]
-    pub(crate) before: Option<String>,
-
-    /// Leave children of other instances out.
-    #[arg(long)]
-    pub(crate) roots: bool,
 }
 
 const EXAMPLES: &str = "Examples:
   cdb instances --data cdb-demo
-  cdb instances --status failed --since 1h
+  cdb instances bakery -n 10
+  cdb instances --status failed,cancelled --since 1h
+  cdb instances --error 'no flour' --since 2026-11-16T19:29:43+02:00
   cdb instances --name bake --sort created --limit 20 --offset 20
+  cdb instances --status running --watch
   cdb instances --json --limit 0 | jq -r .instance";
-
-/// Statuses one can ask for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Status {
-    Running,
-    Completed,
-    Failed,
-}
-
-impl Status {
-    /// As it is stored.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Running => "Running",
-            Self::Completed => "Completed",
-            Self::Failed => "Failed",
-        }
-    }
-}
 
 /// What to sort by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -105,78 +72,34 @@ enum Sort {
     Status,
 }
 
-/// One instance in a list.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct Listed {
-    #[serde(rename(deserialize = "instanceId"))]
-    pub(crate) instance: String,
-    #[serde(rename(deserialize = "orchestrationName"))]
-    pub(crate) orchestration: String,
-    #[serde(rename(deserialize = "orchestrationVersion"))]
-    pub(crate) version: String,
-    pub(crate) status: String,
-    #[serde(rename(deserialize = "currentExecutionId"))]
-    pub(crate) execution: u64,
-    #[serde(rename(deserialize = "parentInstanceId"))]
-    pub(crate) parent: Option<String>,
-    #[serde(rename(deserialize = "customStatus", serialize = "customStatus"))]
-    pub(crate) custom_status: Option<String>,
-    #[serde(rename(deserialize = "createdAt", serialize = "createdAt"))]
-    pub(crate) created_at: u64,
-    #[serde(rename(deserialize = "updatedAt", serialize = "updatedAt"))]
-    pub(crate) updated_at: u64,
-}
-
-impl Listed {
-    /// Whether the workflow has ended for good: one that continues as new has not.
-    pub(crate) fn has_ended(&self) -> bool {
-        [Status::Completed, Status::Failed].iter().any(|status| self.status == status.name())
-    }
-}
-
 /// Lists instances.
 pub(crate) async fn run(args: &InstancesArgs) -> anyhow::Result<()> {
     let output = Output::new(args.json);
-    let Rows { rows: mut listed, unreadable } = Connection::during(&args.connection, async |connection| {
-        list(&connection.documents()?, &args.filter).await
+    let mut wanted = args.filter.wanted()?;
+    wanted.contains = wanted.contains.or_else(|| args.text.clone());
+    watch(&args.connection, &args.watch, output, async |connection: &Connection| {
+        let documents = connection.documents()?;
+        let listing = read(&documents, args, &wanted).await?;
+        Ok(frame(&listing, args, output, documents.now_ms()))
     })
-    .await?;
-    sort(&mut listed, args.sort);
-    if args.reverse {
-        listed.reverse();
-    }
-    let total = listed.len();
-    let limit = if args.limit == 0 { usize::MAX } else { args.limit };
-    let page: Vec<Listed> = listed.into_iter().skip(args.offset).take(limit).collect();
-    show(output, &page)?;
-    let shown = args.offset + page.len();
-    if shown < total {
-        say(format!("{} of {total} instances; --offset {shown} shows the next, --limit 0 all", page.len()));
-    } else if !output.is_json() {
-        say(plural(total, "instance"));
-    }
-    tell_unreadable(&unreadable);
-    Ok(())
+    .await
 }
 
-/// The instances a filter lets through, in no order. Those that cannot be read may be among those it would let through.
-pub(crate) async fn list(documents: &Documents, filter: &FilterArgs) -> anyhow::Result<Rows<Listed>> {
-    let now = now_ms();
-    let moment = |text: &Option<String>, otherwise: u64| match text {
-        Some(text) => parse_moment(text, now).map_err(Problem::Usage),
-        None => Ok(otherwise),
-    };
-    let query = Query::new(LIST)
-        .with("@status", filter.status.map(Status::name))
-        .with("@name", filter.name.clone())
-        .with("@since", moment(&filter.since, 0)?)
-        .with("@before", moment(&filter.before, FAR_FUTURE_MS)?);
-    let mut listed: Rows<Listed> = documents.query_strictly(query).await?;
-    let begins = |id: &str| filter.prefix.as_ref().is_none_or(|prefix| id.starts_with(prefix.as_str()));
-    listed.rows.retain(|row| begins(&row.instance) && !(filter.roots && row.parent.is_some()));
-    listed.unreadable.retain(|row| begins(text_of(row, "instanceId")));
-    Ok(listed)
+/// The instances up to the end of the page.
+async fn read(documents: &Documents, args: &InstancesArgs, wanted: &Wanted) -> anyhow::Result<Listing> {
+    let count = if args.limit == 0 { usize::MAX } else { args.offset.saturating_add(args.limit) };
+    if args.sort == Sort::Updated && !args.reverse {
+        let bound = (args.max_ru > 0 && args.limit > 0).then_some(f64::from(args.max_ru));
+        return latest(documents, wanted, count, bound).await;
+    }
+    let mut listing = all(documents, wanted).await?;
+    sort(&mut listing.rows, args.sort);
+    if args.reverse {
+        listing.rows.reverse();
+    }
+    listing.has_more = listing.rows.len() > count;
+    listing.rows.truncate(count);
+    Ok(listing)
 }
 
 /// The id decides between equals: without it an instance could be on two pages, or on none.
@@ -192,63 +115,76 @@ fn sort(listed: &mut [Listed], by: Sort) {
     }
 }
 
-fn show(output: Output, page: &[Listed]) -> anyhow::Result<()> {
-    if output.is_json() {
-        for row in page {
-            output.json_line(row)?;
-        }
-        return Ok(());
+fn frame(listing: &Listing, args: &InstancesArgs, output: Output, now_ms: u64) -> Frame {
+    let page: Vec<&Listed> = listing.rows.iter().skip(args.offset).collect();
+    let mut notes = Vec::new();
+    let shown = args.offset + page.len();
+    if let Some(units) = listing.stopped_at {
+        notes.push(format!(
+            "{} found; stopped after {units:.0} request units, and there are more to look at: --max-ru 0 goes on to the end",
+            plural(page.len(), "instance")
+        ));
+    } else if listing.has_more {
+        notes.push(format!(
+            "{} shown, there are more: --offset {shown} shows the next, --limit 0 all",
+            page.len()
+        ));
+    } else if !output.is_json() {
+        notes.push(plural(shown, "instance"));
     }
-    let now = now_ms();
-    let mut table = Table::new(vec![
+    notes.extend(unreadable_sentence(&listing.unreadable));
+    let rows = page.iter().filter_map(|row| serde_json::to_value(row).ok()).collect();
+    Frame { lines: table(&page, output, now_ms), rows, notes }
+}
+
+/// Columns in which nothing would stand are left out: ids are what one copies.
+fn table(page: &[&Listed], output: Output, now_ms: u64) -> Vec<Line> {
+    if page.is_empty() {
+        return Vec::new();
+    }
+    let has_custom = page.iter().any(|row| row.custom_status.as_ref().is_some_and(|text| !text.is_empty()));
+    let has_error = page.iter().any(|row| row.error.is_some());
+    let mut columns = vec![
         Column::flexible("INSTANCE", 16),
-        Column::flexible("ORCHESTRATION", 12),
+        Column::flexible("ORCHESTRATION", 8),
         Column::new("STATUS"),
         Column::number("EXEC"),
         Column::new("MOVED"),
         Column::new("AGE"),
-        Column::flexible("CUSTOM STATUS", 8),
-    ]);
+    ];
+    if has_custom {
+        columns.push(Column::flexible("CUSTOM STATUS", 6));
+    }
+    if has_error {
+        columns.push(Column::flexible("ERROR", 6));
+    }
+    let mut table = Table::new(columns);
     for row in page {
-        table.painted_row(
-            [
-                row.instance.clone(),
-                row.orchestration.clone(),
-                row.status.clone(),
-                row.execution.to_string(),
-                ago(row.updated_at, now),
-                span(now.saturating_sub(row.created_at)),
-                row.custom_status.clone().unwrap_or_default(),
-            ],
-            2,
-            Style::status,
-        );
+        let mut cells = vec![
+            row.instance.clone(),
+            row.orchestration.clone(),
+            row.status.clone(),
+            if row.execution == 0 { String::new() } else { row.execution.to_string() },
+            ago(row.updated_at, now_ms),
+            span(now_ms.saturating_sub(row.created_at)),
+        ];
+        if has_custom {
+            cells.push(row.custom_status.clone().unwrap_or_default());
+        }
+        if has_error {
+            cells.push(row.error.clone().unwrap_or_default());
+        }
+        table.painted(cells, 2, Style::status);
     }
-    if !table.is_empty() {
-        output.table(&table)?;
-    }
-    Ok(())
+    table.lines(output.columns, output.style)
 }
-
-/// Heads that only hold a lock are not instances yet. Those of which that, the status or the time cannot be told are.
-const LIST: &str = "SELECT c.instanceId, c.orchestrationName, c.orchestrationVersion, c.status, \
-    c.currentExecutionId, c.parentInstanceId, c.customStatus, c.createdAt, c.updatedAt FROM c \
-    WHERE c.type = 'instance' \
-    AND (c.started = true OR (IS_DEFINED(c.started) AND NOT IS_BOOL(c.started)) \
-         OR ((NOT IS_DEFINED(c.formatVersion) OR c.formatVersion = 0) \
-             AND (c.orchestrationName != '' OR NOT IS_STRING(c.orchestrationName)))) \
-    AND (IS_NULL(@status) OR c.status = @status OR NOT IS_STRING(c.status)) \
-    AND (IS_NULL(@name) OR c.orchestrationName = @name OR NOT IS_STRING(c.orchestrationName)) \
-    AND ((c.updatedAt >= @since AND c.updatedAt <= @before) OR NOT IS_NUMBER(c.updatedAt) OR c.updatedAt < 0)";
-/// Later than any clock: the end of the year 9999.
-const FAR_FUTURE_MS: u64 = 253_402_300_799_000;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn instances_that_moved_at_the_same_time_have_one_order() {
+    fn instances_that_were_created_at_the_same_time_have_one_order() {
         let row = |instance: &str, at: u64| Listed {
             instance: instance.to_owned(),
             created_at: at,
@@ -260,5 +196,19 @@ mod tests {
             sort(&mut listed, by);
             assert_eq!(listed.map(|row| row.instance), ["d", "a", "b", "c"], "{by:?}");
         }
+    }
+
+    #[test]
+    fn columns_without_a_text_take_no_room() {
+        let row = |error: Option<&str>| Listed {
+            instance: "a-long-id-that-somebody-wants-to-copy".to_owned(),
+            error: error.map(str::to_owned),
+            ..Listed::default()
+        };
+        let output = Output { columns: Some(80), ..Output::new(false) };
+        let heading = |row: &Listed| table(&[row], output, 1)[0].text().to_owned();
+        assert!(!heading(&row(None)).contains("CUSTOM") && !heading(&row(None)).contains("ERROR"));
+        assert!(heading(&row(Some("no flour"))).contains("ERROR"));
+        assert!(table(&[&row(Some(&"x".repeat(200)))], output, 1)[1].text().contains("a-long-id-tha"));
     }
 }

@@ -1,5 +1,7 @@
 //! `cdb prune`: old executions of long-lived instances, counted first.
 
+use std::ops::ControlFlow;
+
 use anyhow::Context as _;
 use clap::Args;
 use cosmos_driver::Query;
@@ -8,11 +10,12 @@ use duroxide::providers::{InstanceFilter, PruneOptions};
 use duroxide_cdb::{BulkMode, CosmosDBProvider};
 use serde_json::json;
 
+use crate::bulk::{Ended, each};
 use crate::clock::now_ms;
 use crate::context::{Connection, ConnectionArgs, NO_SWEEP};
 use crate::documents::tell_unreadable;
 use crate::exit::Problem;
-use crate::interrupt::{Asked, Interrupt};
+use crate::interrupt::Interrupt;
 use crate::output::{Column, Output, Table, parse_moment, say};
 use crate::progress::Progress;
 
@@ -26,7 +29,7 @@ pub(crate) struct PruneArgs {
     ids: Vec<String>,
 
     /// Keep this many of the latest executions of each instance.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), required_unless_present = "before")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     keep_last: Option<u32>,
 
     /// Only executions that ended before then: 7d, 12h, or a date in UTC.
@@ -51,14 +54,14 @@ const EXAMPLES: &str = "Examples:
   cdb prune --before 7d --keep-last 5 --yes";
 
 /// What goes from one instance, or has gone.
-struct Pruned {
-    instance: String,
-    executions: u64,
-    events: u64,
+pub(crate) struct Pruned {
+    pub(crate) instance: String,
+    pub(crate) executions: u64,
+    pub(crate) events: u64,
 }
 
 /// What came of pruning one instance.
-enum Outcome {
+pub(crate) enum Outcome {
     /// What goes, if anything does.
     Done(Option<Pruned>),
     /// Something of it cannot be read, so it stays as it is.
@@ -67,6 +70,10 @@ enum Outcome {
 
 /// Counts, and prunes if told to.
 pub(crate) async fn run(args: &PruneArgs) -> anyhow::Result<()> {
+    if args.keep_last.is_none() && args.before.is_none() {
+        let text = "say which executions go: --keep-last N, --before WHEN, or both".to_owned();
+        return Err(Problem::Usage(text).into());
+    }
     Connection::during(&args.connection, async |connection| Box::pin(work(connection, args)).await).await
 }
 
@@ -84,7 +91,7 @@ async fn work(connection: &Connection, args: &PruneArgs) -> anyhow::Result<()> {
         }
     }
     let mut ids: Vec<String> = match args.ids.is_empty() {
-        true => documents.query_all(Query::new(INSTANCES)).await?,
+        true => documents.query_all(Query::new(PRUNABLE)).await?,
         false => args.ids.clone(),
     };
     ids.sort();
@@ -93,13 +100,46 @@ async fn work(connection: &Connection, args: &PruneArgs) -> anyhow::Result<()> {
     let options = PruneOptions { keep_last: args.keep_last, completed_before: before };
     let output = Output::new(args.json);
     let (mut pruned, mut unreadable) = (Vec::new(), Vec::new());
-    if !args.yes {
-        for id in &ids {
-            match prune(&provider, id, &options, BulkMode::Rehearse).await? {
-                Outcome::Unreadable => unreadable.push(json!({ "instanceId": id })),
-                Outcome::Done(done) => pruned.extend(done),
+    let mode = if args.yes { BulkMode::Perform } else { BulkMode::Rehearse };
+    // Until here Ctrl-C simply ends the process.
+    let mut interrupt = Interrupt::listen().context("cannot listen for signals")?;
+    let mut progress = Progress::new(ids.len() as u64);
+    let mut fatal = None;
+    let (provider, options) = (&provider, &options);
+    let ended = each(
+        &ids,
+        || provider.is_throttled(),
+        &mut interrupt,
+        |id| Box::pin(async move { (id, prune(provider, id, options, mode).await) }),
+        |(id, outcome): (&String, anyhow::Result<Outcome>)| {
+            match outcome {
+                Ok(Outcome::Unreadable) => unreadable.push(json!({ "instanceId": id })),
+                Ok(Outcome::Done(done)) => pruned.extend(done),
+                Err(error) => {
+                    fatal = Some(error);
+                    return ControlFlow::Break(());
+                }
             }
-        }
+            progress.advance(id);
+            ControlFlow::Continue(())
+        },
+    )
+    .await;
+    if let Some(error) = fatal {
+        return Err(error);
+    }
+    if ended != Ended::All && progress.done() < ids.len() as u64 {
+        let done = progress.done();
+        drop(progress);
+        let text = format!(
+            "stopped: {done} of {} instances are pruned. The same command goes on with the rest.",
+            ids.len()
+        );
+        return Err(Problem::Interrupted(text).into());
+    }
+    drop(progress);
+    pruned.sort_by(|a, b| a.instance.cmp(&b.instance));
+    if !args.yes {
         show(output, &pruned)?;
         tell_unreadable(&unreadable);
         say(if pruned.is_empty() {
@@ -109,29 +149,6 @@ async fn work(connection: &Connection, args: &PruneArgs) -> anyhow::Result<()> {
         });
         return Ok(());
     }
-    // Until here Ctrl-C simply ends the process.
-    let mut interrupt = Interrupt::listen().context("cannot listen for signals")?;
-    let mut progress = Progress::new(ids.len() as u64);
-    for id in &ids {
-        let (done, asked) = interrupt.let_finish(prune(&provider, id, &options, BulkMode::Perform)).await;
-        if let Some(done) = done {
-            match done? {
-                Outcome::Unreadable => unreadable.push(json!({ "instanceId": id })),
-                Outcome::Done(done) => pruned.extend(done),
-            }
-            progress.advance(id);
-        }
-        if asked == Asked::ToStop && progress.done() < ids.len() as u64 {
-            let done = progress.done();
-            drop(progress);
-            let text = format!(
-                "stopped: {done} of {} instances are pruned. The same command goes on with the rest.",
-                ids.len()
-            );
-            return Err(Problem::Interrupted(text).into());
-        }
-    }
-    drop(progress);
     tell_unreadable(&unreadable);
     let (executions, events) = totals(&pruned);
     if output.is_json() {
@@ -149,7 +166,7 @@ async fn work(connection: &Connection, args: &PruneArgs) -> anyhow::Result<()> {
 
 /// Prunes one instance, or counts what would go; none if nothing does. The provider decides: it knows how the public
 /// crate keeps executions as well.
-async fn prune(
+pub(crate) async fn prune(
     provider: &CosmosDBProvider,
     id: &str,
     options: &PruneOptions,
@@ -193,7 +210,11 @@ fn show(output: Output, pruned: &[Pruned]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Only ids: an instance that continues as new for years must not need more memory than another.
-const INSTANCES: &str = "SELECT VALUE c.instanceId FROM c WHERE c.type = 'instance' \
+/// Instances, without those whose head says that there is one execution: of them nothing can go. Those of which that, or
+/// anything else, cannot be told are asked one by one. Only ids: an instance that continues as new for years must not need
+/// more memory than another.
+const PRUNABLE: &str = "SELECT VALUE c.instanceId FROM c WHERE c.type = 'instance' \
     AND (c.started = true OR ((NOT IS_DEFINED(c.formatVersion) OR c.formatVersion = 0) \
-    AND c.orchestrationName != ''))";
+    AND c.orchestrationName != '')) \
+    AND (c.executionCount > 1 OR NOT IS_NUMBER(c.executionCount) OR NOT IS_STRING(c.orchestrationName) \
+    OR NOT IS_NUMBER(c.updatedAt) OR NOT (c.createdAt >= 0))";

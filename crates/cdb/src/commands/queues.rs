@@ -4,23 +4,27 @@ use std::collections::BTreeMap;
 
 use clap::Args;
 use cosmos_driver::Query;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::clock::now_ms;
 use crate::context::{Connection, ConnectionArgs};
 use crate::documents::{Documents, Rows};
 use crate::model::{Queued, kind, text_of, type_of};
-use crate::output::{Column, Output, Paint, Style, Table, plain, say, span};
+use crate::output::{Column, Output, Paint, Style, Table, plain, span};
+use crate::watch::{Frame, WatchArgs, watch};
 
 /// Show what waits: messages for workflows, activities for workers, timers, undelivered and dead messages.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  cdb queues --data cdb-demo\n  cdb queues --json | jq '.[] | select(.overdue > 0)'"
+    after_help = "Examples:\n  cdb queues --data cdb-demo\n  cdb queues --watch\n  cdb queues --json | jq 'select(.overdue > 0)'"
 )]
 pub(crate) struct QueuesArgs {
-    /// Print JSON.
+    /// Print JSON, one pile per line.
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    watch: WatchArgs,
 
     #[command(flatten)]
     connection: ConnectionArgs,
@@ -43,26 +47,31 @@ pub(crate) struct Pile {
 
 /// Shows the queues.
 pub(crate) async fn run(args: &QueuesArgs) -> anyhow::Result<()> {
-    let piles =
-        Connection::during(&args.connection, async |connection| read(&connection.documents()?).await).await?;
     let output = Output::new(args.json);
-    if output.is_json() {
-        let rows: Vec<_> = piles
-            .iter()
-            .map(|((queue, what), pile)| {
-                json!({"queue": queue, "what": what, "ready": pile.ready, "locked": pile.locked, "later": pile.later,
-                    "oldestMs": pile.oldest_ms, "overdue": pile.overdue})
-            })
-            .collect();
-        output.json(&json!(rows))?;
-        return Ok(());
-    }
-    if piles.is_empty() {
-        say("nothing waits");
-        return Ok(());
-    }
-    output.table(&table("QUEUE", &piles))?;
-    Ok(())
+    watch(&args.connection, &args.watch, output, async |connection: &Connection| {
+        let piles = read(&connection.documents()?).await?;
+        let Value::Array(rows) = to_json(&piles) else { return Ok(Frame::default()) };
+        if piles.is_empty() {
+            return Ok(Frame { rows, notes: vec!["nothing waits".to_owned()], ..Frame::default() });
+        }
+        Ok(Frame {
+            lines: table("QUEUE", &piles).lines(output.columns, output.style),
+            rows,
+            notes: Vec::new(),
+        })
+    })
+    .await
+}
+
+/// What waits, as an array.
+pub(crate) fn to_json(piles: &BTreeMap<(String, String), Pile>) -> Value {
+    piles
+        .iter()
+        .map(|((queue, what), pile)| {
+            json!({"queue": queue, "what": what, "ready": pile.ready, "locked": pile.locked, "later": pile.later,
+                "oldestMs": pile.oldest_ms, "overdue": pile.overdue})
+        })
+        .collect()
 }
 
 /// What waits, as a table.
@@ -106,7 +115,8 @@ pub(crate) async fn read(documents: &Documents) -> anyhow::Result<BTreeMap<(Stri
     Ok(piles)
 }
 
-fn pile_up(rows: &[Queued], now: u64) -> BTreeMap<(String, String), Pile> {
+/// Rows of queues by queue and sort.
+pub(crate) fn pile_up(rows: &[Queued], now: u64) -> BTreeMap<(String, String), Pile> {
     let mut piles: BTreeMap<(String, String), Pile> = BTreeMap::new();
     for row in rows {
         let pile = piles.entry(name_of(row)).or_default();
@@ -116,7 +126,7 @@ fn pile_up(rows: &[Queued], now: u64) -> BTreeMap<(String, String), Pile> {
             pile.later += 1;
         } else {
             pile.ready += 1;
-            let age_ms = now.saturating_sub(row.visible_at.max(row.enqueued_at));
+            let age_ms = now.saturating_sub(row.waits_since());
             pile.oldest_ms = pile.oldest_ms.max(age_ms);
             pile.overdue += u64::from(age_ms > OVERDUE_MS);
         }
@@ -124,7 +134,8 @@ fn pile_up(rows: &[Queued], now: u64) -> BTreeMap<(String, String), Pile> {
     piles
 }
 
-fn name_of(row: &Queued) -> (String, String) {
+/// The queue that a row waits in, and what it is.
+pub(crate) fn name_of(row: &Queued) -> (String, String) {
     let (variant, fields) = row.item();
     let field = |name: &str| fields.get(name).and_then(|value| value.as_str()).unwrap_or_default().to_owned();
     match row.kind.as_str() {
@@ -142,10 +153,10 @@ fn name_of(row: &Queued) -> (String, String) {
 /// The queue of what cannot be read.
 const UNREADABLE: &str = "unreadable";
 /// Free for longer than this means that nobody takes it.
-const OVERDUE_MS: u64 = 10_000;
+pub(crate) const OVERDUE_MS: u64 = 10_000;
 /// Undelivered messages wait since they were created, dead letters since they died.
-const WAITING: &str = "SELECT c.type, c.instanceId, c.workItem, c.visibleAt, c.enqueuedAt ?? c.createdAt ?? c.diedAt AS enqueuedAt, \
-    c.lockToken, c.lockedUntil, c.tag FROM c \
+pub(crate) const WAITING: &str = "SELECT c.type, c.instanceId, c.workItem, c.visibleAt, c.enqueuedAt ?? c.createdAt ?? c.diedAt AS enqueuedAt, \
+    c.lockToken, c.lockedUntil, c.tag, c.attemptCount FROM c \
     WHERE c.type IN ('orch_queue', 'worker_queue', 'outbox_intent', 'dead_letter')";
 
 #[cfg(test)]

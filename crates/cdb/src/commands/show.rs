@@ -8,10 +8,11 @@ use serde_json::{Value, json};
 use crate::clock::now_ms;
 use crate::commands::tree::{legible_info, place};
 use crate::context::{Connection, ConnectionArgs};
+use crate::ending::{self, shown_status};
 use crate::exit::Problem;
 use crate::model::{Partition, kind};
 use crate::output::{Column, Line, Output, Style, Table, ago, clip, line, span, utc};
-use crate::timeline::{self, SpanKind};
+use crate::timeline::{self, Span, SpanKind};
 
 /// One execution of an instance.
 #[derive(Debug, Args)]
@@ -39,12 +40,16 @@ impl ExecutionArgs {
 
 /// Show one instance: status, executions, family, key-values and the timeline of its history.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, aliases = ["status", "describe"])]
 pub(crate) struct ShowArgs {
     #[command(flatten)]
     chosen: ExecutionArgs,
 
-    /// Print JSON.
+    /// Show texts whole, however long they are, and JSON in them laid out.
+    #[arg(long)]
+    full: bool,
+
+    /// Print JSON; texts are whole in it.
     #[arg(long)]
     json: bool,
 
@@ -66,6 +71,7 @@ struct Portrait {
     kv: Vec<(String, String)>,
     execution: u64,
     events: Vec<Event>,
+    is_full: bool,
 }
 
 /// Shows an instance.
@@ -117,6 +123,7 @@ async fn look(connection: &Connection, args: &ShowArgs) -> anyhow::Result<Portra
         kv,
         execution,
         events,
+        is_full: args.full,
     })
 }
 
@@ -148,7 +155,7 @@ impl Portrait {
         output.line(line![
             style.bold(&info.instance_id),
             "  ",
-            style.status(&info.status),
+            style.status(shown_status(&info.status, info.output.as_deref().unwrap_or_default())),
             format!("  {}{version}", info.orchestration_name)
         ])?;
         let fact =
@@ -174,11 +181,17 @@ impl Portrait {
         if let Some(text) = &self.custom_status {
             fact("custom", text.into())?;
         }
-        if let Some(result) = &info.output {
-            fact("output", self.cut(output, result).into())?;
+        for (name, text) in [("input", self.input()), ("output", info.output.as_deref())] {
+            for (place, part) in
+                text.map(|text| self.cut(output, text)).unwrap_or_default().iter().enumerate()
+            {
+                fact(if place == 0 { name } else { "" }, part.into())?;
+            }
         }
         for (key, value) in &self.kv {
-            fact("kv", line![key, " = ", self.cut(output, value)])?;
+            for (place, part) in self.cut(output, value).iter().enumerate() {
+                fact("kv", if place == 0 { line![key, " = ", part] } else { line!["  ", part] })?;
+            }
         }
         if self.executions.len() > 1 {
             output.line("")?;
@@ -188,12 +201,30 @@ impl Portrait {
         self.print_timeline(output, now)
     }
 
-    /// A terminal shows the start of a long text; a file gets all of it.
-    fn cut(&self, output: Output, text: &str) -> String {
-        match output.columns {
-            Some(columns) => clip(text, columns.saturating_sub(14).max(20)),
-            None => text.to_owned(),
+    /// What the execution that is shown began with.
+    fn input(&self) -> Option<&str> {
+        self.events.iter().find_map(|event| match &event.kind {
+            EventKind::OrchestrationStarted { input, .. } => Some(input.as_str()),
+            _ => None,
+        })
+    }
+
+    /// The lines of a text: its beginning, as much as fits; or all of it, if that is asked for, with JSON laid out.
+    fn cut(&self, output: Output, text: &str) -> Vec<String> {
+        if self.is_full {
+            let laid_out = serde_json::from_str::<Value>(text)
+                .ok()
+                .filter(|value| value.is_object() || value.is_array());
+            let laid_out = laid_out.and_then(|value| serde_json::to_string_pretty(&value).ok());
+            return laid_out.as_deref().unwrap_or(text).lines().map(str::to_owned).collect();
         }
+        let room = output.columns.map_or(PLAIN_TEXT_MAX, |columns| columns.saturating_sub(14).max(20));
+        let cut = clip(text, room);
+        if cut.ends_with('…') && text.len() > PLAIN_TEXT_MAX {
+            let rest = format!("({} bytes; --full shows all)", text.len());
+            return vec![cut, rest];
+        }
+        vec![cut]
     }
 
     fn execution_table(&self) -> Table {
@@ -224,18 +255,19 @@ impl Portrait {
     }
 
     fn print_timeline(&self, output: Output, now: u64) -> anyhow::Result<()> {
-        let (Some(first), Some(last)) = (self.events.first(), self.events.last()) else {
+        let Some(first) = self.events.first() else {
             output.line("No history.")?;
             return Ok(());
         };
-        let to_ms = if last.is_terminal() { last.timestamp_ms } else { now };
+        let end = ending::terminal(&self.events);
+        let to_ms = end.map_or(now, |end| end.timestamp_ms);
         let took = span(to_ms.saturating_sub(first.timestamp_ms));
         output.line(output.style.bold(&format!(
             "Timeline of execution {}: {} events, {took}",
             self.execution,
             self.events.len()
         )))?;
-        let mut spans = timeline::spans(&self.info.instance_id, &self.events);
+        let mut spans = self.spans();
         for span in spans.iter_mut().filter(|span| span.kind == SpanKind::Child) {
             // What all children have in common would be all there is room for.
             if let Some(rest) = span.name.strip_prefix(&self.info.instance_id) {
@@ -246,10 +278,14 @@ impl Portrait {
         for line in timeline::draw(&spans, first.timestamp_ms, to_ms, columns, output.style) {
             output.line(line)?;
         }
-        if let EventKind::OrchestrationFailed { details } = &last.kind {
+        if let Some(EventKind::OrchestrationFailed { details }) = end.map(|end| &end.kind) {
             output.line(output.style.bad(&format!("failed: {}", details.display_message())))?;
         }
         Ok(())
+    }
+
+    fn spans(&self) -> Vec<Span> {
+        ending::settled(timeline::spans(&self.info.instance_id, &self.events), &self.events)
     }
 
     fn json(&self) -> Value {
@@ -258,7 +294,8 @@ impl Portrait {
             "instance": info.instance_id,
             "orchestration": info.orchestration_name,
             "version": info.orchestration_version,
-            "status": info.status,
+            "status": shown_status(&info.status, info.output.as_deref().unwrap_or_default()),
+            "input": self.input(),
             "output": info.output,
             "customStatus": self.custom_status,
             "createdAt": info.created_at,
@@ -280,10 +317,14 @@ impl Portrait {
             })).collect::<Vec<_>>(),
             "timeline": {
                 "execution": self.execution,
-                "spans": timeline::spans(&info.instance_id, &self.events).iter().map(|span| json!({
+                "spans": self.spans().iter().map(|span| json!({
                     "event": span.id,
                     "kind": span.kind.word(),
                     "name": span.name,
+                    "input": self.events.iter().find(|event| event.event_id == span.id).and_then(input_of),
+                    "result": match &span.end { timeline::End::Done(text) => Some(text), _ => None },
+                    "error": match &span.end { timeline::End::Failed(text) => Some(text), _ => None },
+                    "dueAt": span.due_ms,
                     "beganAt": span.began_ms,
                     "endedAt": span.ended_ms,
                     "end": match &span.end {
@@ -291,6 +332,7 @@ impl Portrait {
                         timeline::End::Done(_) => "done",
                         timeline::End::Failed(_) => "failed",
                         timeline::End::Cancelled => "cancelled",
+                        timeline::End::Left => "left",
                     },
                 })).collect::<Vec<_>>(),
             },
@@ -298,5 +340,17 @@ impl Portrait {
     }
 }
 
+/// What something was begun with.
+fn input_of(event: &Event) -> Option<&str> {
+    match &event.kind {
+        EventKind::ActivityScheduled { input, .. } | EventKind::SubOrchestrationScheduled { input, .. } => {
+            Some(input)
+        }
+        _ => None,
+    }
+}
+
+/// So much of a text is shown where there is no terminal.
+const PLAIN_TEXT_MAX: usize = 1000;
 /// Width of the timeline where there is no terminal.
 const PLAIN_COLUMNS: usize = 120;

@@ -37,8 +37,12 @@ pub(crate) struct StressArgs {
     #[arg(long, short, default_value = "10s", value_name = "SPAN", value_parser = parse_span)]
     duration: Duration,
 
+    /// So many instances of each workload, however long that takes.
+    #[arg(long, short = 'n', value_name = "N", conflicts_with = "duration")]
+    instances: Option<u64>,
+
     /// Tasks of one instance.
-    #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=10_000))]
     tasks: u32,
 
     /// Bytes of each payload.
@@ -75,6 +79,7 @@ pub(crate) struct StressArgs {
 
 const EXAMPLES: &str = "Examples:
   cdb stress                                      fan-out of 5, 20 at once, 10 s
+  cdb stress chain --instances 5000
   cdb stress chain children --duration 30s -o stress.json
   cdb stress fan-out --tasks 150 --latency 5ms
   cdb stress large-payload --payload 10240 --endpoint https://NAME.documents.azure.com:443/";
@@ -117,18 +122,23 @@ async fn measure(
             workload: *workload,
             shape: Shape { tasks: args.tasks, payload: args.payload },
             concurrency: args.concurrency.max(1),
-            duration: args.duration,
+            duration: if args.instances.is_some() { Duration::MAX } else { args.duration },
+            instances: args.instances.unwrap_or(u64::MAX),
             activity: args.activity,
             orchestration_dispatchers: args.orchestration_dispatchers.max(1),
             worker_dispatchers: args.worker_dispatchers.max(1),
             prefix: format!("stress-{}-{}", workload.name(), now_ms()),
         };
         meters.reset();
-        let mut progress = Progress::of_time(u64::try_from(load.duration.as_millis()).unwrap_or(u64::MAX));
+        let mut progress = match args.instances {
+            Some(instances) => Progress::new(instances),
+            None => Progress::of_time(u64::try_from(load.duration.as_millis()).unwrap_or(u64::MAX)),
+        };
         let outcome = pump(provider.clone(), &load, |elapsed, outcome| {
             let gone = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+            let done = outcome.latencies.len() as u64 + outcome.failed;
             progress.set(
-                gone,
+                if args.instances.is_some() { done } else { gone },
                 &format!(
                     "{}: {} completed, {} failed",
                     workload.name(),

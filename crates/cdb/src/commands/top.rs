@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use clap::Args;
 use duroxide::Client;
 use duroxide::providers::SystemMetrics;
+use duroxide_cdb::CosmosDBProvider;
 use serde_json::json;
 
 use crate::commands::queues::{self, Pile};
@@ -51,6 +53,9 @@ pub(crate) struct TopArgs {
 const QUIT: u8 = b'q';
 /// Looks that the latencies are taken from.
 const LOOKS_KEPT: usize = 1000;
+/// So many request units a look may cost on average for counting. A container with a few hundred instances is counted
+/// each time.
+const UNITS_PER_LOOK: f64 = 5.0;
 
 const EXAMPLES: &str = "Examples:
   cdb top --endpoint http://localhost:8081
@@ -61,10 +66,51 @@ const EXAMPLES: &str = "Examples:
 struct Look {
     at: Instant,
     metrics: SystemMetrics,
+    /// When the instances were counted, and for how much, if that was not now.
+    stale: Option<(Instant, f64)>,
     piles: BTreeMap<(String, String), Pile>,
     ledger: Vec<Entry>,
     /// How long our own requests took.
     times: [(&'static str, Duration); 3],
+}
+
+/// Counts instances as often as that is worth it. Counting reads every head, so its price is spread over many looks: a
+/// container must not be throttled by who watches it.
+struct Counting {
+    provider: Arc<CosmosDBProvider>,
+    client: Client,
+    last: Option<Counted>,
+}
+
+/// The last count.
+struct Counted {
+    metrics: SystemMetrics,
+    at: Instant,
+    cost: f64,
+    /// Looks since then.
+    looks: u32,
+}
+
+impl Counting {
+    /// What was counted, and when and for how much if that was not now.
+    async fn count(&mut self) -> anyhow::Result<(SystemMetrics, Option<(Instant, f64)>)> {
+        if let Some(last) = &mut self.last
+            && is_recent(last.looks + 1, last.cost)
+        {
+            last.looks += 1;
+            return Ok((last.metrics.clone(), Some((last.at, last.cost))));
+        }
+        let before = self.provider.spending().total.request_units;
+        let metrics = self.client.get_system_metrics().await?;
+        let cost = self.provider.spending().total.request_units - before;
+        self.last = Some(Counted { metrics: metrics.clone(), at: Instant::now(), cost, looks: 0 });
+        Ok((metrics, None))
+    }
+}
+
+/// Whether a count for this price is still good at the so-manieth look after it.
+fn is_recent(looks: u32, cost: f64) -> bool {
+    f64::from(looks) * UNITS_PER_LOOK < cost
 }
 
 /// How long our own requests took, in every look so far.
@@ -116,20 +162,22 @@ fn is_screen(args: &TopArgs) -> bool {
 }
 
 async fn watch(connection: &Connection, args: &TopArgs) -> anyhow::Result<()> {
-    let client = connection.client().await?;
+    let provider = connection.provider().await?;
+    let mut census = Counting { client: Client::new(provider.clone()), provider, last: None };
+    let census = &mut census;
     if is_screen(args) {
         let mut keys = Keys::listen();
         let mut screen = FullScreen::enter()?;
         return tokio::select! {
-            outcome = draw_again_and_again(&mut screen, connection, &client, args) => outcome,
+            outcome = draw_again_and_again(&mut screen, connection, census, args) => outcome,
             () = keys.pressed(QUIT) => Ok(()),
         };
     }
     let output = Output::new(args.json);
     let mut latencies = Latencies::default();
-    let before = look(connection, &client, args).await?;
+    let before = look(connection, census, args).await?;
     tokio::time::sleep(args.interval).await;
-    let now = look(connection, &client, args).await?;
+    let now = look(connection, census, args).await?;
     latencies.note(&now);
     if output.is_json() {
         output.json(&to_json(&before, &now, &latencies))?;
@@ -144,17 +192,17 @@ async fn watch(connection: &Connection, args: &TopArgs) -> anyhow::Result<()> {
 async fn draw_again_and_again(
     screen: &mut FullScreen,
     connection: &Connection,
-    client: &Client,
+    census: &mut Counting,
     args: &TopArgs,
 ) -> anyhow::Result<()> {
     let mut resizes = Resizes::listen().context("cannot listen for signals")?;
     let title = format!("{}   every {}, q quits", connection.place(), span_of(args.interval));
     screen.draw(&[title.as_str().into(), Line::default(), "looking…".into()])?;
     let mut latencies = Latencies::default();
-    let mut before = look(connection, client, args).await?;
+    let mut before = look(connection, census, args).await?;
     tokio::time::sleep(args.interval).await;
     loop {
-        let now = look(connection, client, args).await?;
+        let now = look(connection, census, args).await?;
         latencies.note(&now);
         let next = tokio::time::sleep(args.interval);
         let mut next = std::pin::pin!(next);
@@ -173,11 +221,11 @@ fn span_of(time: Duration) -> String {
     span(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }
 
-async fn look(connection: &Connection, client: &Client, args: &TopArgs) -> anyhow::Result<Look> {
+async fn look(connection: &Connection, census: &mut Counting, args: &TopArgs) -> anyhow::Result<Look> {
     let documents = connection.documents()?;
     let (_, read) = timed(documents.read("__meta__", "format")).await?;
     let (piles, queued) = timed(queues::read(&documents)).await?;
-    let (metrics, counted) = timed(async { Ok(client.get_system_metrics().await?) }).await?;
+    let ((metrics, stale), counted) = timed(census.count()).await?;
     let ledger = match (&args.management, connection.emulator()) {
         (Some(management), _) => ledger::fetch(management)
             .await
@@ -190,6 +238,7 @@ async fn look(connection: &Connection, client: &Client, args: &TopArgs) -> anyho
                     .unwrap_or_default(),
                 requests: line.totals.requests,
                 failures: line.totals.failures,
+                refused: line.totals.refused,
                 request_units: line.totals.request_units,
             });
             ledger::sum(lines.collect())
@@ -199,6 +248,7 @@ async fn look(connection: &Connection, client: &Client, args: &TopArgs) -> anyho
     Ok(Look {
         at: Instant::now(),
         metrics,
+        stale,
         piles,
         ledger,
         times: [
@@ -233,7 +283,7 @@ fn rates(before: &Look, now: &Look) -> Vec<Rate> {
             operation: line.operation.clone(),
             requests: per_second(line.requests, old.requests),
             request_units: (line.request_units - old.request_units).max(0.0) / seconds,
-            failures: per_second(line.failures, old.failures),
+            failures: per_second(line.troubles(), old.troubles()),
         }
     };
     now.ledger.iter().map(rate).filter(|rate| rate.requests > 0.0).collect()
@@ -258,6 +308,10 @@ fn frame(before: &Look, now: &Look, latencies: &Latencies, output: Output, title
         table.painted_row([what.to_owned(), new.to_string(), rate(new, old)], 0, paint);
     }
     lines.extend(table.lines(output.columns, style));
+    if let Some((at, cost)) = now.stale {
+        let ago = span_of(now.at.duration_since(at));
+        lines.push(style.dim(&format!("counted {ago} ago: counting them costs {cost:.0} request units")));
+    }
     lines.push(Line::default());
     if now.piles.is_empty() {
         lines.push(style.dim("nothing waits"));
@@ -340,4 +394,15 @@ fn to_json(before: &Look, now: &Look, latencies: &Latencies) -> serde_json::Valu
             "longestMs": milliseconds(longest),
         })).collect::<Vec<_>>(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_dear_to_count_is_counted_rarely() {
+        assert!(!is_recent(1, 4.0), "a small container is counted each time");
+        assert!(is_recent(1, 906.0) && is_recent(181, 906.0) && !is_recent(182, 906.0));
+    }
 }

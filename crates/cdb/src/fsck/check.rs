@@ -10,6 +10,7 @@ use super::events::{References, chunk_references, decode, texts};
 use super::{Defect, Family, Level, Repair};
 use duroxide_cdb::{FORMAT_VERSION, is_reserved};
 
+use crate::ending;
 use crate::model::{Head, KINDS, Manifest, Partition, Queued, kind, text_of, type_of};
 use crate::timeline::{self, Span, SpanKind};
 
@@ -169,7 +170,7 @@ fn history(partition: &Partition, head: &Head, family: &Family, now_ms: u64, rep
         counters(head, &current, bytes as u64, report);
     }
     if head.has_ended() {
-        if !current.last().is_some_and(Event::is_terminal) && is_settled {
+        if ending::terminal(&current).is_none() && is_settled {
             report.broken(format!("it is {} and its history does not end so", head.status));
         }
     } else if is_settled && !head.is_locked(now_ms) {
@@ -369,6 +370,15 @@ mod tests {
         Partition::new(documents)
     }
 
+    /// The same with the last events in the head.
+    fn with_events_in_head(events: &[String], in_head: usize, more: Vec<Value>) -> Partition {
+        let (filed, kept) = events.split_at(events.len() - in_head);
+        let counters = json!({"lastEventId": events.len(), "eventCount": events.len(), "events": kept});
+        let mut documents = partition(filed, &counters, more).documents().to_vec();
+        documents.retain(|document| document["type"] != "history" || !filed.is_empty());
+        Partition::new(documents)
+    }
+
     fn texts_of(partition: &Partition) -> Vec<String> {
         check("a", partition, &Family::default(), NOW).into_iter().map(|defect| defect.text).collect()
     }
@@ -497,6 +507,21 @@ mod tests {
         let orphan = Partition::new(vec![json!({"id": "h", "type": "history"})]);
         let count = |name: &str| check(name, &orphan, &Family::default(), NOW).len();
         assert_eq!(["__mine", "__meta__", "__session__:s"].map(count), [1, 0, 0]);
+    }
+
+    #[test]
+    fn events_in_the_head_are_the_last_of_the_history() {
+        let work = json!({"id": "work:1:2", "instanceId": "a", "type": "worker_queue", "activityId": 2,
+            "execution": 1, "workItem": "{}"});
+        let events = [started(), activity()];
+        for in_head in [1, 2] {
+            let sound = with_events_in_head(&events, in_head, vec![work.clone()]);
+            assert!(texts_of(&sound).is_empty(), "{:?}", texts_of(&sound));
+            let waits = with_events_in_head(&events, in_head, vec![]);
+            assert_eq!(texts_of(&waits).len(), 1, "the activity is missed: {:?}", texts_of(&waits));
+        }
+        let broken = with_events_in_head(&[started(), "{}".to_owned()], 1, vec![]);
+        assert!(texts_of(&broken).iter().any(|text| text.contains("decoded")), "{:?}", texts_of(&broken));
     }
 
     #[test]

@@ -40,8 +40,8 @@ impl ChunkRef {
     }
 }
 
-/// The texts of all events by execution, or what is missing of them.
-pub(super) fn texts(partition: &Partition) -> Result<BTreeMap<u64, Vec<String>>, String> {
+/// The texts of all events by execution, those in documents and after them those in the head, or what is missing of them.
+pub(crate) fn texts(partition: &Partition) -> Result<BTreeMap<u64, Vec<String>>, String> {
     let chunks: BTreeMap<&str, &str> = partition
         .documents()
         .iter()
@@ -78,11 +78,14 @@ pub(super) fn texts(partition: &Partition) -> Result<BTreeMap<u64, Vec<String>>,
             texts.extend(document.events);
         }
     }
+    if let Some(head) = partition.head().filter(|head| !head.events.is_empty()) {
+        executions.entry(head.current_execution_id).or_default().extend(head.events);
+    }
     Ok(executions)
 }
 
 /// The events in the texts of one execution.
-pub(super) fn decode(execution: u64, texts: &[String]) -> Result<Vec<Event>, String> {
+pub(crate) fn decode(execution: u64, texts: &[String]) -> Result<Vec<Event>, String> {
     let events = texts.iter().map(|text| serde_json::from_str::<Event>(text));
     events
         .collect::<Result<Vec<Event>, _>>()

@@ -5,9 +5,12 @@
 
 mod check;
 mod events;
+mod fleet;
 mod repair;
 
 pub(crate) use check::check;
+pub(crate) use events::{decode, texts};
+pub(crate) use fleet::check as check_fleet;
 pub(crate) use repair::{Repair, carry_out};
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,6 +36,8 @@ pub(crate) struct Defect {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Level {
+    /// Runtimes put it right by themselves: nothing has to be done.
+    Passing,
     /// Takes room and nothing else.
     Litter,
     /// Data is lost, contradictory, or a workflow will never move again.
@@ -76,6 +81,11 @@ impl Family {
     /// The query that [`Family::new`] wants the rows of.
     pub(crate) const QUERY: &str = "SELECT c.instanceId, c.type, c.status, c.targetInstanceId FROM c \
         WHERE c.type IN ('instance', 'orch_queue', 'outbox_intent')";
+
+    /// Whether any workflow is running.
+    pub(crate) fn is_running(&self) -> bool {
+        self.status.values().any(|status| status == "Running")
+    }
 
     /// From the rows of all partitions.
     pub(crate) fn new(rows: Vec<Member>) -> Self {

@@ -5,6 +5,7 @@ use duroxide::providers::{Provider, WorkItem};
 
 use super::Defect;
 use crate::documents::{Documents, Written};
+use crate::ending;
 
 /// What would mend a defect.
 #[derive(Debug, Clone)]
@@ -42,7 +43,7 @@ pub(crate) async fn carry_out(
         }
         Repair::Result { child, parent, execution, event } => {
             let history = provider.read(child).await?;
-            let item = match history.last().map(|event| &event.kind) {
+            let item = match ending::terminal(&history).map(|event| &event.kind) {
                 Some(EventKind::OrchestrationCompleted { output }) => WorkItem::SubOrchCompleted {
                     parent_instance: parent.clone(),
                     parent_execution_id: *execution,

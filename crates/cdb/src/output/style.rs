@@ -50,6 +50,7 @@ impl Style {
             "Completed" => self.good(status),
             "Failed" => self.bad(status),
             "Running" => self.busy(status),
+            "Pending" | "Cancelled" => self.dim(status),
             _ => self.warn(status),
         }
     }

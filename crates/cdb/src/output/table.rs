@@ -58,6 +58,11 @@ impl Table {
 
     /// Adds a row with one cell painted.
     pub(crate) fn painted_row<const N: usize>(&mut self, cells: [String; N], painted: usize, paint: Paint) {
+        self.painted(cells.into(), painted, paint);
+    }
+
+    /// The same for tables whose columns depend on what there is.
+    pub(crate) fn painted(&mut self, cells: Vec<String>, painted: usize, paint: Paint) {
         let cell = |(index, text): (usize, String)| {
             let paint = if index == painted { paint } else { plain };
             Cell { text: clean(&text).into_owned(), paint }

@@ -34,6 +34,15 @@ pub(crate) fn utc(ms: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", time / 3600, time / 60 % 60, time % 60)
 }
 
+/// A moment as programs read it: `2026-11-15T04:39:31.042Z`.
+pub(crate) fn rfc_3339(ms: u64) -> String {
+    let seconds = ms / 1000;
+    let (year, month, day) = civil(seconds / 86_400);
+    let time = seconds % 86_400;
+    let (hour, minute, second) = (time / 3600, time / 60 % 60, time % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", ms % 1000)
+}
+
 /// A span as it is typed: `90s`, `15m`, `2h`, `7d`, `500ms`.
 pub(crate) fn parse_span(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text:?} is not a span of time: write for example 500ms, 90s, 15m, 2h or 7d");
@@ -50,18 +59,47 @@ pub(crate) fn parse_span(text: &str) -> Result<Duration, String> {
     number.checked_mul(unit_ms).map(Duration::from_millis).ok_or_else(wrong)
 }
 
-/// A moment as it is typed: a span before now, or `2026-11-15` or `2026-11-15T04:39:31Z`. Milliseconds since 1970.
+/// A moment as it is typed: a span before now, a day, or `2026-11-15` or `2026-11-15T04:39:31Z`, or the same with an offset
+/// from UTC. Milliseconds since 1970.
 pub(crate) fn parse_moment(text: &str, now_ms: u64) -> Result<u64, String> {
     if let Ok(span) = parse_span(text) {
         return Ok(now_ms.saturating_sub(u64::try_from(span.as_millis()).unwrap_or(u64::MAX)));
     }
+    let day = |days_back: u64| (now_ms / DAY_MS).saturating_sub(days_back) * DAY_MS;
+    match text {
+        "now" => return Ok(now_ms),
+        "today" => return Ok(day(0)),
+        "yesterday" => return Ok(day(1)),
+        _ => {}
+    }
     parse_date(text).ok_or_else(|| {
-        format!("{text:?} is not a moment: write a span before now (2h, 7d) or a date in UTC (2026-11-15T04:39:31Z)")
+        format!(
+            "{text:?} is not a moment: write a span before now (2h, 7d), yesterday, or a date, in UTC \
+             (2026-11-15T04:39:31Z) or with an offset (2026-11-15T04:39:31+02:00)"
+        )
     })
 }
 
+/// The time and the offset from UTC in minutes, of a text that ends with one.
+fn split_offset(text: &str) -> Option<(&str, i64)> {
+    if let Some(text) = text.strip_suffix('Z') {
+        return Some((text, 0));
+    }
+    // A date has dashes as well; an offset comes after the time.
+    let time_at = text.find(['T', ' '])?;
+    let Some(at) = text[time_at..].find(['+', '-']).map(|at| time_at + at) else { return Some((text, 0)) };
+    let sign = if text[at..].starts_with('-') { -1 } else { 1 };
+    let digits = text[at + 1..].replace(':', "");
+    let (hours, minutes) = match digits.len() {
+        2 => (digits.parse::<i64>().ok()?, 0),
+        4 => (digits[..2].parse().ok()?, digits[2..].parse().ok()?),
+        _ => return None,
+    };
+    (hours <= 14 && minutes < 60).then_some((&text[..at], sign * (hours * 60 + minutes)))
+}
+
 fn parse_date(text: &str) -> Option<u64> {
-    let text = text.trim_end_matches('Z');
+    let (text, offset_minutes) = if text.contains(['T', ' ']) { split_offset(text)? } else { (text, 0) };
     let (date, time) = text.split_once(['T', ' ']).unwrap_or((text, "00:00:00"));
     let numbers = |text: &str, separator: char| -> Option<Vec<u64>> {
         text.split(separator).map(|part| part.parse().ok()).collect()
@@ -80,8 +118,12 @@ fn parse_date(text: &str) -> Option<u64> {
         && second < 60;
     let date = is_sound.then(|| days(year, month, day))?;
     // The 31st of February counts as a day of March.
-    (civil(date) == (year, month, day)).then_some((date * 86_400 + hour * 3600 + minute * 60 + second) * 1000)
+    let local_ms = (civil(date) == (year, month, day))
+        .then_some((date * 86_400 + hour * 3600 + minute * 60 + second) * 1000)?;
+    local_ms.checked_add_signed(-offset_minutes * 60_000)
 }
+
+const DAY_MS: u64 = 86_400_000;
 
 /// Year, month and day of a number of days since 1970 (the calendar repeats every 146 097 days).
 fn civil(days: u64) -> (u64, u64, u64) {
@@ -120,6 +162,14 @@ mod tests {
             assert_eq!(parse_moment(&text.replace(' ', "T"), 0), Ok(ms));
         }
         assert_eq!(utc(0), "-");
+        let at = |text: &str| parse_moment(text, 2 * DAY_MS + 5);
+        assert_eq!(at("2026-11-15T06:39:31+02:00"), Ok(1_794_717_571_000));
+        assert_eq!(at("2026-11-15T01:09:31-0330"), Ok(1_794_717_571_000));
+        assert_eq!(at("2026-11-15T05:39+01"), Ok(1_794_717_540_000));
+        assert_eq!(
+            (at("yesterday"), at("today"), at("now")),
+            (Ok(DAY_MS), Ok(2 * DAY_MS), Ok(2 * DAY_MS + 5))
+        );
     }
 
     #[test]
@@ -139,6 +189,9 @@ mod tests {
             "2026-02-31",
             "2026-02-29",
             "2026-11-15T25:00",
+            "2026-11-15T05:00+99:00",
+            "2026-11-15T05:00+1",
+            "2026-11-15+02:00",
         ] {
             assert!(parse_moment(wrong, 0).is_err(), "{wrong}");
         }

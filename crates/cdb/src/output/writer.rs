@@ -4,9 +4,11 @@
 use std::io::{self, IsTerminal, Write};
 
 use serde::Serialize;
+use serde_json::Value;
 use tracing_subscriber::fmt::MakeWriter;
 
 use super::line::{Line, clean, clean_json};
+use super::time::rfc_3339;
 
 /// Whether people read standard output as it comes.
 pub(crate) fn is_terminal() -> bool {
@@ -29,11 +31,43 @@ pub(crate) fn print<'a>(lines: impl IntoIterator<Item = &'a Line>) -> io::Result
 
 /// JSON on standard output: on one line, or indented.
 pub(crate) fn print_json(value: &impl Serialize, is_indented: bool) -> io::Result<()> {
-    let text = if is_indented { serde_json::to_string_pretty(value)? } else { serde_json::to_string(value)? };
+    let mut value = serde_json::to_value(value)?;
+    write_out_times(&mut value);
+    let text =
+        if is_indented { serde_json::to_string_pretty(&value)? } else { serde_json::to_string(&value)? };
     let mut out = io::stdout().lock();
     writeln!(out, "{}", clean_json(&text))?;
     out.flush()
 }
+
+/// A stored value as JSON on one line, with nothing changed.
+pub(crate) fn print_stored(value: &Value) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{}", json_text(value))?;
+    out.flush()
+}
+
+/// Moments are written as RFC 3339 has them, wherever they are: fields whose names end with `At` or `Until` hold
+/// milliseconds since 1970. Documents as they are stored are not touched by this: what is in them is theirs.
+fn write_out_times(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            for (name, field) in fields.iter_mut() {
+                let is_moment = name == "at" || name.ends_with("At") || name.ends_with("Until");
+                match field.as_u64().filter(|_| is_moment) {
+                    Some(ms) => *field = Value::String(rfc_3339(ms)),
+                    None if name == STORED => {}
+                    None => write_out_times(field),
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(write_out_times),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// The field that holds a document as it is stored.
+const STORED: &str = "message";
 
 /// Standard output for what must reach it byte by byte: exports, whose lines are made by [`json_text`], and scripts that
 /// are part of this program.
@@ -42,7 +76,7 @@ pub(crate) fn raw() -> io::Stdout {
 }
 
 /// A value as JSON without control characters.
-pub(crate) fn json_text(value: &serde_json::Value) -> String {
+pub(crate) fn json_text(value: &Value) -> String {
     clean_json(&value.to_string()).into_owned()
 }
 
@@ -138,4 +172,21 @@ pub(crate) fn clean_panics() {
             trace.to_string().lines().for_each(say);
         }
     }));
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn moments_are_written_in_one_form_and_documents_as_they_are() {
+        let mut value = json!({"createdAt": 1_794_717_571_042_u64, "leaseUntil": 0, "oldestMs": 5, "completedAt": null,
+            "rows": [{"at": 1}], "message": {"visibleAt": 7}});
+        write_out_times(&mut value);
+        let expected = json!({"createdAt": "2026-11-15T04:39:31.042Z", "leaseUntil": "1970-01-01T00:00:00.000Z", "oldestMs": 5,
+            "completedAt": null, "rows": [{"at": "1970-01-01T00:00:00.001Z"}], "message": {"visibleAt": 7}});
+        assert_eq!(value, expected);
+    }
 }

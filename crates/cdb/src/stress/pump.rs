@@ -21,6 +21,8 @@ pub(crate) struct Load {
     pub(crate) concurrency: usize,
     /// How long new ones are started.
     pub(crate) duration: Duration,
+    /// How many are started at most.
+    pub(crate) instances: u64,
     /// How long an activity takes.
     pub(crate) activity: Duration,
     /// Dispatchers of turns.
@@ -65,7 +67,8 @@ pub(crate) async fn pump(
     let mut under_way = JoinSet::new();
     let mut number = 0_u64;
     loop {
-        while under_way.len() < load.concurrency && began.elapsed() < load.duration {
+        while under_way.len() < load.concurrency && number < load.instances && began.elapsed() < load.duration
+        {
             number += 1;
             let id = format!("{}-{number}", load.prefix);
             under_way.spawn(one(client.clone(), id, load.workload.name(), input.clone()));

@@ -130,7 +130,7 @@ fn an_export_and_a_data_folder_are_for_their_owner_alone() {
     std::fs::write(&victim, "precious").unwrap();
     symlink(&victim, place.path().join("all.ndjson.part")).unwrap();
     let data = ["--data", folder.to_str().unwrap()];
-    run(&["start", "echo-1", "--name", "echo", data[0], data[1]]).with_code(0);
+    run(&["start", "echo-1", "--name", "echo", "--create", data[0], data[1]]).with_code(0);
     run(&["export", data[0], data[1], "-o", file.to_str().unwrap()]).with_code(0);
     assert_eq!(mode(&file), 0o600);
     assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");

@@ -31,8 +31,15 @@ fn instances_are_listed_filtered_sorted_and_paged() {
         header.starts_with("INSTANCE") && header.contains("ORCHESTRATION") && header.contains("STATUS"),
         "{text}"
     );
-    assert_eq!(text.lines().count(), 9, "six roots, two children, a header: {text}");
-    assert!(!text.contains("unstarted-1"), "nobody has taken it yet");
+    assert_eq!(
+        text.lines().count(),
+        10,
+        "six roots, two children, one that nobody has taken, a header: {text}"
+    );
+    let pending = text.lines().find(|line| line.starts_with("unstarted-1")).unwrap();
+    assert!(pending.contains("Pending") && pending.contains("echo"), "{text}");
+    let failed = text.lines().find(|line| line.starts_with("fails-1")).unwrap();
+    assert!(failed.contains("out of flour"), "why it failed is told: {text}");
 
     let ids = |args: &[&str]| -> Vec<String> {
         let rows = STAGE.run(args).with_code(0).json_lines();
@@ -43,23 +50,48 @@ fn instances_are_listed_filtered_sorted_and_paged() {
     assert_eq!(ids(&["instances", "--json", "--name", "keeps"]), ["keeps-1"]);
     assert_eq!(ids(&["instances", "--json", "--prefix", "family-1::", "--sort", "id"]).len(), 2);
     let sorted = ids(&["instances", "--json", "--roots", "--sort", "id"]);
-    assert_eq!(sorted, ["again-1", "echo-1", "fails-1", "family-1", "keeps-1", "waits-1"]);
+    assert_eq!(sorted, ["again-1", "echo-1", "fails-1", "family-1", "keeps-1", "unstarted-1", "waits-1"]);
+    assert_eq!(ids(&["instances", "--json", "--status", "pending"]), ["unstarted-1"]);
+    assert_eq!(
+        ids(&["instances", "--json", "--status", "failed,running", "--sort", "id"]),
+        ["fails-1", "waits-1"]
+    );
+    assert_eq!(
+        ids(&["instances", "--json", "--status", "failed", "--status", "pending", "--sort", "id"]).len(),
+        2
+    );
+    assert!(ids(&["instances", "--json", "--status", "cancelled"]).is_empty());
+    assert_eq!(ids(&["list", "keeps", "--json"]), ["keeps-1"]);
+    assert_eq!(ids(&["--json", "ps", "--error", "OUT OF"]), ["fails-1"]);
+    assert_eq!(ids(&["instances", "--json", "--custom-status", "half"]), ["keeps-1"]);
+    assert_eq!(ids(&["instances", "--json", "--parent", "family-1", "-n", "1"]).len(), 1);
+    assert!(ids(&["instances", "--json", "--created-before", "1h"]).is_empty());
     let page = ids(&["instances", "--json", "--roots", "--sort", "id", "--limit", "2", "--offset", "2"]);
     assert_eq!(page, ["fails-1", "family-1"]);
     let reversed = ids(&["instances", "--json", "--roots", "--sort", "id", "--reverse", "--limit", "1"]);
     assert_eq!(reversed, ["waits-1"]);
     assert!(ids(&["instances", "--json", "--before", "1h"]).is_empty());
-    assert_eq!(ids(&["instances", "--json", "--since", "1h", "--limit", "0"]).len(), 8);
+    assert_eq!(ids(&["instances", "--json", "--since", "1h", "--limit", "0"]).len(), 9);
     let told = STAGE.run(&["instances", "--limit", "3"]).with_code(0).stderr;
-    assert!(told.contains("3 of 8 instances; --offset 3 shows the next"), "{told}");
+    assert!(told.contains("3 shown, there are more: --offset 3 shows the next"), "{told}");
+    let first = ids(&["instances", "--json", "--limit", "5"]);
+    let second = ids(&["instances", "--json", "--limit", "5", "--offset", "5"]);
+    let mut both = [first, second].concat();
+    both.sort();
+    both.dedup();
+    assert_eq!(both.len(), 9, "each is on one page: {both:?}");
 }
 
 #[test]
 fn show_draws_the_timeline_and_tells_the_rest() {
     let text = STAGE.ok(&["show", "keeps-1"]);
-    for part in
-        ["keeps-1  Completed  keeps", "custom    half way", "kv        colour = blue", "output    blue"]
-    {
+    for part in [
+        "keeps-1  Completed  keeps",
+        "custom    half way",
+        "kv        colour = blue",
+        "output    blue",
+        "input     blue",
+    ] {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(
@@ -78,7 +110,10 @@ fn show_draws_the_timeline_and_tells_the_rest() {
     assert!(text.contains("Timeline of execution 2"), "{text}");
 
     let shown = STAGE.run(&["show", "fails-1", "--json"]).with_code(0).json();
-    assert_eq!(shown["status"], "Failed");
+    assert_eq!((&shown["status"], &shown["input"]), (&"Failed".into(), &"out of flour".into()));
+    let span = &shown["timeline"]["spans"][0];
+    assert_eq!((&span["input"], &span["error"]), (&"out of flour".into(), &"out of flour".into()));
+    assert!(shown["createdAt"].as_str().is_some_and(|at| at.ends_with('Z')), "{shown}");
     assert_eq!(shown["timeline"]["spans"][0]["end"], "failed");
     assert!(STAGE.ok(&["show", "fails-1"]).contains("failed: "));
 }
@@ -113,8 +148,8 @@ fn a_tree_shows_children_below_their_parent() {
 fn queues_show_what_waits() {
     let text = STAGE.ok(&["queues"]);
     assert!(text.contains("workflows") && text.contains("StartOrchestration"), "{text}");
-    let piles = STAGE.run(&["queues", "--json"]).with_code(0).json();
-    assert_eq!(piles[0]["ready"], 1, "{piles}");
+    let piles = STAGE.run(&["queues", "--json"]).with_code(0).json_lines();
+    assert_eq!(piles[0]["ready"], 1, "{piles:?}");
 }
 
 #[test]
@@ -124,11 +159,23 @@ fn why_says_what_an_instance_waits_for() {
     assert!(text.contains("cdb raise waits-1 yes DATA"), "{text}");
     let text = STAGE.ok(&["why", "echo-1"]);
     assert!(text.contains("it has ended: Completed"), "{text}");
+    let failed = STAGE.run(&["why", "fails-1"]).with_code(8);
+    assert!(failed.stdout.contains("fails-1: it failed"), "{failed:?}");
+    assert!(failed.stdout.contains("activity Break (#2) failed: out of flour"), "{failed:?}");
     let started = STAGE.run(&["why", "unstarted-1", "--json"]);
     assert!([0, 8].contains(&started.code), "waiting, or stuck when it waits for long: {started:?}");
     assert!(started.stdout.contains("start of echo waits since"), "{started:?}");
     let shown = STAGE.run(&["show", "unstarted-1"]).with_code(5);
     assert!(shown.stderr.contains("has not begun"), "{shown:?}");
+}
+
+#[test]
+fn a_failure_is_followed_to_the_child_where_it_began() {
+    let stage = Stage::new("looking-parent");
+    stage.play_to_the_end(&[("parent-1", "parent", "no flour")]);
+    let why = stage.run(&["why", "parent-1"]).with_code(8);
+    assert!(why.stdout.contains("its sub-orchestration parent-1::sub::2 (#2) failed"), "{why:?}");
+    assert!(why.stdout.contains("in parent-1::sub::2: activity Break (#2) failed: no flour"), "{why:?}");
 }
 
 #[test]

@@ -1,15 +1,19 @@
 //! The `cdb` binary as people and scripts run it.
 
 mod archive;
+mod costs;
 mod crash;
 mod demo;
 mod emulator;
+mod environment;
 mod errors;
+mod fleet;
 #[cfg(target_os = "linux")]
 mod full;
 mod hostile;
 mod looking;
 mod mending;
+mod pages;
 mod process;
 mod removing;
 mod sending;
@@ -17,4 +21,5 @@ mod stage;
 mod stress;
 mod terminal;
 mod tidy;
+mod trying;
 mod unreadable;

@@ -60,7 +60,7 @@ fn events_messages_and_cancellations_reach_their_workflows() {
     let output = |id: &str| stage.run(&["show", id, "--json"]).with_code(0).json();
     assert_eq!(output("waits-1")["output"], "Anna");
     assert_eq!(output("reads-1")["output"], "without seeds");
-    assert_eq!(output("waits-2")["status"], "Failed");
+    assert_eq!(output("waits-2")["status"], "Cancelled");
     assert!(stage.ok(&["history", "waits-2"]).contains("the customer called"));
     let late = stage.run(&["raise", "waits-1", "yes"]).with_code(1);
     assert!(late.stderr.contains("has ended (Completed)"), "{late:?}");
@@ -136,9 +136,8 @@ fn queues_count_the_age_of_a_dead_letter_from_its_death() {
             "targetInstanceId": "nobody", "document": null, "reason": "too large", "diedAt": now - age_ms});
         stage.put("sender-1", &letter);
     }
-    let piles = stage.run(&["queues", "--json"]).with_code(0).json();
-    let pile = &piles.as_array().unwrap()[0];
-    assert_eq!((&pile["queue"], &pile["ready"]), (&json!("dead letters"), &json!(2)), "{piles}");
+    let pile = stage.run(&["queues", "--json"]).with_code(0).json();
+    assert_eq!((&pile["queue"], &pile["ready"]), (&json!("dead letters"), &json!(2)), "{pile}");
     let oldest = pile["oldestMs"].as_u64().unwrap();
-    assert!((60_000..600_000).contains(&oldest), "{piles}");
+    assert!((60_000..600_000).contains(&oldest), "{pile}");
 }

@@ -3,7 +3,10 @@
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use cosmos_driver::{Container, Credential, Driver, ItemOptions, PartitionKey, Query, QueryOptions, Scope};
+use cosmos_driver::{
+    CallOptions, Container, ContainerProperties, Credential, Driver, ItemOptions, PartitionKey, Query,
+    QueryOptions, Scope,
+};
 use cosmos_emulator::{Config, Emulator};
 use duroxide::providers::Provider;
 use duroxide::runtime::registry::ActivityRegistry;
@@ -26,6 +29,28 @@ pub(crate) static ACCOUNT: LazyLock<Account> = LazyLock::new(|| {
 pub(crate) struct Account {
     pub(crate) emulator: Emulator,
     runtime: tokio::runtime::Runtime,
+}
+
+impl Account {
+    async fn driver(&self) -> Driver {
+        Driver::builder(self.emulator.endpoint(), Credential::emulator()).build().await.expect("it answers")
+    }
+
+    /// Whether there is such a database.
+    pub(crate) fn has_database(&self, name: &str) -> bool {
+        self.runtime
+            .block_on(async { self.driver().await.database(name).read(CallOptions::default()).await.is_ok() })
+    }
+
+    /// Makes a container of some other program.
+    pub(crate) fn make_container(&self, database: &str, container: &str, partition_key: &str) {
+        self.runtime.block_on(async {
+            let database = self.driver().await.database(database);
+            database.create(CallOptions::default()).await.expect("a new one");
+            let properties = ContainerProperties::new(container, &[partition_key]);
+            database.create_container(&properties, None, CallOptions::default()).await.expect("a new one");
+        });
+    }
 }
 
 /// One container.
@@ -124,6 +149,24 @@ impl Stage {
         });
     }
 
+    /// Stores copies of an instance under other names, past the provider.
+    pub(crate) fn copy(&self, of: &str, documents: &[Value], names: impl Iterator<Item = String>) {
+        ACCOUNT.runtime.block_on(async {
+            let container = self.raw().await;
+            for name in names {
+                for document in documents.iter().filter(|document| document["type"] != "tombstone") {
+                    let mut copy: Value =
+                        serde_json::from_str(&document.to_string().replace(of, &name)).expect("JSON");
+                    copy.as_object_mut().expect("a document").retain(|field, _| !field.starts_with('_'));
+                    container
+                        .upsert_item(name.as_str(), &copy, ItemOptions::default())
+                        .await
+                        .expect("it is stored");
+                }
+            }
+        });
+    }
+
     /// Removes a document past the provider.
     pub(crate) fn remove(&self, partition: &str, id: &str) {
         ACCOUNT.runtime.block_on(async {
@@ -154,16 +197,23 @@ pub(crate) async fn begun(client: &Client, instance: &str) {
 fn activities() -> ActivityRegistry {
     ActivityRegistry::builder()
         .register("Echo", |_: ActivityContext, text: String| async move { Ok(text) })
+        .register("Hang", |_: ActivityContext, _: String| std::future::pending::<Result<String, String>>())
         .register("Break", |_: ActivityContext, text: String| async move { Err::<String, String>(text) })
         .build()
 }
 
-/// `echo` runs an activity, `fails` a failing one, `family` two children, `waits` for an event, `reads` a queue,
+/// `echo` runs an activity, `fails` a failing one, `hangs` one that never ends, `parent` has a child that fails, `family` two children, `waits` for an event, `reads` a queue,
 /// `again` continues as new three times, `keeps` a key-value and a status.
 fn orchestrations() -> OrchestrationRegistry {
     OrchestrationRegistry::builder()
         .register("echo", |context: OrchestrationContext, input: String| async move {
             context.schedule_activity("Echo", input).await
+        })
+        .register("hangs", |context: OrchestrationContext, input: String| async move {
+            context.schedule_activity("Hang", input).await
+        })
+        .register("parent", |context: OrchestrationContext, input: String| async move {
+            context.schedule_sub_orchestration("fails", input).await
         })
         .register("fails", |context: OrchestrationContext, input: String| async move {
             context.schedule_activity("Break", input).await

@@ -60,10 +60,17 @@ pub(crate) fn command(args: &[&str]) -> Command {
     for name in ["ENDPOINT", "KEY", "DATABASE", "CONTAINER"] {
         command.env_remove(format!("COSMOS_{name}")).env_remove(format!("COSMOSDB_{name}"));
     }
-    for name in ["CDB_LOG", "COLUMNS", "NO_COLOR"] {
+    for name in ["CDB_LOG", "COLUMNS", "NO_COLOR", "CLICOLOR_FORCE", "FORCE_COLOR", "CDB_CONTEXT"] {
         command.env_remove(name);
     }
+    command.env("CDB_CONFIG", "/there/are/none.json");
     command
+}
+
+/// Runs `cdb` to its end, with these variables.
+#[track_caller]
+pub(crate) fn run_with(args: &[&str], environment: &[(&str, &str)]) -> Ended {
+    command(args).envs(environment.iter().copied()).output().expect("cdb runs").into()
 }
 
 /// Runs `cdb` to its end.

@@ -29,6 +29,8 @@ fn only_one_module_writes_to_standard_output_and_standard_error() {
     for file in files.into_iter().filter(|file| *file != writer) {
         let text = fs::read_to_string(&file).unwrap();
         for (number, line) in text.lines().enumerate() {
+            // What another program writes is thrown away where that is started.
+            let line = line.replace("stdout(Stdio::null())", "").replace("stderr(Stdio::null())", "");
             let way = ways.iter().find(|way| line.contains(**way));
             assert_eq!(way, None, "{}:{}: write through crate::output", file.display(), number + 1);
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args, ValueEnum};
 
+use crate::dashboard::SideArgs;
 use crate::secret::Secret;
 
 /// Run a Cosmos DB account on this machine.
@@ -35,6 +36,13 @@ pub(crate) struct EmulatorArgs {
     #[arg(long, default_value_t = 0, value_name = "PORT")]
     pub(crate) management_port: u16,
 
+    /// Serve pages: a data explorer, the emulator's own switches, and the workflows of duroxide if there are any.
+    #[arg(long, conflicts_with = "no_management")]
+    pub(crate) explorer: bool,
+
+    #[command(flatten)]
+    pub(crate) pages: SideArgs,
+
     /// Serve no management API.
     #[arg(long, conflicts_with = "management_port")]
     pub(crate) no_management: bool,
@@ -47,6 +55,11 @@ pub(crate) struct EmulatorArgs {
     /// seedItems. Options given here win over it.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+
+    /// Be what SDKs' own tests and samples assume of an emulator: HTTPS on port 8081 with a certificate written to
+    /// cdb-emulator.pem, one region called South Central US, the well-known key. Options given here win over it.
+    #[arg(long)]
+    pub(crate) like_docker: bool,
 
     #[command(flatten)]
     pub(crate) data: DataArgs,
@@ -162,7 +175,7 @@ pub(crate) struct AccountArgs {
     #[arg(long, value_enum, value_name = "LEVEL")]
     pub(crate) consistency: Option<Level>,
 
-    /// Physical partitions of each new container [default: one for each 10 000 RU/s of its throughput].
+    /// Physical partitions of each new container [default: as the service makes them for its throughput].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) partitions: Option<u32>,
 
@@ -174,9 +187,17 @@ pub(crate) struct AccountArgs {
     #[arg(long)]
     pub(crate) serverless: bool,
 
+    /// Keep all versions of all items for seven days: every container has a change feed of all versions and deletes.
+    #[arg(long)]
+    pub(crate) continuous_backup: bool,
+
     /// Name of the account in its own document. `localhost` keeps the JavaScript SDK on the address it was given.
     #[arg(long, default_value = "localhost", value_name = "NAME")]
     pub(crate) account: String,
+
+    /// Give each region an endpoint of Gateway 2.0 as well, five ports above its other one, for the SDKs that use it.
+    #[arg(long)]
+    pub(crate) gateway2: bool,
 
     /// Answer cross-partition queries that the service leaves to the client's SDK.
     ///
@@ -194,6 +215,8 @@ const EXAMPLES: &str = "Examples:
                                              HTTPS; clients trust cosmos.pem
   cdb emulator --region 'East US' --region 'West US' --replication-delay-ms 50
                                              two regions, the second one a little behind
+  cdb emulator --like-docker --memory        https://localhost:8081, as SDK samples expect it
+  cdb emulator --explorer                    with pages to look into it
   cdb emulator --config shop.json            an account with databases, containers and items";
 
 /// On or off.

@@ -4,7 +4,8 @@ mod args;
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
@@ -17,6 +18,9 @@ use serde_json::{Value, json};
 
 pub(crate) use self::args::EmulatorArgs;
 use self::args::{AccountArgs, DataArgs, Level, Switch, TlsArgs};
+use crate::commands::dashboard::announcement;
+use crate::context::{Connection, IfMissing, Place, Target};
+use crate::dashboard::Dashboard;
 use crate::exit::Problem;
 use crate::files;
 use crate::output::{Output, say};
@@ -31,11 +35,15 @@ pub(crate) fn run(args: &EmulatorArgs) -> anyhow::Result<()> {
         // Listening for signals before anyone can know that we are here, so that none is missed.
         let mut signals = Signals::new().context("cannot listen for signals")?;
         let emulator = Emulator::start(config(args)?)?;
-        export(&emulator, &args.tls)?;
+        export(&emulator, args)?;
         announce(&emulator).context("cannot write the ready line")?;
         for warning in exposures(emulator.config()) {
             say(format!("WARNING: {warning}"));
         }
+        let pages = match args.explorer {
+            true => Some(explorer(&emulator, args).await?),
+            false => None,
+        };
         tokio::select! {
             () = signals.wait() => {}
             failure = emulator.failed() => {
@@ -45,9 +53,23 @@ pub(crate) fn run(args: &EmulatorArgs) -> anyhow::Result<()> {
             }
         }
         say("stopping");
+        if let Some(pages) = pages {
+            pages.close().await;
+        }
         emulator.shutdown().await;
         Ok(())
     })
+}
+
+/// Serves pages about the account. It may have no workflows: nothing is made for them.
+async fn explorer(emulator: &Emulator, args: &EmulatorArgs) -> anyhow::Result<Dashboard> {
+    let place = Place::Account { endpoint: emulator.endpoint(), key: emulator.key().to_owned() };
+    let target = Target { place, database: "duroxide".to_owned(), container: "duroxide".to_owned() };
+    let connection = Arc::new(Connection::open_target(target, IfMissing::Create).await?);
+    let dashboard =
+        Dashboard::open(connection, &args.pages.options(), emulator.management_endpoint()).await?;
+    say(announcement(&dashboard));
+    Ok(dashboard)
 }
 
 fn config(args: &EmulatorArgs) -> anyhow::Result<Config> {
@@ -65,8 +87,9 @@ fn config(args: &EmulatorArgs) -> anyhow::Result<Config> {
             issuers: access.entra_issuer.clone(),
             audiences: access.entra_audience.clone(),
         }),
-        tls: security(tls),
+        tls: security(tls, args.like_docker),
         account_id: account.account.clone(),
+        gateway2: account.gateway2,
         gateway: if account.serve_all_queries { Gateway::ServeAll } else { Gateway::AsService },
         threads: args.threads.map_or(processors.min(THREADS_MAX), usize::from),
         limits: Limits { connection_age_max: tls.connection_age, ..Limits::default() },
@@ -77,6 +100,9 @@ fn config(args: &EmulatorArgs) -> anyhow::Result<Config> {
     }
     if let Some(file) = &args.config {
         config = config.with_blueprint(blueprint(file)?);
+    }
+    if args.like_docker && config.regions.is_empty() {
+        config.regions.push(DOCKER_REGION.to_owned());
     }
     describe(account, &mut config);
     Ok(config)
@@ -105,7 +131,12 @@ fn describe(account: &AccountArgs, config: &mut Config) {
     config.partitions = account.partitions.or(config.partitions);
     config.throttling |= account.throttle;
     config.serverless |= account.serverless;
+    config.continuous_backup |= account.continuous_backup;
 }
+
+/// Where the certificate goes that clients of `--like-docker` trust, and what its region is called.
+const DOCKER_CERTIFICATE: &str = "cdb-emulator.pem";
+const DOCKER_REGION: &str = "South Central US";
 
 fn blueprint(file: &Path) -> anyhow::Result<Blueprint> {
     let usage = |reason: String| Problem::Usage(format!("--config {}: {reason}", file.display()));
@@ -121,18 +152,20 @@ fn store(data: &DataArgs) -> Store {
     if data.memory { Store::Memory } else { Store::Folder { path: data.data.clone(), fsync } }
 }
 
-fn security(args: &TlsArgs) -> Tls {
+fn security(args: &TlsArgs, like_docker: bool) -> Tls {
     match (&args.tls_certificate, &args.tls_key) {
         (Some(certificate), Some(key)) => Tls::Files { certificate: certificate.clone(), key: key.clone() },
         // The command line takes both or none.
-        _ if args.tls => Tls::Generated { names: args.tls_name.clone() },
+        _ if args.tls || like_docker => Tls::Generated { names: args.tls_name.clone() },
         _ => Tls::Off,
     }
 }
 
 /// Writes the certificate where clients find it.
-fn export(emulator: &Emulator, args: &TlsArgs) -> anyhow::Result<()> {
-    if let (Some(file), Some(pem)) = (&args.export_certificate, emulator.certificate()) {
+fn export(emulator: &Emulator, args: &EmulatorArgs) -> anyhow::Result<()> {
+    let usual = args.like_docker.then(|| PathBuf::from(DOCKER_CERTIFICATE));
+    let file = args.tls.export_certificate.as_ref().or(usual.as_ref());
+    if let (Some(file), Some(pem)) = (file, emulator.certificate()) {
         files::write(file, pem)
             .and_then(|()| files::publish(file))
             .with_context(|| format!("the certificate cannot be written to {}", file.display()))?;
@@ -147,7 +180,13 @@ fn announce(emulator: &Emulator) -> io::Result<()> {
         .regions()
         .list()
         .into_iter()
-        .map(|region| json!({"name": region.name, "gatewayEndpoint": region.endpoint}))
+        .map(|region| {
+            let mut line = json!({"name": region.name, "gatewayEndpoint": region.endpoint});
+            if let Some(endpoint) = region.gateway2_endpoint {
+                line["gateway2Endpoint"] = endpoint.into();
+            }
+            line
+        })
         .collect();
     let mut ready = json!({"event": "ready", "accountEndpoint": endpoint, "regions": regions});
     if let Some(management) = emulator.management_endpoint() {
