@@ -1,20 +1,16 @@
-//! Driver, provider and emulator in one seeded world: several runtimes work on one container while requests fail,
-//! processes die without a word and the server restarts from its folder. When the dust settles the checks look at
-//! what is left.
+//! Driver, provider and emulator in one seeded world.
 //!
-//! A seed fixes the work, the faults and the crashes; the interleaving is the machine's. A failing seed fails again
-//! soon, if not at once.
+//! [`world`] is the world that repeats itself: one thread, virtual time, a simulated network, and clocks and entropy of
+//! its own ([`os`]). A seed is the run: the same requests in the same order, every time. [`real`] is the older kind,
+//! over real sockets in real time, and [`soak`] the emulator alone.
 
-mod check;
-mod plan;
-mod process;
+pub mod fleet;
+pub mod model;
+pub mod mutants;
+pub mod os;
+pub mod real;
 pub mod soak;
-mod workload;
-mod world;
-
-pub use check::Finding;
-pub use plan::{Crash, Plan};
-pub use world::{Outcome, run};
+pub mod world;
 
 /// The README's example runs as a test.
 #[cfg(doctest)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use cosmos_emulator::{FaultRule, Operation, Verdict};
 
-use crate::workload::{Job, Kind};
+use super::workload::{Job, Kind};
 
 /// Everything that is decided before a world starts.
 #[derive(Debug)]

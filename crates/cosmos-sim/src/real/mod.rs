@@ -1,4 +1,14 @@
-//! One world from start to rest.
+//! Worlds in real time: several runtimes on one container over real sockets, while requests fail, processes die without
+//! a word and the server restarts from its folder. When the dust settles the checks look at what is left.
+//!
+//! A seed fixes the work, the faults and the crashes; the interleaving is the machine's. A failing seed fails again
+//! soon, if not at once.
+
+mod check;
+mod plan;
+mod process;
+pub mod worker;
+mod workload;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,10 +19,10 @@ use cosmos_emulator::{Config, Emulator, Fsync};
 use duroxide::{Client, OrchestrationStatus};
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
 
-use crate::check::{self, Finding};
-use crate::plan::{Crash, Plan};
-use crate::process::Process;
-use crate::workload::{Effects, Job, Kind, LETTERBOX, LETTERS};
+pub use self::check::Finding;
+pub use self::plan::{Crash, Plan};
+use self::process::Process;
+use self::workload::{Effects, Job, Kind, LETTERBOX, LETTERS};
 
 /// A world that has not come to rest by then is stuck.
 const PATIENCE: Duration = Duration::from_secs(600);

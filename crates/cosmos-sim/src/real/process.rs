@@ -6,7 +6,7 @@ use std::time::Duration;
 use duroxide::runtime::{Runtime, RuntimeOptions};
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
 
-use crate::workload::{Effects, activities, orchestrations};
+use super::workload::{Effects, activities, orchestrations};
 
 /// How long a dead process's work stays locked.
 const LOCK: Duration = Duration::from_secs(2);

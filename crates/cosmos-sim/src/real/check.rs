@@ -6,7 +6,7 @@ use cosmos_driver::{Container, QueryOptions, Scope};
 use duroxide::providers::Provider;
 use serde_json::Value;
 
-use crate::workload::{Effects, Job, Kind};
+use super::workload::{Effects, Job, Kind};
 
 /// Something that must not be.
 #[derive(Debug, Clone, PartialEq, Eq)]
