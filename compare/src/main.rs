@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 mod driver;
 mod emulator;
+mod fleet;
 mod legacy;
 mod load;
 mod plot;
@@ -47,6 +48,12 @@ enum What {
         #[arg(long, conflicts_with = "write_readme")]
         only: Option<provider::Part>,
     },
+    /// Many worker processes on one container: rates, requests, refused writes, how soon a start is heard; with
+    /// duroxide-cdb 0.1.10.
+    Fleet(fleet::FleetArgs),
+    /// One worker of that comparison: a process of its own.
+    #[command(hide = true)]
+    Worker(fleet::WorkerArgs),
     /// What the providers can do, tried: large results, odd ids, lost answers, crashes.
     Features,
     /// Rates, latencies, allocations and two bad days of a client; with azure_data_cosmos and bare hyper.
@@ -60,6 +67,12 @@ enum What {
         /// Regions of its account.
         #[arg(long, value_delimiter = ',')]
         regions: Vec<String>,
+        /// Ranges of its containers.
+        #[arg(long)]
+        partitions: Option<u32>,
+        /// Whether it has Gateway 2.0.
+        #[arg(long)]
+        gateway2: bool,
     },
     /// A server that gives the answers of that one again, with next to no work.
     #[command(hide = true)]
@@ -91,6 +104,7 @@ enum Stored {
     Provider,
     Features,
     Driver,
+    Fleet,
 }
 
 impl Stored {
@@ -100,6 +114,7 @@ impl Stored {
             Self::Provider => "provider",
             Self::Features => "features",
             Self::Driver => "driver",
+            Self::Fleet => "fleet",
         }
     }
 }
@@ -120,9 +135,13 @@ async fn main() -> anyhow::Result<()> {
             ("emulator", tokio::task::spawn_blocking(move || emulator::run(seconds, &only)).await??)
         }
         What::Provider { only } => ("provider", provider::run(args.quick, only).await?),
+        What::Fleet(args_of_fleet) => ("fleet", fleet::run(args.quick, &args_of_fleet).await?),
+        What::Worker(worker) => return fleet::work(&worker).await,
         What::Features => ("features", provider::features::run().await?),
         What::Driver => ("driver", driver::run(seconds).await?),
-        What::Serve { cores, regions } => return driver::serve(&regions, &cores),
+        What::Serve { cores, regions, partitions, gateway2 } => {
+            return driver::serve(&regions, partitions, gateway2, &cores);
+        }
         What::Replay { cores, upstream } => {
             return tokio::task::spawn_blocking(move || driver::replay(&upstream, &cores)).await?;
         }

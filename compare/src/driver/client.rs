@@ -41,11 +41,17 @@ pub enum Operation {
     Batch,
     /// Ten of the twenty items of a logical partition.
     Query,
+    /// All items in the order of their numbers, over all ranges.
+    Sorted,
+    /// All items in the order they changed, over all ranges.
+    Changes,
 }
 
 impl Operation {
     /// In the order of the tables.
     pub const ALL: [Self; 4] = [Self::Read, Self::Upsert, Self::Batch, Self::Query];
+    /// Those that ask many ranges, which takes more than an HTTP client.
+    pub const WIDE: [Self; 2] = [Self::Sorted, Self::Changes];
 
     /// For tables.
     pub fn name(self) -> &'static str {
@@ -54,6 +60,8 @@ impl Operation {
             Self::Upsert => "upsert",
             Self::Batch => "batch of 20",
             Self::Query => "query in a partition",
+            Self::Sorted => "ORDER BY over 16 ranges",
+            Self::Changes => "change feed over 16 ranges",
         }
     }
 }
@@ -70,6 +78,8 @@ pub const REGION: &str = "East US";
 pub const OTHER_REGION: &str = "West US";
 /// The query of [`Operation::Query`].
 pub const QUERY: &str = "SELECT * FROM c WHERE c.status = @status";
+/// The query of [`Operation::Sorted`].
+pub const SORTED: &str = "SELECT c.id, c.number FROM c ORDER BY c.number";
 
 /// An item of about 0.8 KB.
 #[derive(Debug, Serialize)]
@@ -115,6 +125,11 @@ pub fn id(n: u64) -> String {
 /// The n-th item's partition key.
 pub fn key(n: u64) -> String {
     format!("key-{}", n % KEYS)
+}
+
+/// How many rows there are, if they come in the order of their numbers; none otherwise.
+pub fn in_order(rows: &[Row]) -> u64 {
+    if rows.is_sorted_by_key(|row| row.number) { rows.len() as u64 } else { 0 }
 }
 
 /// The items of a batch: all of one logical partition.
@@ -166,6 +181,7 @@ impl Client {
             Operation::Read | Operation::Upsert => 1,
             Operation::Batch => ITEMS,
             Operation::Query => ITEMS / 2,
+            Operation::Sorted | Operation::Changes => KEYS * ITEMS,
         };
         ensure!(rows == expected, "{}: {} gave {rows} answers", self.name(), operation.name());
         Ok(())

@@ -87,6 +87,7 @@ impl Floor {
                 .iter()
                 .filter(|done| done.status_code < 300)
                 .count() as u64),
+            Operation::Sorted | Operation::Changes => bail!("{NO_RANGES}"),
             Operation::Query => {
                 let feed: Feed = serde_json::from_slice(&body)?;
                 let is_whole = |row: &&Row| !row.id.is_empty() && row.number < u64::MAX;
@@ -164,6 +165,9 @@ struct Upsert {
     resource_body: Item,
 }
 
+/// Why some operations are for drivers only.
+const NO_RANGES: &str = "an HTTP client knows nothing of ranges";
+
 fn shape(operation: Operation, n: u64) -> anyhow::Result<Shape> {
     let link = "dbs/bench/colls/items";
     let docs = |headers, body| Shape {
@@ -202,6 +206,7 @@ fn shape(operation: Operation, n: u64) -> anyhow::Result<Shape> {
                     .collect::<Vec<_>>(),
             )?,
         ),
+        Operation::Sorted | Operation::Changes => bail!("{NO_RANGES}"),
         Operation::Query => docs(
             &[
                 ("content-type", "application/query+json"),

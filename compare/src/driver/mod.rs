@@ -10,12 +10,14 @@ mod bad_days;
 mod client;
 mod cores;
 mod floor;
+mod gateway2;
 mod official;
 mod ours;
 mod proxy;
 mod replay;
 mod server;
 mod speed;
+mod wide;
 
 use anyhow::Context;
 
@@ -91,6 +93,8 @@ async fn measure(seconds: f64, cores: Cores) -> anyhow::Result<Report> {
         tables.extend(speed::measure_replayed(&replay, &clients, protocol, seconds).await?);
     }
     drop((replay, server));
+    tables.extend(wide::measure(&cores.server, seconds).await?);
+    tables.extend(gateway2::measure(&cores.server, seconds).await?);
     tables.extend(bad_days::measure(&cores.server).await?);
     let summary = summary(&tables);
     Ok(Report::new(tables, summary))

@@ -22,6 +22,8 @@ struct Wire {
     is_swallowing: AtomicBool,
     /// Bytes the client sent.
     sent: AtomicU64,
+    /// Bytes it was sent.
+    received: AtomicU64,
     /// Of those, how many when somebody last looked.
     seen: AtomicU64,
 }
@@ -29,6 +31,12 @@ struct Wire {
 impl Proxy {
     /// Starts one in front of an endpoint.
     pub async fn start(endpoint: &str) -> anyhow::Result<Self> {
+        Self::start_beside(endpoint, None).await
+    }
+
+    /// Starts one in front of an endpoint whose answers name another one, too: clients shall come to that through its own
+    /// proxy, which is given with the endpoint it is in front of.
+    pub async fn start_beside(endpoint: &str, other: Option<(&str, &Self)>) -> anyhow::Result<Self> {
         let target: SocketAddr = endpoint.trim_start_matches("http://").parse()?;
         // Addresses in answers are exchanged in place, so both must have as many digits.
         let listener = loop {
@@ -38,6 +46,12 @@ impl Proxy {
             }
         };
         let own = listener.local_addr()?;
+        let mut names = vec![(target.to_string().into_bytes(), own.to_string().into_bytes())];
+        if let Some((endpoint, proxy)) = other {
+            let plain = |url: &str| url.trim_start_matches("http://").as_bytes().to_vec();
+            names.push((plain(endpoint), plain(&proxy.endpoint)));
+        }
+        let names: Arc<[(Vec<u8>, Vec<u8>)]> = names.into();
         let connections: Arc<Mutex<Vec<Arc<Wire>>>> = Arc::default();
         let opened = connections.clone();
         let task = tokio::spawn(async move {
@@ -45,10 +59,18 @@ impl Proxy {
                 let Ok(far) = TcpStream::connect(target).await else { return };
                 let wire = Arc::new(Wire::default());
                 opened.lock().unwrap_or_else(PoisonError::into_inner).push(wire.clone());
-                tokio::spawn(carry(near, far, (target, own), wire));
+                tokio::spawn(carry(near, far, names.clone(), wire));
             }
         });
         Ok(Self { endpoint: format!("http://{own}"), connections, task })
+    }
+
+    /// Bytes that went through it in both directions.
+    pub fn carried(&self) -> u64 {
+        let connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes =
+            |wire: &Arc<Wire>| wire.sent.load(Ordering::Relaxed) + wire.received.load(Ordering::Relaxed);
+        connections.iter().map(bytes).sum()
     }
 
     /// Marks how far every connection has come.
@@ -77,13 +99,12 @@ impl Drop for Proxy {
     }
 }
 
-async fn carry(near: TcpStream, far: TcpStream, (target, own): (SocketAddr, SocketAddr), wire: Arc<Wire>) {
+async fn carry(near: TcpStream, far: TcpStream, names: Arc<[(Vec<u8>, Vec<u8>)]>, wire: Arc<Wire>) {
     if near.set_nodelay(true).and(far.set_nodelay(true)).is_err() {
         return;
     }
     let (mut near_in, mut near_out) = near.into_split();
     let (mut far_in, mut far_out) = far.into_split();
-    let (from, to) = (target.to_string().into_bytes(), own.to_string().into_bytes());
     let up = async {
         let mut buffer = vec![0; 64 << 10];
         while let Ok(n @ 1..) = near_in.read(&mut buffer).await {
@@ -97,7 +118,10 @@ async fn carry(near: TcpStream, far: TcpStream, (target, own): (SocketAddr, Sock
     let down = async {
         let mut buffer = vec![0; 64 << 10];
         while let Ok(n @ 1..) = far_in.read(&mut buffer).await {
-            exchange(&mut buffer[..n], &from, &to);
+            wire.received.fetch_add(n as u64, Ordering::Relaxed);
+            for (from, to) in names.iter() {
+                exchange(&mut buffer[..n], from, to);
+            }
             let is_lost = wire.is_swallowing.load(Ordering::Relaxed);
             if !is_lost && near_out.write_all(&buffer[..n]).await.is_err() {
                 return;

@@ -77,7 +77,8 @@ pub fn serve(upstream: &str, cores: &[usize]) -> anyhow::Result<()> {
             latest: Mutex::default(),
         });
         tokio::spawn(accept(listener, replay));
-        let ready = Ready { endpoint: format!("http://{own}"), management: format!("http://{own}") };
+        let ready =
+            Ready { endpoint: format!("http://{own}"), management: format!("http://{own}"), gateway2: None };
         println!("{}", serde_json::to_string(&ready)?);
         std::io::stdout().flush()?;
         tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await??;

@@ -25,6 +25,8 @@ pub struct Server {
     _stdin: ChildStdin,
     /// `http://127.0.0.1:N`, of the first region.
     pub endpoint: String,
+    /// The same of Gateway 2.0, if it has that.
+    pub gateway2: Option<String>,
     management: String,
 }
 
@@ -33,12 +35,20 @@ pub struct Server {
 pub struct Ready {
     pub endpoint: String,
     pub management: String,
+    pub gateway2: Option<String>,
 }
 
 impl Server {
     /// Starts one with these regions on these processors.
     pub async fn start(regions: &[&str], cores: &[usize]) -> anyhow::Result<Self> {
         Self::spawn(&["serve", "--regions", &regions.join(",")], cores).await
+    }
+
+    /// Starts one whose containers have so many ranges, and that has Gateway 2.0 as well.
+    pub async fn start_wide(partitions: u32, cores: &[usize]) -> anyhow::Result<Self> {
+        let partitions = partitions.to_string();
+        let regions = super::client::REGION;
+        Self::spawn(&["serve", "--regions", regions, "--partitions", &partitions, "--gateway2"], cores).await
     }
 
     /// Starts one that replays what the server at an endpoint answers.
@@ -59,8 +69,8 @@ impl Server {
         let stdin = child.stdin.take().context("the child has a stdin")?;
         let stdout = child.stdout.take().context("the child has a stdout")?;
         let line = BufReader::new(stdout).lines().next_line().await?.context("the server did not start")?;
-        let Ready { endpoint, management } = serde_json::from_str(&line)?;
-        Ok(Self { child, _stdin: stdin, endpoint, management })
+        let Ready { endpoint, management, gateway2 } = serde_json::from_str(&line)?;
+        Ok(Self { child, _stdin: stdin, endpoint, gateway2, management })
     }
 
     /// Puts a fault rule in force.
@@ -102,13 +112,24 @@ impl Server {
 }
 
 /// The child's side: serves until its standard input is closed.
-pub fn serve(regions: &[String], cores: &[usize]) -> anyhow::Result<()> {
+pub fn serve(
+    regions: &[String],
+    partitions: Option<u32>,
+    gateway2: bool,
+    cores: &[usize],
+) -> anyhow::Result<()> {
     cores::bind(cores)?;
-    let config = Config { threads: cores.len(), regions: regions.to_vec(), ..Config::default() };
+    let (threads, regions) = (cores.len(), regions.to_vec());
+    let config = Config { threads, regions, partitions, gateway2, ..Config::default() };
     let emulator = Emulator::start(config.with_management())?;
     let management = emulator.management_endpoint().context("the management API is served")?;
     let plain = |url: String| url.trim_end_matches('/').to_owned();
-    let ready = Ready { endpoint: plain(emulator.endpoint()), management: plain(management) };
+    let gateway2 = emulator.regions().list().into_iter().find_map(|region| region.gateway2_endpoint);
+    let ready = Ready {
+        endpoint: plain(emulator.endpoint()),
+        management: plain(management),
+        gateway2: gateway2.map(plain),
+    };
     println!("{}", serde_json::to_string(&ready)?);
     std::io::stdout().flush()?;
     let mut rest = Vec::new();

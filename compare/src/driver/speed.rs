@@ -111,11 +111,11 @@ const EMULATOR: &str = "Against the emulator, on a processor of its own: what a 
 const REPLAYED: &str = "Against a server that repeats the emulator's recorded answers and does nothing else: what a client can do when \
      the server is not the limit.";
 
-struct Run {
-    rate: f64,
-    p50: f64,
-    p99: f64,
-    processor: f64,
+pub(super) struct Run {
+    pub(super) rate: f64,
+    pub(super) p50: f64,
+    pub(super) p99: f64,
+    pub(super) processor: f64,
 }
 
 fn figures(runs: &[Run], of: impl Fn(&Run) -> f64) -> Vec<Cell> {
@@ -123,7 +123,7 @@ fn figures(runs: &[Run], of: impl Fn(&Run) -> f64) -> Vec<Cell> {
 }
 
 /// One cell of every contender, in alternating slices.
-async fn take_turns(
+pub(super) async fn take_turns(
     clients: &[Client],
     operation: Operation,
     in_flight: usize,

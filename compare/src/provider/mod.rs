@@ -7,7 +7,7 @@ mod contender;
 pub mod features;
 mod postgres;
 mod summary;
-mod tally;
+pub mod tally;
 mod workload;
 
 use std::time::Duration;
@@ -16,6 +16,7 @@ use clap::ValueEnum;
 
 use crate::report::{Better, Cell, Report, Table, grouped};
 use cell::Cost;
+pub use cell::isolated;
 use contender::{Contender, Field};
 use workload::SCENARIOS;
 
