@@ -37,6 +37,10 @@ WORK = harness.WORK / "rust-sdk"
 RUST = HERE.parent / "rust"
 # The kinds of tests that are switched on: those for emulators, and those that split partitions.
 CATEGORIES = ["emulator", "split"]
+# Those for Gateway 2.0 go to an account of two regions that has such endpoints, and need a copy of their own: switched on
+# together with the others they would take those along.
+GATEWAY2_CATEGORIES = ["gateway_v2", "gateway_v2_multi_region"]
+GATEWAY2_ACCOUNT = ["--gateway2", "--region", "East US", "--region", "West US"]
 # Where COMPAT.md tells of these tests.
 HEADING = "The Rust SDK's own tests"
 # A target that runs longer is stopped, and what did not end has not passed.
@@ -51,9 +55,13 @@ class Target:
     crate: str
     name: str
     features: str
+    is_gateway2: bool = False
 
     def label(self):
-        return f"{self.crate} --test {self.name}"
+        return f"{self.crate} --test {self.name}" + (" (Gateway 2.0)" if self.is_gateway2 else "")
+
+    def account(self):
+        return GATEWAY2_ACCOUNT if self.is_gateway2 else []
 
 
 TARGETS = [
@@ -61,6 +69,8 @@ TARGETS = [
     Target("azure_data_cosmos", "split", "key_auth,control_plane,fault_injection,unstable_patch"),
     Target("azure_data_cosmos_driver", "emulator", "fault_injection,unstable_patch"),
     Target("azure_data_cosmos_driver", "gateway_query_plan_comparison", "__internal_testing"),
+    Target("azure_data_cosmos", "gateway_v2", "key_auth,control_plane,fault_injection,unstable_patch", True),
+    Target("azure_data_cosmos_driver", "emulator", "fault_injection,unstable_patch", True),
 ]
 
 # They make their own in-memory emulator. Those of the SDK compare it with an account if they are given one.
@@ -70,19 +80,20 @@ IN_MEMORY_TARGETS = [
 ]
 
 
-def crate_folder(name):
-    """A writable copy of a pinned crate whose emulator tests are switched on."""
+def crate_folder(name, is_gateway2):
+    """A writable copy of a pinned crate whose tests of one kind are switched on."""
     metadata = subprocess.run(
         ["cargo", "metadata", "--format-version", "1", "--locked"], cwd=RUST, check=True, stdout=subprocess.PIPE
     ).stdout
     crate = next(package for package in json.loads(metadata)["packages"] if package["name"] == name)
-    copy = WORK / f"{name}-{crate['version']}"
+    copy = WORK / (f"{name}-{crate['version']}" + ("-gateway2" if is_gateway2 else ""))
     if not copy.exists():
         WORK.mkdir(parents=True, exist_ok=True)
         shutil.copytree(pathlib.Path(crate["manifest_path"]).parent, copy)
         script = copy / "build.rs"
         categories = "".join(
-            f'\n    println!("cargo:rustc-cfg=test_category=\\"{category}\\"");' for category in CATEGORIES
+            f'\n    println!("cargo:rustc-cfg=test_category=\\"{category}\\"");'
+            for category in (GATEWAY2_CATEGORIES if is_gateway2 else CATEGORIES)
         )
         switch = "fn main() {" + categories
         script.write_text(script.read_text().replace("fn main() {", switch, 1))
@@ -95,8 +106,8 @@ def cargo(target, *arguments, seconds_max=TARGET_SECONDS_MAX, **settings):
     command = ["cargo", "test", "--quiet", "--test", target.name, "--features", target.features, *arguments]
     env = {**os.environ, "RUST_BACKTRACE": "0", **settings}
     env.setdefault("CARGO_TARGET_DIR", str(RUST / "target"))
-    folder = crate_folder(target.crate)
-    log = WORK / f"{target.crate}-{target.name}.log"
+    folder = crate_folder(target.crate, target.is_gateway2)
+    log = WORK / (f"{target.crate}-{target.name}" + ("-gateway2.log" if target.is_gateway2 else ".log"))
     with open(log, "wb") as output:
         process = subprocess.Popen(
             command, cwd=folder, env=env, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
@@ -124,6 +135,10 @@ def run_on(target, emulator, extra):
             "AZURE_COSMOS_CONNECTION_STRING": f"AccountEndpoint={emulator.endpoint};AccountKey={harness.KEY};",
             "AZURE_COSMOS_TEST_MODE": "required",
             "ACCOUNT_HOST": "127.0.0.1",
+            "AZURE_COSMOS_GW_V2_ENDPOINT": emulator.endpoint,
+            "AZURE_COSMOS_GW_V2_KEY": harness.KEY,
+            "AZURE_COSMOS_GW_V2_MULTI_REGION_ENDPOINT": emulator.endpoint,
+            "AZURE_COSMOS_GW_V2_MULTI_REGION_KEY": harness.KEY,
         }
     else:
         account = {"AZURE_COSMOS_CONNECTION_STRING": "", "AZURE_COSMOS_TEST_MODE": "skipped"}
@@ -136,7 +151,7 @@ def run_on(target, emulator, extra):
 def run_target(target, extra):
     """Builds and runs one target on a fresh emulator."""
     build(target)
-    with harness.Emulator(f"rust-sdk-{target.crate}-{target.name}") as emulator:
+    with harness.Emulator(f"rust-sdk-{target.crate}-{target.name}", *target.account()) as emulator:
         return run_on(target, emulator, extra)
 
 
@@ -201,7 +216,7 @@ def compare_with_peer(extra):
     kept = []
     print("| target | tests | in-memory emulator | ours | only ours | only theirs |\n|---|---|---|---|---|---|", flush=True)
     # The in-memory emulator does not split with the throughput: those tests would wait for ever.
-    for target in [target for target in TARGETS if target.name != "split"]:
+    for target in [target for target in TARGETS if target.name != "split" and not target.is_gateway2]:
         build(target)
         name = f"{target.crate}-{target.name}"
         with harness.Emulator(f"rust-peer-{name}", program=program) as emulator:

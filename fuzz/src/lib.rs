@@ -29,7 +29,8 @@ impl Account {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let account = Self { emulator, runtime };
         account.made("/dbs", r#"{"id":"d"}"#);
-        account.made("/dbs/d/colls", r#"{"id":"c","partitionKey":{"paths":["/pk"],"kind":"Hash","version":2}}"#);
+        account
+            .made("/dbs/d/colls", r#"{"id":"c","partitionKey":{"paths":["/pk"],"kind":"Hash","version":2}}"#);
         for n in 0..20 {
             account.restore(n);
             account.write(n, &format!("p{n}"));
@@ -53,7 +54,13 @@ impl Account {
     }
 
     /// Sends one request; a panic inside the emulator shows as a 500, which no input may cause.
-    pub fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: Bytes) -> Option<Response<Bytes>> {
+    pub fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Bytes,
+    ) -> Option<Response<Bytes>> {
         let mut request = Request::builder()
             .method(method)
             .uri(path)
@@ -68,7 +75,8 @@ impl Account {
     }
 
     fn made(&self, path: &str, body: &'static str) {
-        let answer = self.send("POST", path, &[], Bytes::from_static(body.as_bytes())).expect("a legal request");
+        let answer =
+            self.send("POST", path, &[], Bytes::from_static(body.as_bytes())).expect("a legal request");
         assert_eq!(answer.status().as_u16(), 201);
     }
 }

@@ -103,9 +103,9 @@ fn ask(account: &Account, query: &str, scope: &[(&str, &str)], token: Option<&st
 
 /// The text of an envelope as the emulator writes it.
 fn sealed(envelope: &[u8]) -> String {
-    let sum = envelope
-        .iter()
-        .fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3));
+    let sum = envelope.iter().fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3)
+    });
     URL_SAFE_NO_PAD.encode([&sum.to_be_bytes(), envelope].concat())
 }
 

@@ -17,8 +17,6 @@ fuzz_target!(|text: &str| {
         let printed = query.to_string();
         match cosmos_emulator::sql::parse(&printed) {
             Ok(again) => assert_eq!(again.to_string(), printed, "{text} prints as another query"),
-            // Printing writes every parenthesis, so a chain of signs at the limit of nesting prints as a query beyond it.
-            Err(error) if format!("{error:?}").contains("nested too deep") => {}
             Err(error) => panic!("{printed} does not parse: {error:?}"),
         }
     }
