@@ -162,6 +162,9 @@ impl Fleet {
     /// Who cannot join works like one who shares nothing, and goes on trying.
     pub(crate) async fn join(&self, core: &Arc<Core>, hand: Option<Hand>) {
         if hand.is_some_and(|hand| !self.hands[hand as usize].swap(true, Ordering::AcqRel)) {
+            // Each dispatcher that asks has room for what it gets, also before it has waited or held anything: a heartbeat in
+            // between would tell operators of a member that runs turns and has no room for any.
+            self.note_capacity(self.hands.iter().filter(|asked| asked.load(Ordering::Acquire)).count());
             // The others do not leave to this process what it did not run before they know it.
             self.beat_now.notify_one();
         }
