@@ -85,6 +85,8 @@ struct Entry {
     locked: bool,
     /// Another process held it when it was looked at the last time.
     was_foreign: bool,
+    /// The runtime of this process has put its turn off: others come first when its time is there.
+    is_put_off: bool,
     shelf: Shelf,
     scheduled: Option<Place>,
 }
@@ -92,6 +94,13 @@ struct Entry {
 impl Entry {
     fn standing(&self) -> Standing {
         if self.parks > 0 { Standing::Troubled } else { Standing::Sound }
+    }
+
+    /// The message that is due first.
+    fn first_hint(&self, instance: &str) -> Option<MessageHint> {
+        let (id, first) = self.pending.iter().min_by_key(|(_, pending)| (pending.visible_at, pending.seq))?;
+        let (seq, visible_at) = (first.seq, first.visible_at);
+        Some(MessageHint { instance: instance.to_owned(), id: id.clone(), seq, visible_at })
     }
 
     /// Whether a message is not the first thing to do at its time.
@@ -121,6 +130,8 @@ pub(crate) struct Candidate {
     pub(crate) parks: u32,
     /// Many messages wait, and another process had its turn: its head tells whether a look is worth it.
     pub(crate) is_head_first: bool,
+    /// The runtime of this process has put its turn off, and this is the first of its messages: others come first.
+    pub(crate) put_off: Option<MessageHint>,
     /// As it was handed out.
     standing: Standing,
     /// Hints up to this one were made before the candidate was handed out.
@@ -219,10 +230,12 @@ impl TurnFinder {
         entry.locked = false;
         let parks = entry.parks;
         let is_head_first = entry.was_foreign && entry.pending.len() >= TURNFUL;
+        let put_off = std::mem::take(&mut entry.is_put_off).then(|| entry.first_hint(&instance)).flatten();
         Some(Candidate {
             instance,
             parks,
             is_head_first,
+            put_off,
             standing,
             hints: state.hints,
             state: Arc::clone(&self.state),
@@ -298,6 +311,14 @@ impl TurnFinder {
         state.schedule(instance);
         drop(state);
         self.changed.notify_waiters();
+    }
+
+    /// The runtime of this process has put a turn off. It may be that it does not know the orchestration and that another
+    /// member does: when the time comes, the others are asked first.
+    pub(crate) fn put_off(&self, instance: &str) {
+        if let Some(entry) = lock(&self.state).instances.get_mut(instance) {
+            entry.is_put_off = true;
+        }
     }
 
     /// A lock of this process lasts longer.

@@ -108,6 +108,11 @@ impl View {
         self.share.slots.contains(slot) && since <= visible_at
     }
 
+    /// The other members that are heard of and run such work.
+    fn able(&self, hand: Hand) -> impl Iterator<Item = &OtherShare> {
+        self.share.others.iter().filter(move |other| hand.is_of(other.serves) && !other.is_silent)
+    }
+
     /// Whether it says nothing about now: since a lease was over, nothing has been heard of the fleet. The others may be
     /// dead, and nobody can tell.
     fn is_outdated(&self, lease: Duration) -> bool {
@@ -274,6 +279,26 @@ impl Fleet {
         if self.has_bell {
             self.bell.ring_work(slot);
         }
+    }
+
+    /// How long others come first with what the runtime of this process has put off, for perhaps it cannot run it: they
+    /// take what is not in their slots only when it is `steal_after` old, and need a while for it. `None` if nobody else is
+    /// there who could.
+    pub(crate) fn yields_to_others(&self, hand: Hand) -> Option<Duration> {
+        let view = self.view();
+        (self.has_bell && self.is_member() && view.able(hand).next().is_some())
+            .then_some(self.steal_after * 2)
+    }
+
+    /// A slot of another member for what the runtime of this process has put off after so many attempts: another one each
+    /// time, so that one that lacks the activity does not keep it from those that have it. A member that has just been given
+    /// its slots is known before they are: then any slot will do that is not this process's.
+    pub(crate) fn next_home(&self, hand: Hand, attempts: u32) -> Option<u8> {
+        let view = self.view();
+        let number = view.able(hand).count();
+        let next = (attempts as usize).checked_rem(number)?;
+        let known = view.able(hand).nth(next)?.slots.iter().next();
+        known.or_else(|| SlotSet::ALL.without(view.share.slots).iter().next())
     }
 
     /// Whose an entry of a slot is that became visible then, for a process that has nothing else to do, or has.

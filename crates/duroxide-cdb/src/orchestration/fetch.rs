@@ -109,6 +109,16 @@ async fn attempt(
     lock_timeout: Duration,
     filter: Option<&DispatcherCapabilityFilter>,
 ) -> Option<Fetched> {
+    // A dispatcher of this process had this turn and its runtime put it off, as one does that lacks the orchestration while a
+    // deployment is under way. As the owner of the slot it would get it again and again, until the turn has no attempts
+    // left, and the members that have the orchestration would never see it. So they are told, and come first.
+    if let Some(hint) = &candidate.put_off
+        && let Some(rest) = core.fleet.yields_to_others(Hand::Turns)
+    {
+        core.fleet.ring_message(hint);
+        candidate.decide(Verdict::RestUntil(core.clock.after(rest)));
+        return None;
+    }
     let call = core.quick_call_after(OPERATION, candidate.parks);
     let examined = Box::pin(examine(core, call, &candidate, lock_timeout, filter));
     match contained(core, OPERATION, &candidate.instance, examined).await {

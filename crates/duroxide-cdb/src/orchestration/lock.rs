@@ -261,6 +261,9 @@ pub(crate) async fn abandon(
         core.cache.relock(&instance, &stored.document, &stored.etag);
     }
     core.turn_leases.remove(lease.secret());
+    if delay.is_some_and(|delay| !delay.is_zero()) {
+        core.turns.put_off(&instance);
+    }
     core.turns.released(&instance, &[]);
     Ok(())
 }

@@ -8,6 +8,7 @@ use duroxide::providers::ProviderError;
 use crate::core::{Backoff, Core};
 use crate::documents::{Forgive, Tagged, WorkDocument};
 use crate::error::{About, Fault, Lost, invalid_token};
+use crate::fleet::Hand;
 use crate::lease::{Lease, Patience};
 use crate::settle::Verdict;
 use crate::store::{Call, Op};
@@ -113,7 +114,15 @@ pub(crate) async fn abandon(
     let is_blameless = core.claims.is_ours(&document.instance_id, &document.id, Some(lease.secret()));
     let forgive = if is_blameless { Forgive::ThisAttempt } else { forgive };
     let visible_at = core.clock.after(delay.unwrap_or_default());
-    rewrite(core, &lease, call.into(), |document| document.unlock(visible_at, forgive)).await?;
+    // A runtime that lacks the activity puts it off. Others leave it to this process as long as it carries a slot of its own,
+    // and it would get it again until no attempts are left: so it goes to another member.
+    let is_put_off = delay.is_some_and(|delay| !delay.is_zero()) && document.dispatched_to().is_some();
+    let home = is_put_off.then(|| core.fleet.next_home(Hand::Work, document.attempt_count)).flatten();
+    let change = |document: &mut WorkDocument| {
+        document.unlock(visible_at, forgive);
+        document.spread_to = home.or(document.spread_to);
+    };
+    rewrite(core, &lease, call.into(), change).await?;
     core.work_leases.remove(lease.secret());
     Ok(())
 }

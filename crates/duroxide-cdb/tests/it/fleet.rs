@@ -1,5 +1,6 @@
 //! Several processes on one container. A process is a provider of its own here.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -460,6 +461,85 @@ async fn a_member_that_runs_no_activities_hides_none() {
     }
     turns.stop().await;
     work.stop().await;
+}
+
+/// Of two members one puts off whatever it gets, as a runtime does that lacks the handlers while a deployment is under way.
+/// The other waits for work and returns what it got first.
+async fn taken_from_who_puts_off<T>(
+    give: impl AsyncFn(&CosmosDBProvider),
+    put_off: impl AsyncFn(&CosmosDBProvider) -> bool,
+    take: impl AsyncFn(&CosmosDBProvider) -> Option<T>,
+) -> (T, usize) {
+    let account = Account::new();
+    let (old, new) =
+        (open(named_as("old", account.config())).await, open(named_as("new", account.config())).await);
+    join(&old).await;
+    join(&new).await;
+    until("both have their part", async || account.shares().await.len() == 2).await;
+    give(&old).await;
+    // The new one comes too late for the first time, whoever the owner is.
+    until("it is put off", async || put_off(&old).await).await;
+    let (is_taken, times) = (Cell::new(false), Cell::new(0));
+    let putting_off = async {
+        while !is_taken.get() {
+            times.set(times.get() + usize::from(put_off(&old).await));
+            assert!(times.get() < 3, "nobody else gets it");
+        }
+    };
+    let taking = async {
+        loop {
+            if let Some(taken) = take(&new).await {
+                is_taken.set(true);
+                return taken;
+            }
+        }
+    };
+    let (taken, ()) = futures::join!(taking, putting_off);
+    (taken, times.get())
+}
+
+#[tokio::test]
+async fn a_turn_that_one_member_puts_off_comes_to_the_others_before_it_comes_back() {
+    let poll = Duration::from_secs(1);
+    for number in 0..2 {
+        let instance = format!("i{number}");
+        let (taken, times) = taken_from_who_puts_off(
+            async |one| one.enqueue_for_orchestrator(start(&instance, "Hello", ""), None).await.unwrap(),
+            async |old| {
+                let Some((_, token, _)) = old.fetch_orchestration_item(LOCK, poll, None).await.unwrap()
+                else {
+                    return false;
+                };
+                old.abandon_orchestration_item(&token, Some(Duration::from_millis(300)), false)
+                    .await
+                    .unwrap();
+                true
+            },
+            async |new| new.fetch_orchestration_item(LOCK, poll, None).await.unwrap(),
+        )
+        .await;
+        assert_eq!((taken.0.instance, times), (instance, 0));
+    }
+}
+
+#[tokio::test]
+async fn an_activity_that_one_member_puts_off_comes_to_the_others_before_it_comes_back() {
+    let poll = Duration::from_secs(1);
+    for number in 0..2 {
+        let instance = format!("i{number}");
+        let ((item, ..), times) = taken_from_who_puts_off(
+            async |one| one.enqueue_for_worker(activity(&instance, 1)).await.unwrap(),
+            async |old| {
+                let fetched = old.fetch_work_item(LOCK, poll, None, &TagFilter::Any).await.unwrap();
+                let Some((_, token, _)) = fetched else { return false };
+                old.abandon_work_item(&token, Some(Duration::from_millis(300)), false).await.unwrap();
+                true
+            },
+            async |new| new.fetch_work_item(LOCK, poll, None, &TagFilter::Any).await.unwrap(),
+        )
+        .await;
+        assert_eq!((item, times), (activity(&instance, 1), 0));
+    }
 }
 
 #[tokio::test]
