@@ -96,8 +96,19 @@ impl DiskStorage {
         false
     }
 
+    /// Holds a writer up while too much waits to be written out. The engine has a limit of its own, one higher, at which
+    /// a writer waits for ever if the thread that writes out has died of a full disk meanwhile; here it is asked whether it
+    /// still works, and the writer whose batch is not in the journal yet can be refused.
+    fn hold_back(&self) -> Result<(), StorageError> {
+        while self.rows.sealed_memtable_count() >= MEMTABLES_WAITING_MAX {
+            self.database.persist(PersistMode::Buffer).map_err(|error| self.fail(&error))?;
+            thread::sleep(HOLD_BACK);
+        }
+        Ok(())
+    }
+
     /// Has rows written out once enough have come together. The engine would do so when one of its threads finds the
-    /// time, and until then take rows without a limit; done here, its own limit for what waits holds writers up.
+    /// time, and until then take rows without a limit; done here, the limit for what waits holds writers up.
     fn count_fresh(&self, bytes: u64) {
         let before = self.fresh_bytes.fetch_add(bytes, Ordering::Relaxed);
         if before >= MEMTABLE_BYTES || before + bytes < MEMTABLE_BYTES {
@@ -200,6 +211,7 @@ impl Storage for DiskStorage {
         if let Some(failure) = &*self.failure.borrow() {
             return Err(failure.clone());
         }
+        self.hold_back()?;
         let bytes = batch.bytes();
         self.journal_bytes.fetch_add(bytes, Ordering::Relaxed);
         let fresh_bytes = bytes + batch.changes.len() as u64 * ROW_BYTES;
@@ -264,7 +276,10 @@ impl Drop for DiskStorage {
 
 /// The engine's name for the one tree we keep.
 const ROWS: &str = "rows";
-/// Memory that new rows take before they are written out as a sorted file. Four of these may wait at once.
+/// So many of these may wait to be written out at once; the engine's own limit is one more.
+const MEMTABLES_WAITING_MAX: usize = 3;
+const HOLD_BACK: Duration = Duration::from_millis(2);
+/// Memory that new rows take before they are written out as a sorted file.
 const MEMTABLE_BYTES: u64 = 16 << 20;
 /// What the engine counts for a row besides its bytes, about.
 const ROW_BYTES: u64 = 64;
@@ -370,8 +385,8 @@ mod tests {
                 });
             }
         });
-        // Four that wait, one that fills, and a batch of each writer on top.
-        let bound = 5 * MEMTABLE_BYTES + (8 << 20);
+        // Those that wait, one that fills, one that is written and not yet given back, and a batch of each writer on top.
+        let bound = (MEMTABLES_WAITING_MAX as u64 + 2) * MEMTABLE_BYTES + (8 << 20);
         assert!(most.load(Ordering::Relaxed) <= bound, "{} MB", most.load(Ordering::Relaxed) >> 20);
     }
 
