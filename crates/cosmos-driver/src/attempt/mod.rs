@@ -13,6 +13,7 @@ pub(crate) mod throttle;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use cosmos_wire::status::Status;
 use tokio::time::{Instant, sleep};
 
 use crate::diagnostics::{Attempt, Context, Delivery, Diagnostics};
@@ -88,11 +89,12 @@ pub(crate) async fn send(
         record.gateway2 = is_gateway2;
         tracing::trace!(attempt = %record, "attempt");
         let shard = record.shard;
+        let has_failed = is_gateway2 && has_failed(&outcome, &record);
         log.push(record);
         budget.attempts += 1;
         let verdict =
             throttle::verdict(&outcome, operation.repeat(), is_gateway2, budget, &core.config.retry);
-        if is_gateway2 && has_failed(&outcome) && verdict != Verdict::OtherShard {
+        if has_failed && verdict != Verdict::OtherShard {
             leave_gateway2(core, address);
         }
         match verdict {
@@ -132,13 +134,36 @@ pub(crate) async fn send(
     }
 }
 
-/// Whether an endpoint did not do what it is there for. An answer that is too long would be as long elsewhere.
-fn has_failed(outcome: &Outcome) -> bool {
-    match outcome {
-        Outcome::Answered(answer) => answer.status.code == 503,
-        Outcome::Broken(error) => error.kind != HttpErrorKind::TooLarge,
+/// Whether an endpoint of Gateway 2.0 did not do what it is there for, so that all requests of this driver leave it for a
+/// while. What lies with the caller (little time, more requests than there are slots) does not count. Pure.
+fn has_failed(outcome: &Outcome, record: &Attempt) -> bool {
+    let error = match outcome {
+        Outcome::Answered(answer) => return answer.status == Status::SERVICE_UNAVAILABLE,
+        Outcome::Broken(error) => error,
+    };
+    let asked_for = record.elapsed.saturating_sub(record.slot_wait + record.connect_wait);
+    match (error.kind, error.sent) {
+        // It would be as long elsewhere.
+        (HttpErrorKind::TooLarge, _) => false,
+        (HttpErrorKind::AttemptTimeout | HttpErrorKind::Deadline, Sent::No) => {
+            record.connect_wait > record.slot_wait && record.connect_wait >= GATEWAY2_PATIENCE
+        }
+        (HttpErrorKind::Deadline, Sent::Unknown) => asked_for >= GATEWAY2_PATIENCE,
+        (
+            HttpErrorKind::AttemptTimeout
+            | HttpErrorKind::Connect
+            | HttpErrorKind::Tls
+            | HttpErrorKind::Closed
+            | HttpErrorKind::Refused
+            | HttpErrorKind::Protocol,
+            _,
+        ) => true,
     }
 }
+
+/// Longer than any point operation takes, shorter than callers' deadlines usually are: an endpoint that has said nothing
+/// for so long hangs.
+const GATEWAY2_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Lets nobody else meet an endpoint of Gateway 2.0 that failed; a probe will tell when it is back.
 fn leave_gateway2(core: &Core, address: &Address) {

@@ -41,7 +41,7 @@ impl ContainerInfo {
 
     /// Learns a session token from an answer.
     pub(crate) fn learn(&self, token: &HeaderValue) {
-        if self.sessions.learn(token) {
+        if self.sessions.learn(token, |range| self.ranges.load().knows(range)) {
             self.relist();
         }
     }

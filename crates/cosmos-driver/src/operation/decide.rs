@@ -158,7 +158,9 @@ fn broken(
         | HttpErrorKind::Refused
         | HttpErrorKind::Protocol
         | HttpErrorKind::AttemptTimeout => {
-            let effects = Effects { partition_failed: true, ..none };
+            // A request that was never sent, for want of a slot or because its connection was about to end, says nothing
+            // about the partition it was for.
+            let effects = Effects { partition_failed: sent == Sent::Unknown, ..none };
             match (sent, view.repeat) {
                 (Sent::No, _) | (Sent::Unknown, Repeat::Safe) => {
                     let state = RetryState { has_unknown: is_unknown, ..state.clone() };

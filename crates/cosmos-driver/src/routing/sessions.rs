@@ -24,8 +24,12 @@ struct Known {
 }
 
 impl Known {
+    /// None for what no service would say: a server must not make requests grow.
     fn new(range: &str, progress: Progress) -> Option<Self> {
         let text = SessionToken::of(range, progress.clone()).to_string();
+        if text.len() > TOKEN_BYTES_MAX {
+            return None;
+        }
         Some(Self { progress, header: HeaderValue::try_from(text).ok()? })
     }
 }
@@ -74,8 +78,9 @@ impl Sessions {
     }
 
     /// Learns from an answer; returns whether a range was heard of for the first time. Tokens that are not understood
-    /// are ignored: a lost hint, not a failure.
-    pub(crate) fn learn(&self, header: &HeaderValue) -> bool {
+    /// are ignored: a lost hint, not a failure. So are those of ever more ranges that are not listed: either the ranges
+    /// will be listed soon, or the server makes them up.
+    pub(crate) fn learn(&self, header: &HeaderValue, is_listed: impl Fn(&str) -> bool) -> bool {
         let Ok(text) = header.to_str() else { return false };
         let mut has_new = false;
         for part in text.split(',') {
@@ -87,8 +92,10 @@ impl Sessions {
                 }
                 continue;
             }
-            self.insert(range, part);
-            has_new = true;
+            if self.unlisted.load().len() < UNLISTED_MAX || is_listed(range) {
+                self.insert(range, part);
+                has_new = true;
+            }
         }
         has_new
     }
@@ -133,6 +140,11 @@ impl Sessions {
     }
 }
 
+/// Tokens of ranges that are not listed, all of which are sent along: a container that grows tenfold at once has fewer.
+const UNLISTED_MAX: usize = 128;
+/// One range's token: sixty regions with numbers of ten digits have 800 bytes.
+const TOKEN_BYTES_MAX: usize = 1024;
+
 fn parse(range: &str, part: &str) -> Option<Known> {
     let token: SessionToken = part.trim().parse().ok()?;
     Known::new(range, token.progress(range)?.clone())
@@ -157,7 +169,7 @@ mod tests {
     fn learned(tokens: &[&'static str]) -> Sessions {
         let sessions = Sessions::default();
         for token in tokens {
-            sessions.learn(&HeaderValue::from_static(token));
+            sessions.learn(&HeaderValue::from_static(token), |_| true);
         }
         sessions
     }
@@ -202,11 +214,32 @@ mod tests {
         assert!(sessions.has_unlisted());
         assert_eq!(token(&sessions, "0").as_deref(), Some("0:-1#9,3:-1#12"));
         assert_eq!(token(&sessions, "1").as_deref(), Some("3:-1#12"));
-        assert!(!sessions.learn(&HeaderValue::from_static("3:-1#14")), "heard of before");
+        assert!(!sessions.learn(&HeaderValue::from_static("3:-1#14"), |_| true), "heard of before");
         assert_eq!(token(&sessions, "0").as_deref(), Some("0:-1#9,3:-1#14"));
         sessions.relist(|_| true);
         assert!(!sessions.has_unlisted());
         assert_eq!(token(&sessions, "3").as_deref(), Some("3:-1#14"));
+    }
+
+    #[test]
+    fn a_server_cannot_make_up_ranges_or_regions_without_end() {
+        let sessions = learned(&["0:-1#9"]);
+        let is_listed = |range: &str| range == "0" || range == "real";
+        for made_up in 0..1000 {
+            let token = HeaderValue::try_from(format!("x{made_up}:-1#1")).expect("a header");
+            sessions.learn(&token, is_listed);
+            sessions.relist(is_listed);
+        }
+        assert_eq!(sessions.unlisted.load().len(), UNLISTED_MAX);
+        sessions.learn(&HeaderValue::from_static("real:-1#7"), is_listed);
+        assert!(token(&sessions, "real").is_some_and(|sent| sent.starts_with("real:-1#7,")));
+        for region in 0..1000 {
+            let token = HeaderValue::try_from(format!("0:-1#9#{region}=1")).expect("a header");
+            sessions.learn(&token, is_listed);
+        }
+        let sent = token(&sessions, "0").expect("known");
+        let own = sent.split(',').next().expect("the first part");
+        assert!((500..=TOKEN_BYTES_MAX).contains(&own.len()), "{} bytes", own.len());
     }
 
     #[test]

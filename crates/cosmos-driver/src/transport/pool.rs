@@ -41,6 +41,9 @@ pub(crate) struct Pool {
     next_id: AtomicU32,
     /// Wakes requests that wait for a slot: one per slot given back, all when a connection opened or failed to.
     wake: Notify,
+    /// The same for slots that only metadata may take. A request for an item that was told of one could not use it, and
+    /// those behind it in the queue would not hear of it.
+    wake_metadata: Notify,
     /// The last failed connect, numbered so that a waiter can tell a new failure from an old one.
     failure: ArcSwapOption<(u64, HttpError)>,
     failures: AtomicU64,
@@ -68,6 +71,7 @@ impl Pool {
             waiting_for_metadata: AtomicU32::new(0),
             next_id: AtomicU32::new(0),
             wake: Notify::new(),
+            wake_metadata: Notify::new(),
             failure: ArcSwapOption::empty(),
             failures: AtomicU64::new(0),
             failures_in_row: AtomicU32::new(0),
@@ -133,6 +137,10 @@ impl Pool {
         loop {
             let mut woken = pin!(self.wake.notified());
             woken.as_mut().enable();
+            let mut woken_for_metadata = pin!(self.wake_metadata.notified());
+            if want.is_metadata {
+                woken_for_metadata.as_mut().enable();
+            }
             if is_turn && let Some(slot) = self.try_reserve(want) {
                 self.pass_on();
                 return Ok(slot);
@@ -155,7 +163,10 @@ impl Pool {
             let is_open = self.shards.load().iter().any(|shard| shard.is_usable());
             let cause = if is_open { &mut timing.slot } else { &mut timing.connect };
             let _spent = Stopwatch::start(cause, self.clock.now());
-            woken.await;
+            tokio::select! {
+                () = woken => {}
+                () = woken_for_metadata, if want.is_metadata => {}
+            }
             is_turn = true;
         }
     }
@@ -168,6 +179,23 @@ impl Pool {
         if self.waiting.load(Ordering::Relaxed) > 1 && has_room() {
             self.wake.notify_one();
         }
+    }
+
+    /// Tells one request that waits of a slot that was given back on this connection.
+    fn tell_of_slot(&self, id: u32) {
+        let shards = self.shards.load();
+        // Most pools have no connections of metadata.
+        let limit = self.connections_max();
+        if shards.len() > limit && shards.iter().skip(limit).any(|shard| shard.id == id) {
+            self.wake_metadata.notify_one();
+        } else {
+            self.wake.notify_one();
+        }
+    }
+
+    fn tell_all(&self) {
+        self.wake.notify_waiters();
+        self.wake_metadata.notify_waiters();
     }
 
     fn try_reserve(self: &Arc<Self>, want: SlotWanted) -> Option<Slot> {
@@ -361,7 +389,7 @@ async fn connect(pool: Arc<Pool>) {
             let number = pool.failures.fetch_add(1, Ordering::AcqRel) + 1;
             pool.failure.store(Some(Arc::new((number, error))));
             let in_row = pool.failures_in_row.fetch_add(1, Ordering::Relaxed) + 1;
-            pool.wake.notify_waiters();
+            pool.tell_all();
             // While another connection serves, an endpoint that refuses is not asked over and over.
             if pool.shards.load().iter().any(|shard| shard.is_usable()) {
                 tokio::time::sleep(health::connect_pause(in_row)).await;
@@ -408,7 +436,7 @@ struct Connecting<'a>(&'a Pool);
 impl Drop for Connecting<'_> {
     fn drop(&mut self) {
         self.0.connecting.fetch_sub(1, Ordering::AcqRel);
-        self.0.wake.notify_waiters();
+        self.0.tell_all();
     }
 }
 
@@ -470,6 +498,6 @@ impl Drop for Slot {
             self.pool.remove(self.shard.id, EvictionReason::Abandoned);
         }
         self.shard.give_back();
-        self.pool.wake.notify_one();
+        self.pool.tell_of_slot(self.shard.id);
     }
 }

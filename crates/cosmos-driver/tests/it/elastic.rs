@@ -4,8 +4,10 @@ use std::time::{Duration, Instant};
 
 use cosmos_driver::fault::{Fault, Faults, Rule};
 use cosmos_driver::{
-    Container, Driver, ErrorKind, EvictionReason, ItemOptions, PoolSnapshot, Retry, Sharding, Timeouts,
+    Connections, Container, Driver, ErrorKind, EvictionReason, Hedging, HedgingMode, ItemOptions,
+    Negotiation, PoolSnapshot, Query, QueryOptions, Retry, Scope, Sharding, Timeouts,
 };
+use cosmos_emulator::{FaultRule, Operation, Verdict};
 use serde_json::json;
 
 use crate::globe::{Globe, Mood};
@@ -172,4 +174,63 @@ async fn metadata_has_a_connection_when_items_have_taken_all() {
     for read in held {
         read.await.expect("no panic").expect("served in the end");
     }
+}
+
+#[tokio::test]
+async fn metadata_gets_its_own_connection_again_while_items_wait() {
+    let globe = Globe::start(&["East"]).await;
+    let sharding = Sharding { http1_connections_max: 1, metadata_connections: 1, ..lively() };
+    let connections = Connections { negotiation: Negotiation::Http1Only, ..Connections::default() };
+    let (driver, items) = open(globe.builder().sharding(sharding).connections(connections)).await;
+    let _slow = globe.emulator.faults().add(
+        FaultRule::new(Verdict::Delay { duration: Duration::from_millis(50) }).on(Operation::ReadAccount),
+    );
+    globe.mood(0, Mood::Hanging);
+    let held: Vec<_> = (0..3).map(|_| read(&items)).collect();
+    until("all slots are taken", &driver, |pool| pool.waiting > 0).await;
+    // One connection is there for metadata, and carries one request: the others wait for it among the items.
+    let refreshes = (0..4).map(|_| driver.refresh_account());
+    let refreshed = tokio::time::timeout(Duration::from_secs(3), futures::future::join_all(refreshes)).await;
+    for refreshed in refreshed.expect("each is told when the one before has ended") {
+        refreshed.expect("the account answers");
+    }
+    globe.mood(0, Mood::Well);
+    for read in held {
+        read.abort();
+    }
+}
+
+#[tokio::test]
+async fn a_pool_that_is_full_is_not_held_against_a_partition() {
+    let globe = Globe::start(&["East", "West"]).await;
+    let sharding = Sharding { connections_max: 1, streams_target: 1, streams_max: 1, ..lively() };
+    let timeouts = Timeouts { attempt: Duration::from_millis(200), ..Timeouts::default() };
+    let hedging = Hedging { mode: HedgingMode::Off, ..Hedging::default() };
+    let builder = globe.builder().sharding(sharding).timeouts(timeouts).hedging(hedging);
+    let (driver, items) = open(builder).await;
+    let slow = globe.emulator.faults().add(
+        FaultRule::new(Verdict::Delay { duration: Duration::from_secs(2) }).on(Operation::Query).times(1),
+    );
+    let querying = tokio::spawn({
+        let items = items.clone();
+        async move {
+            let scope = Scope::PartitionKey("p".into());
+            items.query(Query::new("SELECT * FROM c"), scope, QueryOptions::default()).next().await
+        }
+    });
+    let begun = Instant::now();
+    while slow.struck() == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(30), "the query has the only slot");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    for _ in 0..3 {
+        let response = read(&items).await.expect("no panic").expect("another region has a slot");
+        let last = response.diagnostics().attempts().last().expect("answered").region.to_string();
+        assert_eq!(last, "West", "{}", response.diagnostics());
+    }
+    querying.await.expect("no panic").expect("its answer comes").expect("a page");
+    let response = read(&items).await.expect("no panic").expect("there is a slot again");
+    let regions: Vec<_> =
+        response.diagnostics().attempts().iter().map(|attempt| attempt.region.to_string()).collect();
+    assert_eq!(regions, ["East"], "nothing was wrong with the partition there: {:?}", driver.connections());
 }

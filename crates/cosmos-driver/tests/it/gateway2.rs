@@ -300,6 +300,24 @@ async fn an_endpoint_is_left_also_if_nobody_waits_for_it_to_fail() {
 }
 
 #[tokio::test]
+async fn a_caller_in_a_hurry_does_not_end_the_use_of_an_endpoint() {
+    let globe = globe(&["East"]).await;
+    let driver = ready(globe.builder(), 1).await;
+    let items = driver.container("db", "items").expect("a valid name");
+    items.upsert_item("p", &item("1", 1), ItemOptions::default()).await.expect("written");
+    globe.mood(0, Mood::Slow(Duration::from_millis(100)));
+    let hurry = ItemOptions::default().with_timeout(Duration::from_millis(20));
+    let error = items.read_item("p", "1", hurry).await.expect_err("no time");
+    assert_eq!(error.kind(), ErrorKind::Deadline, "{error}");
+    assert_eq!(driver.gateway2_in_use().len(), 1, "an answer within a tenth of a second is no failure");
+    globe.mood(0, Mood::Hanging);
+    let patient = ItemOptions::default().with_timeout(Duration::from_millis(900));
+    let error = items.read_item("p", "1", patient).await.expect_err("nothing comes");
+    assert_eq!(error.kind(), ErrorKind::Deadline, "{error}");
+    assert!(driver.gateway2_in_use().is_empty(), "nobody else waits there as long as that");
+}
+
+#[tokio::test]
 async fn throttling_and_conflicts_are_waited_out_there_as_elsewhere() {
     let globe = globe(&["East"]).await;
     let items = items(&globe).await;

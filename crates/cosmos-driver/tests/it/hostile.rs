@@ -183,6 +183,62 @@ async fn empty_pages_end_a_call_in_time_with_a_place_to_go_on() {
     }
 }
 
+#[tokio::test]
+async fn an_answer_counts_that_comes_before_the_request_has_been_taken_whole() {
+    let (address, count) = serve(None, |address| {
+        with_queries(address, |_| {
+            let mut refused = whole(&json!({ "message": "not as much as that" }));
+            *refused.status_mut() = http::StatusCode::PAYLOAD_TOO_LARGE;
+            refused
+        })
+    })
+    .await;
+    let builder = Driver::builder(format!("http://{address}/"), Credential::emulator());
+    let connections = Connections { negotiation: Negotiation::Http2Only, ..Connections::default() };
+    let driver = builder.connections(connections).build().await.expect("an account");
+    let container = driver.container("db", "items").expect("a name");
+    // The server has answered, and lets the stream go, long before it could have had all of this.
+    let item = json!({ "id": "1", "pk": "a", "text": "x".repeat(1 << 20) });
+    let error = container.create_item("a", &item, ItemOptions::default()).await.expect_err("refused");
+    assert_eq!(error.status(), Some(413), "{error} {}", error.diagnostics());
+    assert!(!error.may_have_been_applied(), "{error}");
+    assert!(count.load(Ordering::Relaxed) < 10);
+}
+
+#[tokio::test]
+async fn ranges_that_a_server_makes_up_do_not_make_requests_grow() {
+    let longest = Arc::new(AtomicU64::new(0));
+    let seen = longest.clone();
+    let (address, _) = serve(None, move |address| {
+        let ordinary = with_queries(address, |number| {
+            let mut answer = whole(&json!({ "id": "1" }));
+            let token = format!("made-up-{number}:-1#{number}");
+            answer.headers_mut().insert("x-ms-session-token", token.parse().expect("a header"));
+            answer
+        });
+        let seen = seen.clone();
+        Arc::new(move |head, number| {
+            let token = head.headers.get("x-ms-session-token").map_or(0, |token| token.len() as u64);
+            seen.fetch_max(token, Ordering::Relaxed);
+            ordinary(head, number)
+        })
+    })
+    .await;
+    let builder = Driver::builder(format!("http://{address}/"), Credential::emulator());
+    let driver = builder.build().await.expect("an account");
+    let container = driver.container("db", "items").expect("a name");
+    for number in 0..600 {
+        let item = json!({ "id": number.to_string(), "pk": "a" });
+        container.upsert_item("a", &item, ItemOptions::default()).await.expect("taken");
+        let scope = PartitionKey::from("a");
+        let mut pager = container.query(Query::new("SELECT * FROM c"), scope, QueryOptions::default());
+        // It is no page; only what was sent matters.
+        let _answer = pager.next().await;
+    }
+    let longest = longest.load(Ordering::Relaxed);
+    assert!((1..4096).contains(&longest), "a token of {longest} bytes was sent");
+}
+
 /// A certificate that clients on this machine do not check.
 fn tls() -> TlsAcceptor {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");

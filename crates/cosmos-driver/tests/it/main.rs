@@ -12,6 +12,7 @@ mod failover;
 mod gateway2;
 mod gateway2_hostile;
 mod globe;
+mod goaway;
 mod hole;
 mod hostile;
 mod items;

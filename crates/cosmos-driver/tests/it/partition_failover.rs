@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 use cosmos_driver::{
     Breaker, Builder, Container, ErrorKind, Hedging, HedgingMode, ItemOptions, OnUnknown, Response,
 };
-use cosmos_emulator::{FaultRule, Operation};
+use cosmos_emulator::{FaultRule, Operation, SplitMode};
 use serde_json::json;
 
 use crate::globe::Globe;
+use crate::ranges::{WITH_A_LOCK, ids, settled};
 
 /// Longer than any test takes.
 const NEVER: Duration = Duration::from_secs(3600);
@@ -134,4 +135,46 @@ async fn a_write_that_may_have_happened_is_not_sent_to_the_other_region() {
         }
     };
     assert!(asked.contains(&"West".to_owned()), "what the caller allows goes elsewhere: {asked:?}");
+}
+
+#[tokio::test]
+async fn a_partition_that_splits_while_it_is_written_elsewhere_loses_and_doubles_nothing() {
+    let globe = account(true).await;
+    let items = open(driver(&globe, Duration::from_millis(100))).await;
+    write(&items, "0").await;
+    globe.emulator.regions().fail_over_partition("db", "items", 0, "West").expect("moved");
+    let writers: Vec<_> = (0..4)
+        .map(|writer| {
+            let items = items.clone();
+            tokio::spawn(async move {
+                for n in 0..60 {
+                    let item = json!({ "id": format!("{writer}-{n}"), "pk": format!("p{}", n % 12) });
+                    let key = format!("p{}", n % 12);
+                    // A create that was executed twice would meet itself.
+                    let created = items.create_item(key, &item, ItemOptions::default()).await;
+                    created.unwrap_or_else(|e| panic!("{writer}-{n}: {e:?}"));
+                    tokio::time::sleep(Duration::from_millis(2)).await;
+                }
+            })
+        })
+        .collect();
+    // The range splits while its writes go to West; then one of its halves moves there as well, and returns.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    globe.emulator.split("db", "items", 0, SplitMode::Midpoint, WITH_A_LOCK).expect("it splits");
+    settled(&globe).await;
+    let half = ids(&globe)[0];
+    globe.emulator.regions().fail_over_partition("db", "items", half, "West").expect("moved");
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    globe.emulator.regions().return_partition("db", "items", half);
+    for writer in writers {
+        writer.await.expect("every write was taken once");
+    }
+    let mut rows = 0;
+    let query = "SELECT VALUE c.id FROM c WHERE c.id != '0'";
+    let options = cosmos_driver::QueryOptions::default();
+    let mut pager = items.query(query, cosmos_driver::Scope::Container, options);
+    while let Some(page) = pager.next().await.expect("read") {
+        rows += page.items::<String>().expect("ids").len();
+    }
+    assert_eq!(rows, 240);
 }

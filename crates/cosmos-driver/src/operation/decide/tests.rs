@@ -270,3 +270,22 @@ async fn a_read_at_the_accounts_level_that_is_refused_finds_out_once_whether_tha
     assert_eq!(summary(&action), Want::Fail);
     assert!(!effects.refresh_account);
 }
+
+#[tokio::test(start_paused = true)]
+async fn only_what_may_have_arrived_is_held_against_a_partition() {
+    use HttpErrorKind::{AttemptTimeout, Closed, Connect, Protocol, Refused};
+    let table = [
+        (Connect, Sent::No, false),
+        (Refused, Sent::No, false),
+        (Closed, Sent::No, false),
+        (AttemptTimeout, Sent::No, false),
+        (Closed, Sent::Unknown, true),
+        (Protocol, Sent::Unknown, true),
+        (AttemptTimeout, Sent::Unknown, true),
+    ];
+    let (east, state, rules) = (region(), RetryState::default(), Retry::default());
+    for (kind, sent, expected) in table {
+        let (_, effects) = decide(Event::Broken { kind, sent }, &state, &view(&east, true, 2), &rules);
+        assert_eq!(effects.partition_failed, expected, "{kind:?} {sent:?}");
+    }
+}
