@@ -8,10 +8,9 @@ use duroxide::providers::ProviderError;
 use serde_json::{Value, json};
 
 use crate::config::CosmosDBProviderConfig;
-use crate::core::Backoff;
 use crate::error::{Fault, Trouble};
 use crate::layout::{Stamp, put_stamp};
-use crate::store::{Call, Store};
+use crate::store::{Backoff, Call, Store};
 
 const OPERATION: &str = "new";
 

@@ -8,7 +8,7 @@ use cosmos_wire::endpoint::{has_user, without_user};
 use cosmos_wire::{EMULATOR_KEY, EMULATOR_PORT};
 use duroxide::providers::ProviderError;
 
-use crate::fleet::LeaseProvider;
+use crate::slot_leases::LeaseProvider;
 
 /// Configuration of [`CosmosDBProvider`](crate::CosmosDBProvider).
 ///

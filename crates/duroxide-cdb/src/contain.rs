@@ -9,8 +9,8 @@ use std::panic::AssertUnwindSafe;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 
-use crate::core::Core;
 use crate::error::Fault;
+use crate::store::Strays;
 
 /// Does something with what one instance has stored. A panic becomes a fault, is counted, and is logged once for each
 /// instance.
@@ -18,7 +18,7 @@ use crate::error::Fault;
 /// What the work shares with others stays usable after a panic: every lock in this crate that can be poisoned is taken
 /// as it is.
 pub(crate) async fn contained<T>(
-    core: &Core,
+    strays: &Strays,
     operation: &'static str,
     instance: &str,
     work: BoxFuture<'_, Result<T, Fault>>,
@@ -27,7 +27,7 @@ pub(crate) async fn contained<T>(
         Ok(outcome) => outcome,
         Err(panic) => {
             let fault = fault_of(panic.as_ref());
-            core.strays.panicked(operation, instance, &fault);
+            strays.panicked(operation, instance, &fault);
             Err(fault)
         }
     }

@@ -5,8 +5,9 @@ use serde_json::value::RawValue;
 use crate::admin;
 use crate::clock::Clock;
 use crate::documents::{self, ChunkRef, Forgive, Head, Held, Manifest, Message, WorkDocument};
-use crate::finder::visible_at;
-use crate::orchestration::{load, plan};
+use crate::load;
+use crate::orchestration::plan;
+use crate::store::visible_at;
 
 /// Reads bytes as every document and as every row of a list, and decides about a turn on what was read.
 pub fn read(bytes: &[u8]) {

@@ -10,13 +10,13 @@ use duroxide::Event;
 use duroxide::providers::ProviderError;
 
 use crate::cache::Known;
-use crate::core::{Core, decode};
+use crate::core::Core;
 use crate::documents::{self, FORMAT_VERSION, Head, LegacyStart, Manifest, Tagged, ids, pack};
 use crate::error::{Fault, Trouble};
-use crate::orchestration::load::{self, LegacyValues, Partition};
-use crate::orchestration::publish;
+use crate::load::{self, LegacyValues, Partition};
 use crate::queries::{self, Query};
-use crate::store::{Call, Op, Read};
+use crate::staging::publish;
+use crate::store::{Call, Op, Read, decode};
 
 /// The head of an instance, if it is one that listings show.
 pub(crate) async fn visible_head(
@@ -41,7 +41,7 @@ async fn look(core: &Core, call: Call, instance: &str) -> Result<Option<Arc<Tagg
     let asked = core.clock.instant();
     let known = core.cache.get(instance);
     let etag = known.as_ref().map(|known| known.head.etag.as_str());
-    let answer = core.read(call, instance, &ids::head(instance), etag).await?;
+    let answer = core.store.patient(call).read(instance, &ids::head(instance), etag).await?;
     core.cache.unsee(instance);
     match answer {
         Read::NotModified => {
@@ -79,7 +79,7 @@ async fn read_under(
     instance: &str,
     mut head: Option<Arc<Tagged<Head>>>,
 ) -> Result<Vec<Event>, ProviderError> {
-    let call = core.call(operation);
+    let call = core.store.call(operation);
     let surface = |fault: Fault| fault.surface(operation, instance);
     let mut last = String::new();
     for _ in 0..TRIES_MAX {
@@ -127,7 +127,7 @@ async fn current_events(
         let query = Query::new(queries::HISTORY)
             .with("@exec", head.document.current_execution_id)
             .with("@after", known.head.document.last_event_in_documents());
-        let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
+        let rows = core.store.patient(call).query(instance, &query).await?;
         partition.history = rows.iter().map(|row| decode(row.get().as_bytes())).collect::<Result<_, _>>()?;
     }
     let events = load::history(core, call, instance, &partition).await?.events;
@@ -144,10 +144,10 @@ async fn current_events(
 /// Finishes commits of an instance that are not published yet.
 pub(crate) async fn finish_commits(core: &Core, call: Call, instance: &str) -> Result<(), Fault> {
     let query = Query::new(queries::MANIFESTS);
-    let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
+    let rows = core.store.patient(call).query(instance, &query).await?;
     for row in rows {
         let manifest: Manifest = decode(row.get().as_bytes())?;
-        publish::publish(core, call, &manifest, None).await?;
+        publish::publish(core.staging(), call, &manifest, None).await?;
     }
     Ok(())
 }
@@ -162,7 +162,7 @@ pub(crate) async fn read_execution(
     if ids::refusal(instance).is_some() {
         return Ok(Vec::new());
     }
-    let call = core.call(operation);
+    let call = core.store.call(operation);
     let surface = |fault: Fault| fault.surface(operation, instance);
     let head = visible_head(core, call, instance).await.map_err(surface)?;
     if let Some(head) = head.filter(|head| head.document.current_execution_id == execution) {
@@ -186,7 +186,7 @@ pub(crate) async fn append(
     events: &[Event],
 ) -> Result<(), ProviderError> {
     const OPERATION: &str = "append_with_execution";
-    let call = core.call(OPERATION);
+    let call = core.store.call(OPERATION);
     let surface = |fault: Fault| fault.surface(OPERATION, instance);
     let refused = |error: serde_json::Error| surface(Fault::refused(error.to_string()));
     let texts = events
@@ -195,7 +195,7 @@ pub(crate) async fn append(
         .collect::<Result<Vec<_>, _>>()
         .map_err(refused)?;
     loop {
-        let found = core.head(call, instance).await.map_err(surface)?;
+        let found = core.store.patient(call).head(instance).await.map_err(surface)?;
         let mut head = match &found {
             Some(found) if found.document.is_legacy() => {
                 let partition = Partition { head: Some(found.clone()), ..Partition::default() };
@@ -239,12 +239,12 @@ pub(crate) async fn append(
         ops.extend(segments.iter().map(Op::create));
         let mut ops = ops.into_iter().collect::<Result<Vec<_>, _>>().map_err(refused)?;
         if !chunks.parts().is_empty() {
-            let sweep_at = core.clock.now_ms() + crate::orchestration::layout::PREPARING_MS;
+            let sweep_at = core.clock.now_ms() + crate::staging::layout::PREPARING_MS;
             let mark = Manifest::prepared(instance, chunks.commit(), 0, chunks.parts().len(), sweep_at);
-            publish::prepare(core, call.into(), &mark, &[], &chunks).await.map_err(surface)?;
+            publish::prepare(&core.store, call.into(), &mark, &[], &chunks).await.map_err(surface)?;
             ops.push(Op::delete(&mark.id, None));
         }
-        match core.patiently(call, || core.store.batch(call, instance, &ops)).await {
+        match core.store.patient(call).batch(instance, &ops).await {
             Ok(_) => {
                 core.cache.forget(instance);
                 return Ok(());

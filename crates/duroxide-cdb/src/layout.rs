@@ -10,10 +10,9 @@ use std::time::Duration;
 use duroxide::providers::ProviderError;
 use serde::{Deserialize, Serialize};
 
-use crate::core::decode;
 use crate::documents::{Document, FORMAT_VERSION, Tagged, ids};
 use crate::error::{Fault, Trouble};
-use crate::store::{Call, Op, Read, Store};
+use crate::store::{Call, Op, Read, Store, decode};
 
 /// The stamp.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -20,56 +20,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::claims::UnsettledClaims;
 use crate::clock::{Clock, millis};
-use crate::core::{Backoff, Core};
-use crate::documents::{Document, Head, Tagged, WorkDocument, kind};
+use crate::documents::{Head, Lockable, Message, Tagged, WorkDocument};
 use crate::error::{Fault, Lost};
-use crate::settle::{self, Next, Seen, Verdict};
-use crate::store::Call;
-
-/// A document that can be locked.
-pub(crate) trait Lockable: Document + serde::de::DeserializeOwned {
-    /// The types that a stored document of this kind may have.
-    const TYPES: &'static [&'static str];
-    /// The partition it is in.
-    fn partition(&self) -> &str;
-    /// The random part of the token that locks it.
-    fn lock_token(&self) -> Option<&str>;
-    /// When the lock ends, in milliseconds since the Unix epoch.
-    fn locked_until(&self) -> Option<u64>;
-}
-
-impl Lockable for Head {
-    const TYPES: &'static [&'static str] = &[kind::INSTANCE, kind::DELETING];
-
-    fn partition(&self) -> &str {
-        &self.instance_id
-    }
-
-    fn lock_token(&self) -> Option<&str> {
-        self.lock_token.as_deref()
-    }
-
-    fn locked_until(&self) -> Option<u64> {
-        self.locked_until
-    }
-}
-
-impl Lockable for WorkDocument {
-    const TYPES: &'static [&'static str] = &[kind::WORK];
-
-    fn partition(&self) -> &str {
-        &self.instance_id
-    }
-
-    fn lock_token(&self) -> Option<&str> {
-        self.lock_token.as_deref()
-    }
-
-    fn locked_until(&self) -> Option<u64> {
-        self.locked_until
-    }
-}
+use crate::store::settle::{self, Next, Seen, Verdict};
+use crate::store::{Patience, Store};
 
 /// One lock of this process, on a document `D`; `C` is what only the call that ends the lock needs.
 #[derive(Debug)]
@@ -170,10 +126,10 @@ impl<D: Lockable, C> Lease<D, C> {
 
     /// Ends every use of the token because the account did not let its lock be kept. That says nothing about the code that
     /// ran under it, so the attempt does not count: this process takes it back when it meets the lock.
-    pub(crate) fn give_up_blameless(&self, core: &Core) {
+    pub(crate) fn give_up_blameless(&self, claims: &UnsettledClaims) {
         self.give_up();
         let document = self.stored().document;
-        drop(core.claims.begin(document.partition(), document.id(), &self.secret));
+        drop(claims.begin(document.partition(), document.id(), &self.secret));
     }
 
     /// Whether the lock is this token's, used and in time.
@@ -207,13 +163,13 @@ impl<D: Lockable, C> Lease<D, C> {
     /// under the ETag of another's lock nothing may be written. `is_applied` tells by the document whether the write happened.
     pub(crate) async fn look(
         &self,
-        core: &Core,
+        store: &Store,
         patience: Patience<'_>,
         etag: &str,
         is_applied: impl Fn(&D) -> bool,
     ) -> Result<Seen, Fault> {
         let sent = self.stored().document;
-        let found = core.read_lockable::<D>(patience, sent.partition(), sent.id()).await?;
+        let found = store.patient(patience).read_lockable::<D>(sent.partition(), sent.id()).await?;
         let base = self.stored().etag;
         let Some(Tagged { document, etag: found }) = found else {
             // A lock in memory on what is to be created is still good as long as nobody else has created it.
@@ -247,7 +203,7 @@ impl<D: Lockable, C> Lease<D, C> {
     /// the look brings no answer either, the write may be tried again: its condition makes that harmless.
     pub(crate) async fn settle(
         &self,
-        core: &Core,
+        store: &Store,
         patience: Patience<'_>,
         etag: &str,
         fault: &Fault,
@@ -257,10 +213,10 @@ impl<D: Lockable, C> Lease<D, C> {
             Next::Refuse => Err(fault.clone()),
             Next::Again => Ok(Verdict::Again),
             Next::Look => {
-                let mut seen = self.look(core, patience, etag, &is_applied).await;
-                if seen.is_err() && self.state(&core.clock) == Err(Lost::Expired) {
-                    let last = core.quick_call(patience.call().operation);
-                    seen = self.look(core, last.into(), etag, &is_applied).await;
+                let mut seen = self.look(store, patience, etag, &is_applied).await;
+                if seen.is_err() && self.state(store.clock()) == Err(Lost::Expired) {
+                    let last = store.quick_call(patience.call().operation);
+                    seen = self.look(store, last.into(), etag, &is_applied).await;
                 }
                 Ok(seen.map_or(Verdict::Again, |seen| settle::judge(fault, seen)))
             }
@@ -268,91 +224,34 @@ impl<D: Lockable, C> Lease<D, C> {
     }
 
     /// Patience until the lock ends.
-    pub(crate) fn patience<'a>(&'a self, core: &'a Core, operation: &'static str) -> Patience<'a> {
-        Patience::WhileHeld { operation, clock: &core.clock, until_ms: &self.until_ms, tries: 1 }
+    pub(crate) fn patience<'a>(&'a self, store: &'a Store, operation: &'static str) -> Patience<'a> {
+        Patience::WhileHeld { operation, clock: store.clock(), until_ms: &self.until_ms, tries: 1 }
     }
 
     /// The same for a renewal. It is small, so a request that takes half of what is left of the lock is a lost one: there
     /// is time for another.
-    pub(crate) fn patience_to_renew<'a>(&'a self, core: &'a Core, operation: &'static str) -> Patience<'a> {
-        Patience::to_renew(operation, &core.clock, &self.until_ms)
+    pub(crate) fn patience_to_renew<'a>(&'a self, store: &'a Store, operation: &'static str) -> Patience<'a> {
+        Patience::to_renew(operation, store.clock(), &self.until_ms)
     }
 }
 
-/// How long a caller goes on trying.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Patience<'a> {
-    /// Until a moment that is known from the beginning.
-    Until(Call),
-    /// As long as a lock is held, which renewals make longer meanwhile.
-    WhileHeld {
-        operation: &'static str,
-        clock: &'a Clock,
-        until_ms: &'a AtomicU64,
-        /// One request gets this part of the time that is left.
-        tries: u32,
-    },
+/// A turn this process holds.
+pub(crate) type TurnLease = Lease<Head, TurnContents>;
+
+/// What the call that ends a turn has to know of it.
+#[derive(Debug, Default)]
+pub(crate) struct TurnContents {
+    /// The held messages, each with the ETag it was read with, if this process fetched them.
+    pub(crate) messages: Vec<Message>,
+    /// Documents of the public crate's layout that the first commit replaces.
+    pub(crate) legacy: Vec<String>,
+    /// The order keys of messages that were there when the turn was fetched and did not fit into it: those above the
+    /// first key, up to the second.
+    pub(crate) left: Option<(u64, u64)>,
 }
 
-impl From<Call> for Patience<'_> {
-    fn from(call: Call) -> Self {
-        Self::Until(call)
-    }
-}
-
-impl<'a> Patience<'a> {
-    /// Patience of a renewal, until the lock ends that it is to extend.
-    pub(crate) fn to_renew(operation: &'static str, clock: &'a Clock, until_ms: &'a AtomicU64) -> Self {
-        Self::WhileHeld { operation, clock, until_ms, tries: 2 }
-    }
-
-    /// A call that ends when patience does, as far as is known by now, or earlier if there is time for several.
-    pub(crate) fn call(&self) -> Call {
-        match self {
-            Self::Until(call) => *call,
-            Self::WhileHeld { operation, clock, until_ms, tries } => {
-                let left = until_ms.load(Ordering::Acquire).saturating_sub(clock.now_ms());
-                let left = Duration::from_millis(left);
-                let time = (left / *tries).max(TRY_MIN).min(left);
-                Call { operation, deadline: clock.instant() + time }
-            }
-        }
-    }
-
-    /// Waits before the next try. False when there is no time for one.
-    ///
-    /// Under a lock the server's wish to be left alone for longer than the lock lasts is not granted in full: giving up
-    /// costs the whole turn or activity, one more request does not.
-    pub(crate) async fn wait(&self, backoff: &mut Backoff, fault: &Fault) -> bool {
-        match self {
-            Self::Until(call) => backoff.wait(*call, fault).await,
-            Self::WhileHeld { .. } => backoff.wait_within(self.call(), fault).await,
-        }
-    }
-
-    /// Whether a fault is sat out. Under a lock a refusal of access is, too: access was granted when the lock was taken.
-    fn sits_out(&self, fault: &Fault) -> bool {
-        match self {
-            Self::Until(_) => fault.is_transient(),
-            Self::WhileHeld { .. } => fault.may_pass(),
-        }
-    }
-
-    /// Tries again while the fault may pass and there is time.
-    pub(crate) async fn retrying<T, F, Fut>(&self, mut attempt: F) -> Result<T, Fault>
-    where
-        F: FnMut(Call) -> Fut,
-        Fut: Future<Output = Result<T, Fault>>,
-    {
-        let mut backoff = Backoff::default();
-        loop {
-            match attempt(self.call()).await {
-                Err(fault) if self.sits_out(&fault) && self.wait(&mut backoff, &fault).await => {}
-                outcome => return outcome,
-            }
-        }
-    }
-}
+/// An activity this process holds.
+pub(crate) type WorkLease = Lease<WorkDocument>;
 
 /// The locks of this process, by the random part of their token. Those that were given up stay among them for a while, so
 /// that their tokens are refused.
@@ -408,8 +307,6 @@ impl<D: Lockable, C> Leases<D, C> {
     }
 }
 
-/// A request is given this time, if the lock lasts as long.
-const TRY_MIN: Duration = Duration::from_millis(500);
 const LEASES_SWEPT_FROM: usize = 256;
 const FORGET_AFTER: Duration = Duration::from_secs(60);
 

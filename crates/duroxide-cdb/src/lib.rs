@@ -18,7 +18,6 @@
 mod admin;
 mod bootstrap;
 mod cache;
-mod call;
 mod claims;
 mod clock;
 mod config;
@@ -36,22 +35,27 @@ mod history;
 mod layout;
 mod lease;
 mod ledger;
+mod load;
 mod looks;
+mod membership;
 mod operate;
 mod orchestration;
 mod outbox;
+mod outbox_faults;
+mod parallel;
 mod provider;
 mod queries;
 mod queue;
+mod reconciler;
 mod session;
-mod settle;
+mod slot_leases;
 mod slots;
+mod staging;
 mod status;
 mod store;
 mod token;
 mod weather;
 mod work;
-mod write;
 
 pub use admin::bulk::{BulkMode, BulkProgress};
 pub use bootstrap::container_definition;
@@ -64,6 +68,7 @@ pub use fleet::{
     ServedWork, Serves, SlotShare,
 };
 pub use ledger::{LedgerSnapshot, Spending};
-pub use outbox::{DeadLetterInfo, OutboxFaultInjector};
+pub use outbox::DeadLetterInfo;
+pub use outbox_faults::OutboxFaultInjector;
 pub use provider::CosmosDBProvider;
 pub use slots::{SlotSet, of as slot_of};

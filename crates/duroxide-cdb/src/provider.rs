@@ -18,10 +18,10 @@ use crate::core::Core;
 use crate::documents::{Forgive, addressee};
 use crate::fleet::Hand;
 use crate::orchestration::plan::Turn;
-use crate::outbox::OutboxFaultInjector;
-use crate::outbox::reconcile::Reconciler;
+use crate::outbox_faults::OutboxFaultInjector;
+use crate::reconciler::Reconciler;
 use crate::token::Token;
-use crate::{admin, history, orchestration, queue, session, status, work};
+use crate::{admin, history, membership, orchestration, queue, session, status, work};
 
 /// The Cosmos DB storage provider of duroxide.
 ///
@@ -103,7 +103,7 @@ impl CosmosDBProvider {
     /// Leaves the fleet: what other processes are to go on with is handed over at once, instead of when they notice that
     /// this one is gone. Call it after the runtime was shut down. Locks that are still held stay valid until they end.
     pub async fn shutdown(&self) {
-        self.core().fleet.leave(self.core()).await;
+        membership::leave(self.core()).await;
     }
 
     /// Deletes the container and everything in it, and ends background work.
@@ -113,7 +113,10 @@ impl CosmosDBProvider {
     pub async fn cleanup(&self) -> Result<(), ProviderError> {
         self.inner.reconciler.stop();
         let core = self.core();
-        core.store.delete_container(core.call("cleanup")).await.map_err(|fault| fault.surface("cleanup", ""))
+        core.store
+            .delete_container(core.store.call("cleanup"))
+            .await
+            .map_err(|fault| fault.surface("cleanup", ""))
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {
@@ -150,7 +153,7 @@ impl Provider for CosmosDBProvider {
         filter: Option<&DispatcherCapabilityFilter>,
     ) -> Result<Option<(OrchestrationItem, String, u32)>, ProviderError> {
         self.core().layout.check_waiting("fetch_orchestration_item", poll_timeout).await?;
-        self.core().fleet.join(self.core(), Some(Hand::Turns)).await;
+        membership::join(self.core(), Some(Hand::Turns)).await;
         orchestration::fetch::fetch(self.core(), lock_timeout, poll_timeout, filter).await
     }
 
@@ -233,7 +236,7 @@ impl Provider for CosmosDBProvider {
             TagFilter::DefaultOnly | TagFilter::DefaultAnd(_) | TagFilter::Any => true,
             TagFilter::Tags(_) | TagFilter::None => false,
         };
-        self.core().fleet.join(self.core(), runs_untagged.then_some(Hand::Work)).await;
+        membership::join(self.core(), runs_untagged.then_some(Hand::Work)).await;
         work::fetch::fetch(self.core(), lock_timeout, poll_timeout, session, tag_filter).await
     }
 
@@ -264,12 +267,12 @@ impl Provider for CosmosDBProvider {
         extend_for: Duration,
         idle_timeout: Duration,
     ) -> Result<usize, ProviderError> {
-        session::renew(self.core(), owner_ids, extend_for, idle_timeout).await
+        session::renew(&self.core().store, &self.core().sessions, owner_ids, extend_for, idle_timeout).await
     }
 
     #[tracing::instrument(level = "debug", skip_all)]
     async fn cleanup_orphaned_sessions(&self, _idle_timeout: Duration) -> Result<usize, ProviderError> {
-        session::clean_up(self.core()).await
+        session::clean_up(&self.core().store, &self.core().sessions, &self.core().strays).await
     }
 
     #[tracing::instrument(level = "debug", skip_all, fields(instance = addressee(&item)))]
@@ -343,7 +346,7 @@ impl ProviderAdmin for CosmosDBProvider {
 
     #[tracing::instrument(level = "debug", skip_all, fields(instance = instance))]
     async fn latest_execution_id(&self, instance: &str) -> Result<u64, ProviderError> {
-        let call = self.core().call("latest_execution_id");
+        let call = self.core().store.call("latest_execution_id");
         Ok(admin::info::existing(self.core(), call, instance).await?.current_execution_id)
     }
 
@@ -373,7 +376,7 @@ impl ProviderAdmin for CosmosDBProvider {
 
     #[tracing::instrument(level = "debug", skip_all, fields(instance = instance_id))]
     async fn list_children(&self, instance_id: &str) -> Result<Vec<String>, ProviderError> {
-        let call = self.core().call("list_children");
+        let call = self.core().store.call("list_children");
         let parents = [instance_id.to_owned()];
         let children = admin::list::children(self.core(), call, &parents).await;
         children.map_err(|fault| fault.surface(call.operation, instance_id))
@@ -381,7 +384,7 @@ impl ProviderAdmin for CosmosDBProvider {
 
     #[tracing::instrument(level = "debug", skip_all, fields(instance = instance_id))]
     async fn get_parent_id(&self, instance_id: &str) -> Result<Option<String>, ProviderError> {
-        let call = self.core().call("get_parent_id");
+        let call = self.core().store.call("get_parent_id");
         admin::info::parent(self.core(), call, instance_id).await
     }
 
@@ -397,7 +400,7 @@ impl ProviderAdmin for CosmosDBProvider {
 
     #[tracing::instrument(level = "debug", skip_all, fields(instance = instance_id))]
     async fn get_instance_tree(&self, instance_id: &str) -> Result<InstanceTree, ProviderError> {
-        let call = self.core().call("get_instance_tree");
+        let call = self.core().store.call("get_instance_tree");
         let all_ids = admin::list::tree(self.core(), call, instance_id).await;
         let all_ids = all_ids.map_err(|fault| fault.surface(call.operation, instance_id))?;
         Ok(InstanceTree { root_id: instance_id.to_owned(), all_ids })

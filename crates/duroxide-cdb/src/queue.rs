@@ -9,8 +9,8 @@ use crate::clock::millis;
 use crate::core::Core;
 use crate::documents::{Chunks, Manifest, Message, WorkDocument, addressee, ids};
 use crate::error::{Fault, Trouble};
-use crate::orchestration::layout::PREPARING_MS;
-use crate::orchestration::publish;
+use crate::staging::layout::PREPARING_MS;
+use crate::staging::publish;
 use crate::store::{Call, Op};
 
 /// Enqueues a message for an instance.
@@ -20,7 +20,7 @@ pub(crate) async fn for_orchestrator(
     delay: Option<Duration>,
 ) -> Result<(), ProviderError> {
     const OPERATION: &str = "enqueue_for_orchestrator";
-    let call = core.call(OPERATION);
+    let call = core.store.call(OPERATION);
     let instance = addressable(OPERATION, item)?;
     let surface = |fault: Fault| fault.surface(OPERATION, &instance);
     let mut chunks = Chunks::new(&uuid::Uuid::new_v4().simple().to_string());
@@ -49,7 +49,7 @@ fn counts_twice(item: &WorkItem) -> bool {
 /// Enqueues a work item.
 pub(crate) async fn for_worker(core: &Core, item: &WorkItem) -> Result<(), ProviderError> {
     const OPERATION: &str = "enqueue_for_worker";
-    let call = core.call(OPERATION);
+    let call = core.store.call(OPERATION);
     let instance = addressable(OPERATION, item)?;
     let surface = |fault: Fault| fault.surface(OPERATION, &instance);
     let refused = |error: serde_json::Error| surface(Fault::refused(error.to_string()));
@@ -60,7 +60,12 @@ pub(crate) async fn for_worker(core: &Core, item: &WorkItem) -> Result<(), Provi
     let etag = match put(core, call, &instance, op, &chunks).await {
         Err(fault) if fault.trouble == Trouble::Exists => {
             // Another item has the deterministic id, or this one arrived without an answer.
-            let found = core.read_as::<WorkDocument>(call, &instance, &work.id).await.map_err(surface)?;
+            let found = core
+                .store
+                .patient(call)
+                .read_as::<WorkDocument>(&instance, &work.id)
+                .await
+                .map_err(surface)?;
             match found {
                 Some(found) if found.document.nonce == work.nonce => found.etag,
                 _ => {
@@ -97,13 +102,13 @@ pub(crate) async fn put(
 ) -> Result<String, Fault> {
     let parts = chunks.parts().len();
     if parts == 0 {
-        return core.create(call, partition, &op).await;
+        return core.store.patient(call).write(partition, &op).await;
     }
     let mark = Manifest::prepared(partition, chunks.commit(), 0, parts, core.clock.now_ms() + PREPARING_MS);
-    publish::prepare(core, call.into(), &mark, &[], chunks).await?;
+    publish::prepare(&core.store, call.into(), &mark, &[], chunks).await?;
     let ops = [op, Op::delete(&mark.id, None)];
     let mut unsure = false;
-    let mut backoff = crate::core::Backoff::default();
+    let mut backoff = crate::store::Backoff::default();
     loop {
         let fault = match core.store.batch(call, partition, &ops).await {
             Ok(mut etags) => return Ok(etags.swap_remove(0)),

@@ -13,12 +13,11 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 
 use crate::clock::millis;
-use crate::core::{Core, decode, in_parallel};
 use crate::documents::{Session, Tagged, ids};
 use crate::error::{About, Fault, Trouble};
-use crate::lease::Patience;
+use crate::parallel::in_parallel;
 use crate::queries::{self, Query};
-use crate::store::{Call, Op};
+use crate::store::{Call, Op, Patience, Store, Strays, decode};
 
 /// What this process knows about sessions.
 #[derive(Debug, Default)]
@@ -104,8 +103,8 @@ impl Sessions {
 
     /// Looks up who owns the sessions of what a search found, many with one request per range, if one that was tried a
     /// while ago was somebody else's: trying each would take two requests each.
-    pub(crate) async fn look_up(&self, core: &Core, call: Call, found: &BTreeSet<String>) {
-        let now = core.clock.now_ms();
+    pub(crate) async fn look_up(&self, store: &Store, call: Call, found: &BTreeSet<String>) {
+        let now = store.clock().now_ms();
         let unknown: Vec<&String> = {
             let state = self.lock();
             let is_wary = now < state.wary_until;
@@ -118,7 +117,7 @@ impl Sessions {
             let partitions: Vec<String> =
                 some.iter().map(|session| ids::session_partition(session)).collect();
             let sessions = partitions.iter().map(String::as_str).zip(some.iter().map(ToString::to_string));
-            let rows = match core.store.query_ids(call, queries::SESSION_OWNERS, sessions).await {
+            let rows = match store.query_ids(call, queries::SESSION_OWNERS, sessions).await {
                 Ok(rows) => rows,
                 Err(fault) => {
                     tracing::debug!(%fault, "the owners of many sessions cannot be read together now");
@@ -146,7 +145,7 @@ impl Sessions {
     /// Makes an owner the owner of a session. False if somebody else is.
     pub(crate) async fn claim(
         &self,
-        core: &Core,
+        store: &Store,
         call: Call,
         session: &str,
         config: &SessionFetchConfig,
@@ -155,21 +154,21 @@ impl Sessions {
         // Most are new: one of which nothing is known is read only when it turns out to be there.
         let mut exists = self.lock().is_known(session);
         for _ in 0..CLAIMS_MAX {
-            let now = core.clock.now_ms();
-            let until = core.clock.after(config.lock_timeout);
+            let now = store.clock().now_ms();
+            let until = store.clock().after(config.lock_timeout);
             let known = self.lock().owned.get(session).cloned();
             let known = known.filter(|known| {
                 known.document.owner_id == config.owner_id && known.document.locked_until > now
             });
             if let Some(known) = &known {
                 self.touch(session, now);
-                if known.document.locked_until >= core.clock.after(config.lock_timeout / 2) {
+                if known.document.locked_until >= store.clock().after(config.lock_timeout / 2) {
                     return Ok(true);
                 }
             }
             let current = match known {
                 Some(known) => Some(known),
-                None if exists => core.read_as::<Session>(call, &partition, ids::SESSION).await?,
+                None if exists => store.patient(call).read_as::<Session>(&partition, ids::SESSION).await?,
                 None => None,
             };
             let mut claimed = Session::claimed(session, &config.owner_id, until, now);
@@ -191,7 +190,7 @@ impl Sessions {
                 }
                 None => None,
             };
-            match write(core, call.into(), &claimed, etag).await {
+            match write(store, call.into(), &claimed, etag).await {
                 Ok(etag) => {
                     self.lock().own(session, Tagged { document: claimed, etag }, now);
                     return Ok(true);
@@ -224,7 +223,7 @@ fn raced(fault: &Fault) -> bool {
 }
 
 async fn write(
-    core: &Core,
+    store: &Store,
     patience: Patience<'_>,
     session: &Session,
     etag: Option<&str>,
@@ -234,20 +233,21 @@ async fn write(
         None => Op::create(session),
     };
     let op = op.map_err(|error| Fault::refused(error.to_string()))?;
-    patience.retrying(|call| core.store.write(call, &session.instance_id, &op)).await
+    store.patient(patience).write(&session.instance_id, &op).await
 }
 
 /// Makes the locks of the owners' sessions last longer, unless they are idle. Returns how many it did.
 pub(crate) async fn renew(
-    core: &Core,
+    store: &Store,
+    sessions: &Sessions,
     owners: &[&str],
     extend_for: Duration,
     idle_timeout: Duration,
 ) -> Result<usize, ProviderError> {
     const OPERATION: &str = "renew_session_lock";
-    let now = core.clock.now_ms();
+    let now = store.clock().now_ms();
     let due: Vec<String> = {
-        let mut state = core.sessions.lock();
+        let mut state = sessions.lock();
         state.forget_ended(now);
         let alive = state.owned.values().map(|owned| &owned.document).filter(|session| {
             owners.contains(&session.owner_id.as_str())
@@ -256,7 +256,7 @@ pub(crate) async fn renew(
         alive.map(|session| session.session_id.clone()).collect()
     };
     let renewals = due.into_iter().map(|session| -> BoxFuture<'_, Result<bool, Fault>> {
-        Box::pin(async move { renew_one(core, OPERATION, &session, extend_for).await })
+        Box::pin(async move { renew_one(store, sessions, OPERATION, &session, extend_for).await })
     });
     let (mut renewed, mut failed) = (0, None);
     // All at once: those that have to wait as long as their lock lasts must not keep the others waiting as long.
@@ -279,31 +279,33 @@ pub(crate) async fn renew(
 
 /// Makes the lock of one session last longer. Trouble is sat out until the lock ends.
 async fn renew_one(
-    core: &Core,
+    store: &Store,
+    sessions: &Sessions,
     operation: &'static str,
     session: &str,
     extend_for: Duration,
 ) -> Result<bool, Fault> {
     for _ in 0..CLAIMS_MAX {
-        let now = core.clock.now_ms();
-        let owned = core.sessions.lock().owned.get(session).cloned();
+        let now = store.clock().now_ms();
+        let owned = sessions.lock().owned.get(session).cloned();
         let Some(mut owned) = owned.filter(|owned| owned.document.locked_until > now) else {
             return Ok(false);
         };
         let until_ms = AtomicU64::new(owned.document.locked_until);
-        let patience = Patience::to_renew(operation, &core.clock, &until_ms);
-        owned.document.locked_until = owned.document.locked_until.max(core.clock.after(extend_for));
-        match write(core, patience, &owned.document, Some(&owned.etag)).await {
+        let patience = Patience::to_renew(operation, store.clock(), &until_ms);
+        owned.document.locked_until = owned.document.locked_until.max(store.clock().after(extend_for));
+        match write(store, patience, &owned.document, Some(&owned.etag)).await {
             Ok(etag) => {
                 owned.etag = etag;
-                core.sessions.lock().own(session, owned, now);
+                sessions.lock().own(session, owned, now);
                 return Ok(true);
             }
             Err(fault) if raced(&fault) => {
                 // Perhaps an unanswered write of our own: the document tells.
                 let call = patience.call();
-                let found = core.read_as::<Session>(call, &owned.document.instance_id, ids::SESSION).await?;
-                let mut state = core.sessions.lock();
+                let found =
+                    store.patient(call).read_as::<Session>(&owned.document.instance_id, ids::SESSION).await?;
+                let mut state = sessions.lock();
                 match found {
                     Some(found) if found.document.owner_id == owned.document.owner_id => {
                         state.own(session, found, now);
@@ -321,7 +323,11 @@ async fn renew_one(
 }
 
 /// Removes sessions whose lock has ended and that have no work waiting.
-pub(crate) async fn clean_up(core: &Core) -> Result<usize, ProviderError> {
+pub(crate) async fn clean_up(
+    store: &Store,
+    sessions: &Sessions,
+    strays: &Strays,
+) -> Result<usize, ProviderError> {
     const OPERATION: &str = "cleanup_orphaned_sessions";
     #[derive(Deserialize)]
     struct Row {
@@ -330,22 +336,22 @@ pub(crate) async fn clean_up(core: &Core) -> Result<usize, ProviderError> {
         #[serde(rename = "_etag")]
         etag: String,
     }
-    let call = core.call(OPERATION);
+    let call = store.call(OPERATION);
     let surface = |fault: Fault| fault.surface(OPERATION, About::All);
-    let query = Query::new(queries::EXPIRED_SESSIONS).with("@now", core.clock.now_ms());
-    let rows = core.store.query_all(call, &query).await.map_err(surface)?;
+    let query = Query::new(queries::EXPIRED_SESSIONS).with("@now", store.clock().now_ms());
+    let rows = store.query_all(call, &query).await.map_err(surface)?;
     let mut removed = 0;
     for row in rows {
-        let Some(row) = core.strays.read::<Row>(OPERATION, &row) else { continue };
+        let Some(row) = strays.read::<Row>(OPERATION, &row) else { continue };
         let waiting = Query::new(queries::WORK_OF_SESSION).with("@session", row.session.session_id.as_str());
-        if !core.store.query_all(call, &waiting).await.map_err(surface)?.is_empty() {
+        if !store.query_all(call, &waiting).await.map_err(surface)?.is_empty() {
             continue;
         }
         let op = Op::delete(&row.session.id, Some(&row.etag));
-        match core.patiently(call, || core.store.write(call, &row.session.instance_id, &op)).await {
+        match store.patient(call).write(&row.session.instance_id, &op).await {
             Ok(_) => {
                 removed += 1;
-                core.sessions.lock().owned.remove(&row.session.session_id);
+                sessions.lock().owned.remove(&row.session.session_id);
             }
             // Claimed again, or removed by somebody else: not ours to count.
             Err(fault) if raced(&fault) => {}

@@ -9,7 +9,7 @@ use crate::core::Core;
 use crate::documents::{Pairs, Stored, merged};
 use crate::error::Fault;
 use crate::history::{finish_commits, value, visible_head};
-use crate::orchestration::load::{self, LegacyValues, Partition};
+use crate::load::{self, LegacyValues, Partition};
 use crate::store::Call;
 
 /// The custom status, if it is newer than what the caller has seen.
@@ -19,7 +19,7 @@ pub(crate) async fn custom_status(
     last_seen: u64,
 ) -> Result<Option<(Option<String>, u64)>, ProviderError> {
     const OPERATION: &str = "get_custom_status";
-    let call = core.call(OPERATION);
+    let call = core.store.call(OPERATION);
     let surface = |fault: Fault| fault.surface(OPERATION, instance);
     for _ in 0..TRIES_MAX {
         let Some(head) = visible_head(core, call, instance).await.map_err(surface)? else { return Ok(None) };
@@ -45,7 +45,7 @@ pub(crate) async fn kv_value(
     key: &str,
 ) -> Result<Option<String>, ProviderError> {
     const OPERATION: &str = "get_kv_value";
-    let call = core.call(OPERATION);
+    let call = core.store.call(OPERATION);
     for _ in 0..TRIES_MAX {
         let pairs = pairs(core, call, instance).await.map_err(|fault| fault.surface(OPERATION, instance))?;
         let Some(stored) = pairs.get(key).and_then(merged) else { return Ok(None) };
@@ -62,7 +62,7 @@ pub(crate) async fn kv_value(
 /// All keys and values as a client sees them, of one moment.
 pub(crate) async fn kv_values(core: &Core, instance: &str) -> Result<HashMap<String, String>, ProviderError> {
     const OPERATION: &str = "get_kv_all_values";
-    let call = core.call(OPERATION);
+    let call = core.store.call(OPERATION);
     let surface = |fault: Fault| fault.surface(OPERATION, instance);
     'again: for _ in 0..TRIES_MAX {
         let pairs = pairs(core, call, instance).await.map_err(surface)?;
@@ -105,7 +105,7 @@ async fn text_of(core: &Core, call: Call, instance: &str, stored: &Stored) -> Re
 /// Sizes of the current execution's history and of the key-values.
 pub(crate) async fn stats(core: &Core, instance: &str) -> Result<Option<SystemStats>, ProviderError> {
     const OPERATION: &str = "get_instance_stats";
-    let call = core.call(OPERATION);
+    let call = core.store.call(OPERATION);
     let surface = |fault: Fault| fault.surface(OPERATION, instance);
     let Some(head) = visible_head(core, call, instance).await.map_err(surface)? else { return Ok(None) };
     let mut head = head.document.clone();

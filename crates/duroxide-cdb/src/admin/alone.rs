@@ -9,11 +9,11 @@
 
 use duroxide::providers::{DeleteInstanceResult, ProviderError};
 
-use crate::core::{Backoff, Core, decode};
+use crate::core::Core;
 use crate::documents::{Head, Status, kind};
 use crate::error::{Fault, Trouble};
 use crate::queries::{self, Query};
-use crate::store::Op;
+use crate::store::{Backoff, Op, decode};
 
 use super::delete::{OPERATION, Stored, removal, stored};
 use super::fence::Terms;
@@ -25,7 +25,7 @@ pub(super) async fn delete(
     terms: Terms<'_>,
 ) -> Result<Option<DeleteInstanceResult>, ProviderError> {
     let surface = |fault: Fault| fault.surface(OPERATION, instance);
-    let call = core.call(OPERATION);
+    let call = core.store.call(OPERATION);
     let query = Query::new(queries::REMAINS).for_latest();
     let rows = stored(core, call, instance, &query).await.map_err(surface)?;
     let Some((head, etag, rows)) = sort(rows) else { return Ok(None) };

@@ -70,12 +70,12 @@ pub(crate) async fn delete(
         let facts = Facts::of(head);
         head.is_visible() && fits(&facts) && is_early(&facts, filter.completed_before)
     };
-    while let Some(page) = selection.next(core, core.call(OPERATION), fits).await.map_err(surface)? {
+    while let Some(page) = selection.next(core, core.store.call(OPERATION), fits).await.map_err(surface)? {
         progress.examined = selection.examined;
         for root in page {
             let root = root.instance_id.as_str();
             let surface = |fault: Fault| fault.surface(OPERATION, root);
-            let tree = list::tree(core, core.call(OPERATION), root).await.map_err(surface)?;
+            let tree = list::tree(core, core.store.call(OPERATION), root).await.map_err(surface)?;
             match mode {
                 BulkMode::Perform => {
                     let done = match delete::instances(core, &tree, Terms::Selected(root, &is_selected)).await
@@ -90,7 +90,7 @@ pub(crate) async fn delete(
                         }
                         Err(error) => {
                             // Somebody else may have deleted it, and its next life may not be what was selected.
-                            let head = match core.head(core.call(OPERATION), root).await {
+                            let head = match core.store.patient(core.store.call(OPERATION)).head(root).await {
                                 Err(fault) if fault.is_damage => {
                                     progress.pass_over(root, &surface(fault));
                                     continue;
@@ -112,7 +112,7 @@ pub(crate) async fn delete(
                 BulkMode::Rehearse => {
                     for instance in &tree {
                         let head =
-                            wreck::head(core, core.call(OPERATION), instance).await.map_err(surface)?;
+                            wreck::head(core, core.store.call(OPERATION), instance).await.map_err(surface)?;
                         let Some(head) = head.filter(|head| head.document.is_visible()) else { continue };
                         let (executions, events) =
                             (head.document.execution_count.max(1), head.document.total_event_count);
@@ -142,7 +142,9 @@ pub(crate) async fn prune(
     let surface = |fault: Fault| fault.surface(OPERATION, About::All);
     let mut progress = BulkProgress::default();
     let mut selection = Selection::begin(core, OPERATION, filter).await.map_err(surface)?;
-    while let Some(page) = selection.next(core, core.call(OPERATION), |_| true).await.map_err(surface)? {
+    while let Some(page) =
+        selection.next(core, core.store.call(OPERATION), |_| true).await.map_err(surface)?
+    {
         progress.examined = selection.examined;
         for facts in page {
             let instance = facts.instance_id.as_str();
@@ -155,7 +157,7 @@ pub(crate) async fn prune(
                 Err(error) if is_damage(&error) => progress.pass_over(instance, &error),
                 Err(error) => {
                     // It may have been deleted since it was chosen: then there is nothing to prune.
-                    let head = core.head(core.call(OPERATION), instance).await;
+                    let head = core.store.patient(core.store.call(OPERATION)).head(instance).await;
                     let head = head.map_err(|fault| fault.surface(OPERATION, instance))?;
                     if head.is_some_and(|head| head.document.is_visible()) {
                         return Err(error);
@@ -194,9 +196,9 @@ impl<'a> Selection<'a> {
     ) -> Result<Selection<'a>, Fault> {
         let source = match &filter.instance_ids {
             Some(ids) => Source::Named(ids.iter().cloned().collect()),
-            None => {
-                Source::All(core.store.walk(core.call(operation), Query::new(queries::INSTANCE_FACTS)).await?)
-            }
+            None => Source::All(
+                core.store.walk(core.store.call(operation), Query::new(queries::INSTANCE_FACTS)).await?,
+            ),
         };
         let left = filter.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
         Ok(Self { source, completed_before: filter.completed_before, left, examined: 0, unreadable: 0 })
@@ -215,7 +217,7 @@ impl<'a> Selection<'a> {
         let mut page: Vec<Facts> = match &mut self.source {
             Source::Named(names) => {
                 let Some(name) = names.pop_front() else { return Ok(None) };
-                let head = match core.head(call, &name).await {
+                let head = match core.store.patient(call).head(&name).await {
                     Err(fault) if fault.is_damage => {
                         core.strays.pass_over(call.operation, &name, "head", &fault);
                         self.unreadable += 1;

@@ -18,16 +18,17 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::core::{Core, decode, in_parallel};
+use crate::core::Core;
 use crate::documents::{
     ChunkRef, Deletion, Head, Tagged, Tombstone, ids, is_sent_from_outside, kind, lenient,
 };
 use crate::error::{Fault, Trouble};
 use crate::history::finish_commits;
-use crate::orchestration::load;
 use crate::outbox;
+use crate::parallel::in_parallel;
 use crate::queries::{self, Query};
-use crate::store::{Call, Op};
+use crate::staging::join;
+use crate::store::{Call, Op, decode};
 
 use super::fence::{Fences, Terms, fenced_by, fencing_call, unfence};
 use super::{alone, list};
@@ -44,7 +45,7 @@ pub(crate) async fn tree(
     if let Some(deleted) = alone::delete(core, root, terms).await? {
         return Ok(deleted);
     }
-    let ids = list::tree(core, core.call(OPERATION), root).await;
+    let ids = list::tree(core, core.store.call(OPERATION), root).await;
     instances(core, &ids.map_err(|fault| fault.surface(OPERATION, root))?, terms).await
 }
 
@@ -85,14 +86,18 @@ pub(crate) async fn instances(
         result.events_deleted = result.events_deleted.saturating_add(counts.events);
         result.queue_messages_deleted += counts.queued;
     }
-    core.delete(core.call(OPERATION), ids::DELETIONS, &record.id).await.map_err(surface)?;
+    core.store
+        .patient(core.store.call(OPERATION))
+        .delete(ids::DELETIONS, &record.id)
+        .await
+        .map_err(surface)?;
     Ok(result)
 }
 
 /// Writes the record of a deletion: from here on there is no way back.
 async fn enter(core: &Core, call: Call, record: &Deletion) -> Result<(), Fault> {
     let op = Op::create(record).map_err(|error| Fault::refused(error.to_string()))?;
-    core.create_own(call, ids::DELETIONS, &op).await.map(drop)
+    core.store.patient(call).create_own(ids::DELETIONS, &op).await.map(drop)
 }
 
 /// The error of a deletion that does not happen because its record is refused: most likely it is too large.
@@ -115,7 +120,7 @@ struct Counts {
 ///
 /// The caller has put up the fence, or has read the head where it is written, so whatever is read here is not older.
 async fn remove(core: &Core, instance: &str, deletion: &Deletion) -> Result<Counts, Fault> {
-    let call = core.call(OPERATION);
+    let call = core.store.call(OPERATION);
     let mut counts = Counts::default();
     let Some(mut head) = fenced_by(core, call, instance, &deletion.id).await? else { return Ok(counts) };
     outbox::deliver_pending(core, call, instance, &deletion.instances).await?;
@@ -146,7 +151,7 @@ async fn remove(core: &Core, instance: &str, deletion: &Deletion) -> Result<Coun
             continue;
         }
         let op = Op::delete(&head.document.id, Some(&head.etag));
-        match core.patiently(call, || core.store.write(call, instance, &op)).await {
+        match core.store.patient(call).write(instance, &op).await {
             Ok(_) => {
                 counts.events = counts.events.saturating_add(head.document.events.len() as u64);
                 break;
@@ -208,7 +213,7 @@ async fn for_the_next_life(
     let Some(doomed) = doomed else { return Ok(staying) };
     for row in rows.iter().filter(|row| row.kind == kind::MESSAGE && !doomed.contains(row.id.as_str())) {
         let text = match &row.chunks {
-            Some(chunks) => load::join(core, call, instance, chunks).await,
+            Some(chunks) => join(&core.store, call, instance, chunks).await,
             None => Ok(row.item.clone().unwrap_or_default()),
         };
         let text = match text {
@@ -264,19 +269,19 @@ pub(super) async fn stored(
     instance: &str,
     query: &Query,
 ) -> Result<Vec<Stored>, Fault> {
-    let rows = core.patiently(call, || core.store.query(call, instance, query)).await?;
+    let rows = core.store.patient(call).query(instance, query).await?;
     rows.iter().map(|row| decode(row.get().as_bytes())).collect()
 }
 
 /// Carries out removals, except of documents that are gone or have changed.
 pub(super) async fn remove_all(core: &Core, call: Call, instance: &str, ops: &[Op]) -> Result<(), Fault> {
     let moved = |fault: &Fault| matches!(fault.trouble, Trouble::Missing | Trouble::Changed);
-    match core.patiently(call, || core.store.batch(call, instance, ops)).await {
+    match core.store.patient(call).batch(instance, ops).await {
         Err(fault) if moved(&fault) => {}
         outcome => return outcome.map(drop),
     }
     for op in ops {
-        match core.patiently(call, || core.store.write(call, instance, op)).await {
+        match core.store.patient(call).write(instance, op).await {
             Err(fault) if !moved(&fault) => return Err(fault),
             _ => {}
         }
@@ -291,25 +296,25 @@ pub(super) async fn remove_all(core: &Core, call: Call, instance: &str, ops: &[O
 /// without a record and be taken down, and an instance whose relatives are deleted would live on. So the record and each
 /// head are read where they are written before anything is decided.
 pub(crate) async fn resume(core: &Arc<Core>, deletion: &Deletion) -> Result<(), Fault> {
-    let call = core.call(OPERATION);
-    if core.read_latest_as::<Deletion>(call, ids::DELETIONS, &deletion.id).await?.is_none() {
+    let call = core.store.call(OPERATION);
+    if core.store.patient(call).read_latest_as::<Deletion>(ids::DELETIONS, &deletion.id).await?.is_none() {
         return Ok(());
     }
     for instance in &deletion.instances {
-        let call = core.call(OPERATION);
-        let head = core.read_latest_as::<Head>(call, instance, &ids::head(instance)).await?;
+        let call = core.store.call(OPERATION);
+        let head = core.store.patient(call).read_latest_as::<Head>(instance, &ids::head(instance)).await?;
         if head.is_none_or(|head| head.document.deletion.as_ref() != Some(&deletion.id)) {
             continue;
         }
         // An earlier version recorded deletions before it finished what was committed. What of it cannot be read goes
         // with the rest.
-        match finish_commits(core, core.call(OPERATION), instance).await {
+        match finish_commits(core, core.store.call(OPERATION), instance).await {
             Err(fault) if !fault.is_damage => return Err(fault),
             _ => {}
         }
         remove(core, instance, deletion).await?;
     }
-    core.delete(core.call(OPERATION), ids::DELETIONS, &deletion.id).await
+    core.store.patient(core.store.call(OPERATION)).delete(ids::DELETIONS, &deletion.id).await
 }
 
 /// Finishes or takes back the deletion of a head that was left fenced.
@@ -333,7 +338,7 @@ async fn record_of(core: &Core, call: Call, id: &str) -> Result<Option<Tagged<De
     if id.is_empty() {
         return Ok(None);
     }
-    match core.read_latest_as(call, ids::DELETIONS, id).await {
+    match core.store.patient(call).read_latest_as(ids::DELETIONS, id).await {
         Err(fault) if fault.is_final_refusal() && !fault.is_damage => Ok(None),
         record => record,
     }
@@ -362,7 +367,7 @@ async fn claim(core: &Core, call: Call, record: Tagged<Deletion>) -> Result<Opti
         Deletion { sweep_at: now + core.settings.age_threshold_ms.max(CLAIM_MS), ..record.document };
     let op = Op::replace(&claimed.id, &claimed, Some(&record.etag))
         .map_err(|error| Fault::refused(error.to_string()))?;
-    match core.patiently(call, || core.store.write(call, ids::DELETIONS, &op)).await {
+    match core.store.patient(call).write(ids::DELETIONS, &op).await {
         Ok(_) => Ok(Some(claimed)),
         Err(fault) if matches!(fault.trouble, Trouble::Changed | Trouble::Missing) => Ok(None),
         Err(fault) => Err(fault),

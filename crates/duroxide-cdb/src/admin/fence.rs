@@ -14,11 +14,12 @@ use std::time::Duration;
 use duroxide::providers::ProviderError;
 use futures::future::BoxFuture;
 
-use crate::core::{Backoff, Core, in_parallel};
+use crate::core::Core;
 use crate::documents::{Forgive, Head, Status, Tagged, kind};
 use crate::error::{Fault, Trouble};
 use crate::outbox::{self, Unsent};
-use crate::store::{Call, Op};
+use crate::parallel::in_parallel;
+use crate::store::{Backoff, Call, Op};
 
 use super::delete::{OPERATION, is_abandoned};
 use super::info::not_found;
@@ -237,7 +238,7 @@ impl Fences {
     pub(super) async fn take_down(&self, core: &Core) {
         let fences = self.members.iter().map(|id| -> BoxFuture<'_, ()> {
             Box::pin(async move {
-                let call = core.quick_call(OPERATION);
+                let call = core.store.quick_call(OPERATION);
                 let outcome = match fenced_by(core, call, id, &self.deletion).await {
                     Ok(Some(head)) => unfence(core, call, head).await,
                     Ok(None) => Ok(()),
@@ -288,8 +289,8 @@ fn in_time(error: ProviderError, remaining: Duration, fenced: usize, members: us
 /// The call under which all fences are put up and the set is recorded: it ends long before others may take the first
 /// fence down.
 pub(super) fn fencing_call(core: &Core) -> Call {
-    let call = core.call(OPERATION);
-    let fence = core.call_until(OPERATION, core.clock.now_ms() + FENCE_MS / 2);
+    let call = core.store.call(OPERATION);
+    let fence = core.store.call_until(OPERATION, core.clock.now_ms() + FENCE_MS / 2);
     Call { deadline: call.deadline.min(fence.deadline), ..call }
 }
 
@@ -345,7 +346,7 @@ async fn fence(
             None => Op::create(&head),
         };
         let op = op.map_err(|error| surface(Fault::refused(error.to_string())))?;
-        match core.patiently(call, || core.store.write(call, id, &op)).await {
+        match core.store.patient(call).write(id, &op).await {
             Ok(etag) => {
                 core.cache.forget(id);
                 return Ok(Some(Tagged { document: head, etag }));
@@ -399,7 +400,7 @@ pub(super) async fn unfence(core: &Core, call: Call, fenced: Tagged<Head>) -> Re
         None => Op::replace(&head.id, &head, Some(&fenced.etag))
             .map_err(|error| Fault::refused(error.to_string()))?,
     };
-    match core.patiently(call, || core.store.write(call, &head.instance_id, &op)).await {
+    match core.store.patient(call).write(&head.instance_id, &op).await {
         Err(fault) if !matches!(fault.trouble, Trouble::Changed | Trouble::Missing) => Err(fault),
         _ => Ok(()),
     }
@@ -412,7 +413,7 @@ pub(super) async fn fenced_by(
     instance: &str,
     deletion: &str,
 ) -> Result<Option<Tagged<Head>>, Fault> {
-    let head = core.head(call, instance).await?;
+    let head = core.store.patient(call).head(instance).await?;
     Ok(head.filter(|head| head.document.deletion.as_deref() == Some(deletion)))
 }
 

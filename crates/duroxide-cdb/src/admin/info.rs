@@ -9,8 +9,9 @@ use crate::core::Core;
 use crate::documents::{ExecutionRecord, Head, Status, ids, kind, lenient};
 use crate::error::Fault;
 use crate::history::visible_head;
-use crate::orchestration::load;
+use crate::load;
 use crate::queries::{self, Query};
+use crate::staging::join;
 use crate::store::Call;
 
 use super::wreck;
@@ -29,7 +30,7 @@ pub(crate) async fn existing(core: &Core, call: Call, instance: &str) -> Result<
 
 /// What is known of an instance.
 pub(crate) async fn instance(core: &Core, instance: &str) -> Result<InstanceInfo, ProviderError> {
-    let call = core.call("get_instance_info");
+    let call = core.store.call("get_instance_info");
     let head = existing(core, call, instance).await?;
     let output = output(core, call, &head).await.map_err(|fault| fault.surface(call.operation, instance))?;
     Ok(InstanceInfo {
@@ -50,7 +51,7 @@ async fn output(core: &Core, call: Call, head: &Head) -> Result<Option<String>, 
         return Ok(head.output.clone());
     }
     let id = ids::execution(&head.instance_id, head.current_execution_id);
-    match core.read_as::<ExecutionRecord>(call, &head.instance_id, &id).await? {
+    match core.store.patient(call).read_as::<ExecutionRecord>(&head.instance_id, &id).await? {
         Some(record) => record_output(core, call, &record.document).await,
         None => Ok(None),
     }
@@ -58,14 +59,14 @@ async fn output(core: &Core, call: Call, head: &Head) -> Result<Option<String>, 
 
 async fn record_output(core: &Core, call: Call, record: &ExecutionRecord) -> Result<Option<String>, Fault> {
     match &record.chunks {
-        Some(chunks) => Ok(Some(load::join(core, call, &record.instance_id, chunks).await?)),
+        Some(chunks) => Ok(Some(join(&core.store, call, &record.instance_id, chunks).await?)),
         None => Ok(record.output.clone()),
     }
 }
 
 /// The executions of an instance, in order.
 pub(crate) async fn executions(core: &Core, instance: &str) -> Result<Vec<u64>, ProviderError> {
-    let call = core.call("list_executions");
+    let call = core.store.call("list_executions");
     let surface = |fault: Fault| fault.surface(call.operation, instance);
     let Some(head) = visible_head(core, call, instance).await.map_err(surface)? else {
         return Ok(Vec::new());
@@ -105,7 +106,7 @@ impl Outline {
 /// Outlines of all executions that have a record or history. A document that does not say which is of none.
 pub(crate) async fn outlines(core: &Core, call: Call, instance: &str) -> Result<Vec<Outline>, Fault> {
     let query = Query::new(queries::EXECUTIONS);
-    let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
+    let rows = core.store.patient(call).query(instance, &query).await?;
     Ok(rows.iter().filter_map(|row| core.strays.read(call.operation, row)).collect())
 }
 
@@ -130,7 +131,7 @@ pub(crate) async fn execution(
     instance: &str,
     number: u64,
 ) -> Result<ExecutionInfo, ProviderError> {
-    let call = core.call("get_execution_info");
+    let call = core.store.call("get_execution_info");
     let surface = |fault: Fault| fault.surface(call.operation, instance);
     let missing = || {
         ProviderError::permanent(
@@ -161,7 +162,9 @@ pub(crate) async fn execution(
         });
     }
     let id = ids::execution(instance, number);
-    if let Some(record) = core.read_as::<ExecutionRecord>(call, instance, &id).await.map_err(surface)? {
+    if let Some(record) =
+        core.store.patient(call).read_as::<ExecutionRecord>(instance, &id).await.map_err(surface)?
+    {
         let record = record.document;
         return Ok(ExecutionInfo {
             execution_id: number,

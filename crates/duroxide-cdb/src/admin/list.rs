@@ -56,7 +56,7 @@ pub(crate) async fn instances(core: &Core, status: Option<&str>) -> Result<Vec<S
         Some(status) => Query::new(queries::INSTANCES_BY_STATUS).with("@status", status),
         None => Query::new(queries::INSTANCES),
     };
-    let names = names(core, core.call(operation), &query).await;
+    let names = names(core, core.store.call(operation), &query).await;
     names.map_err(|fault| fault.surface(operation, About::All))
 }
 

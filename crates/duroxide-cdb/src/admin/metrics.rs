@@ -3,11 +3,11 @@
 use duroxide::providers::{ProviderError, QueueDepths, SystemMetrics};
 use serde::Deserialize;
 
-use crate::core::{Core, decode};
+use crate::core::Core;
 use crate::documents::{Status, lenient};
 use crate::error::{About, Fault};
 use crate::queries::{self, Query};
-use crate::store::Call;
+use crate::store::{Call, decode};
 
 /// Totals by status, and of executions and events.
 pub(crate) async fn system(core: &Core) -> Result<SystemMetrics, ProviderError> {
@@ -22,7 +22,7 @@ pub(crate) async fn system(core: &Core) -> Result<SystemMetrics, ProviderError> 
         events: f64,
     }
     const OPERATION: &str = "get_system_metrics";
-    let call = core.call(OPERATION);
+    let call = core.store.call(OPERATION);
     let surface = |fault: Fault| fault.surface(OPERATION, About::All);
     let rows = core.store.query_merged(call, &Query::new(queries::INSTANCE_COUNTS)).await.map_err(surface)?;
     let mut metrics = SystemMetrics::default();
@@ -44,7 +44,7 @@ pub(crate) async fn system(core: &Core) -> Result<SystemMetrics, ProviderError> 
 /// How many messages and work items wait unlocked.
 pub(crate) async fn queue_depths(core: &Core) -> Result<QueueDepths, ProviderError> {
     const OPERATION: &str = "get_queue_depths";
-    let call = core.call(OPERATION);
+    let call = core.store.call(OPERATION);
     let surface = |fault: Fault| fault.surface(OPERATION, About::All);
     let (messages, held, work) = futures::try_join!(
         sum(core, call, queries::COUNT_MESSAGES),

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use duroxide::providers::{ProviderError, PruneOptions, PruneResult};
 
-use crate::core::{Backoff, Core};
+use crate::core::Core;
 use crate::documents::{Head, Status, kind};
 use crate::error::{Fault, Trouble};
 use crate::history::finish_commits;
 use crate::queries::{self, Query};
-use crate::store::{Call, Op};
+use crate::store::{Backoff, Call, Op};
 
 use super::bulk::BulkMode;
 use super::delete::{Stored, remove_all, stored};
@@ -25,7 +25,7 @@ pub(crate) async fn executions(
     mode: BulkMode,
 ) -> Result<PruneResult, ProviderError> {
     core.layout.check(OPERATION)?;
-    let call = core.call(OPERATION);
+    let call = core.store.call(OPERATION);
     let surface = |fault: Fault| fault.surface(OPERATION, instance);
     let head = existing(core, call, instance).await?;
     let outlines = outlines(core, call, instance).await.map_err(surface)?;
@@ -49,7 +49,7 @@ pub(crate) async fn executions(
     let mut result = PruneResult { instances_processed: 1, ..PruneResult::default() };
     if mode == BulkMode::Perform && !listed.is_empty() {
         // What was listed belongs to the next life of the instance if that has begun meanwhile.
-        let now = core.head(call, instance).await.map_err(surface)?;
+        let now = core.store.patient(call).head(instance).await.map_err(surface)?;
         if now.is_none_or(|now| !now.document.is_same_life_as(&head)) {
             return Ok(result);
         }
@@ -113,7 +113,7 @@ async fn remove(core: &Core, call: Call, instance: &str, mut rows: Vec<Stored>) 
 async fn recount(core: &Core, call: Call, instance: &str) -> Result<(), Fault> {
     let mut backoff = Backoff::default();
     loop {
-        let Some(found) = core.head(call, instance).await? else { return Ok(()) };
+        let Some(found) = core.store.patient(call).head(instance).await? else { return Ok(()) };
         let mut head = found.document;
         if head.is_legacy() {
             return Ok(());
@@ -127,7 +127,7 @@ async fn recount(core: &Core, call: Call, instance: &str) -> Result<(), Fault> {
         (head.execution_count, head.total_event_count) = (executions, events);
         let op = Op::replace(&head.id, &head, Some(&found.etag))
             .map_err(|error| Fault::refused(error.to_string()))?;
-        match core.patiently(call, || core.store.write(call, instance, &op)).await {
+        match core.store.patient(call).write(instance, &op).await {
             Ok(etag) => {
                 core.cache.relock(instance, &head, &etag);
                 return Ok(());

@@ -4,12 +4,12 @@ use std::collections::HashSet;
 
 use serde::Deserialize;
 
-use crate::core::{Core, decode};
+use crate::core::Core;
 use crate::documents::{ChunkRef, begins_instance, lenient, order_of};
 use crate::error::{Fault, Trouble};
-use crate::orchestration::load;
 use crate::queries::{self, Query};
-use crate::store::Call;
+use crate::staging::join;
+use crate::store::{Call, decode};
 
 /// A message that waits for an instance, as far as a deletion has to know it. One that is malformed goes as well.
 #[derive(Debug, Deserialize)]
@@ -33,7 +33,7 @@ pub(super) struct Waiting {
 /// The messages that wait for an instance; if they are too many for a list, one more than fits.
 pub(super) async fn messages(core: &Core, call: Call, instance: &str) -> Result<Vec<Waiting>, Fault> {
     let query = Query::new(queries::QUEUED).for_latest().with("@rows", LISTED_MAX + 1);
-    let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
+    let rows = core.store.patient(call).query(instance, &query).await?;
     rows.iter().map(|row| decode(row.get().as_bytes())).collect()
 }
 
@@ -46,7 +46,7 @@ pub(super) async fn open(
 ) -> Result<(), Fault> {
     for message in queue.iter_mut().filter(|message| message.parent_instance_id.is_none()) {
         let Some(chunks) = &message.chunks else { continue };
-        match load::join(core, call, instance, chunks).await {
+        match join(&core.store, call, instance, chunks).await {
             Ok(text) => message.item = text,
             Err(fault) if fault.trouble == Trouble::Refused => {}
             Err(fault) => return Err(fault),

@@ -2,15 +2,15 @@
 
 use serde::Deserialize;
 
-use crate::core::{Core, decode};
+use crate::core::Core;
 use crate::documents::{Head, Tagged, ids, lenient};
 use crate::error::Fault;
-use crate::store::{Call, Read};
+use crate::store::{Call, Read, decode};
 
 /// The head of an instance that is to be removed. For one that cannot be read there is another in its place, of which
 /// only its name and its parent are true; the fence puts it over the original, whose text it keeps.
 pub(super) async fn head(core: &Core, call: Call, instance: &str) -> Result<Option<Tagged<Head>>, Fault> {
-    match core.read(call, instance, &ids::head(instance), None).await? {
+    match core.store.patient(call).read(instance, &ids::head(instance), None).await? {
         Read::Found { body, etag } => {
             let document = decode(&body).unwrap_or_else(|_| stand_in(instance, &body, core.clock.now_ms()));
             Ok(Some(Tagged { document, etag }))

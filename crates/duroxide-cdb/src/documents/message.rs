@@ -212,3 +212,24 @@ pub(crate) mod tests {
         }
     }
 }
+
+/// What a process has to know of a message in an instance's queue to look there: its sender, a search or another process of
+/// the fleet has told it.
+#[derive(Debug, Clone)]
+pub(crate) struct MessageHint {
+    pub(crate) instance: String,
+    pub(crate) id: String,
+    pub(crate) seq: u64,
+    pub(crate) visible_at: u64,
+}
+
+impl From<&Message> for MessageHint {
+    fn from(message: &Message) -> Self {
+        Self {
+            instance: message.instance_id.clone(),
+            id: message.id.clone(),
+            seq: message.order(),
+            visible_at: message.visible_at,
+        }
+    }
+}

@@ -14,6 +14,7 @@ mod intent;
 mod kv;
 pub(crate) mod lane;
 mod lenient;
+mod lockable;
 mod manifest;
 mod message;
 #[cfg(test)]
@@ -37,11 +38,12 @@ pub(crate) use kv::{
     apply, merged, points_to, settle, snapshot,
 };
 pub(crate) use lenient::lenient;
+pub(crate) use lockable::Lockable;
 pub(crate) use manifest::{Deletion, Manifest, Staged, Tombstone};
 #[cfg(test)]
 pub(crate) use message::tests::successor;
 pub(crate) use message::{
-    Message, START_PREFIX, begins_instance, is_sent_from_outside, order_of, start_keys_below,
+    Message, MessageHint, START_PREFIX, begins_instance, is_sent_from_outside, order_of, start_keys_below,
 };
 pub use packed::unpack;
 pub use readable::unreadable;

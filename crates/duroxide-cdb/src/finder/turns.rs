@@ -13,17 +13,8 @@ use super::pins::Pins;
 use super::ready::Ready;
 use super::sweep::{Seen, Sweep};
 use super::waiting::Waiting;
-use crate::documents::{Version, is_supported};
+use crate::documents::{MessageHint, Version, is_supported};
 use crate::slots::{self, SlotSet};
-
-/// A message somebody knows to be in an instance's queue.
-#[derive(Debug, Clone)]
-pub(crate) struct MessageHint {
-    pub(crate) instance: String,
-    pub(crate) id: String,
-    pub(crate) seq: u64,
-    pub(crate) visible_at: u64,
-}
 
 /// Who tells of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

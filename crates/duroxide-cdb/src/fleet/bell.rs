@@ -11,16 +11,16 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::documents::MessageHint;
 use crate::documents::{Bell, Rung, RungMessage, RungWork, ids};
 use crate::error::{Fault, Trouble};
-use crate::finder::MessageHint;
 use crate::store::{Call, Op, Store};
 
 const OPERATION: &str = "ring";
 
 /// The rings of this process.
 #[derive(Debug, Clone)]
-pub(super) struct BellRinger {
+pub(crate) struct BellRinger {
     inner: Arc<Inner>,
 }
 
@@ -44,17 +44,17 @@ struct Ringing {
 }
 
 impl BellRinger {
-    pub(super) fn new(store: Arc<Store>) -> Self {
+    pub(crate) fn new(store: Arc<Store>) -> Self {
         let name = uuid::Uuid::new_v4().simple().to_string()[..NAME_DIGITS].to_owned();
         Self { inner: Arc::new(Inner { store, name, state: Mutex::default() }) }
     }
 
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.inner.name
     }
 
     /// Rings for a message.
-    pub(super) fn ring_message(&self, hint: &MessageHint) {
+    pub(crate) fn ring_message(&self, hint: &MessageHint) {
         // A name that is long does not have to be told: who hears a number that is not listed searches.
         let is_short = hint.instance.len() <= NAME_BYTES_MAX;
         self.ring(|state| {
@@ -66,7 +66,7 @@ impl BellRinger {
     }
 
     /// Rings for activities in a slot's part of the container.
-    pub(super) fn ring_work(&self, slot: u8) {
+    pub(crate) fn ring_work(&self, slot: u8) {
         let state = self.inner.lock();
         if state.is_due && state.works.back().is_some_and(|last| last.slot == slot) {
             return;
@@ -97,7 +97,7 @@ impl BellRinger {
     }
 
     /// Tells what was rung for and not told yet, now.
-    pub(super) async fn flush(&self) {
+    pub(crate) async fn flush(&self) {
         let rung = self.inner.due();
         if let Some(rung) = rung
             && let Err(fault) = self.inner.send(&rung).await
@@ -159,23 +159,23 @@ impl Inner {
 
 /// What a member has heard so far: the last number of each process that rang.
 #[derive(Debug, Default)]
-pub(super) struct Heard {
+pub(crate) struct Heard {
     /// `None` before the first look: what was rung before is found by the first search.
     last: Option<HashMap<String, u64>>,
 }
 
 /// What is new on the bell.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct News {
-    pub(super) messages: Vec<RungMessage>,
-    pub(super) slots: Vec<u8>,
+pub(crate) struct News {
+    pub(crate) messages: Vec<RungMessage>,
+    pub(crate) slots: Vec<u8>,
     /// Something was rung for that is not listed any more.
-    pub(super) is_partial: bool,
+    pub(crate) is_partial: bool,
 }
 
 impl Heard {
     /// What others than `own` have rung for since the last look.
-    pub(super) fn hear(&mut self, bell: &Bell, own: &str) -> News {
+    pub(crate) fn hear(&mut self, bell: &Bell, own: &str) -> News {
         let mut news = News::default();
         if let Some(last) = &self.last {
             for (name, rung) in bell.rings.iter().filter(|(name, _)| name.as_str() != own) {

@@ -11,16 +11,15 @@ use std::time::Duration;
 use duroxide::providers::ProviderError;
 use tokio::time::Instant;
 
-use super::leases::{LeaseProvider, MemberReport, OtherShare, Serves, SlotShare};
 use super::machine;
 use super::table::{after_handover, after_leaving, next_table, slots_of};
 use crate::clock::{Clock, millis};
-use crate::core::decode;
 use crate::documents::{Bell, Member, SlotTable, Tagged, ids, kind};
 use crate::error::{Fault, Trouble};
 use crate::queries::{self, Query};
+use crate::slot_leases::{LeaseProvider, MemberReport, OtherShare, Serves, SlotShare};
 use crate::slots::SlotSet;
-use crate::store::{Call, Op, Read, Store};
+use crate::store::{Call, Op, Read, Store, decode};
 
 const OPERATION: &str = "fleet";
 
@@ -59,7 +58,7 @@ struct State {
 impl CosmosLeaseProvider {
     pub(crate) fn new(store: Arc<Store>, lease: Duration) -> Self {
         let life = uuid::Uuid::new_v4().simple().to_string();
-        Self { clock: store.clock(), store, lease, life, state: tokio::sync::Mutex::default() }
+        Self { clock: Arc::clone(store.clock()), store, lease, life, state: tokio::sync::Mutex::default() }
     }
 
     fn call(&self) -> Call {

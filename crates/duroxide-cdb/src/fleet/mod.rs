@@ -24,11 +24,8 @@
 
 mod bell;
 mod cosmos;
-mod leases;
-mod listen;
 mod machine;
 mod table;
-mod tasks;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -36,46 +33,46 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-pub use cosmos::CosmosLeaseProvider;
-pub use leases::{
+pub use crate::slot_leases::{
     InMemoryLeaseProvider, LeaseProvider, MemberReport, NoLeases, OtherShare, ServedWork, Serves, SlotShare,
 };
+pub use cosmos::CosmosLeaseProvider;
 
 use crate::clock::{Clock, millis};
 use crate::config::CosmosDBProviderConfig;
-use crate::core::Core;
-use crate::finder::MessageHint;
+use crate::documents::MessageHint;
 use crate::slots::{self, SlotSet, Watch};
 use crate::store::Store;
 use bell::BellRinger;
-use tasks::FleetTasks;
+pub(crate) use bell::{Heard, News};
 
 /// This process's part in the fleet.
 pub(crate) struct Fleet {
-    leases: Arc<dyn LeaseProvider>,
-    owner: String,
+    pub(crate) leases: Arc<dyn LeaseProvider>,
+    pub(crate) owner: String,
     clock: Arc<Clock>,
     steal_after: Duration,
-    lease: Duration,
-    look: Duration,
+    pub(crate) lease: Duration,
+    pub(crate) look: Duration,
     /// So long after the last ring the fleet looks often.
-    rests_after: Duration,
+    pub(crate) rests_after: Duration,
     view: RwLock<Arc<View>>,
-    is_joined: AtomicBool,
+    pub(crate) is_joined: AtomicBool,
     /// Who joins and who leaves take turns.
-    moving: tokio::sync::Mutex<()>,
-    tasks: Mutex<Option<FleetTasks>>,
+    pub(crate) moving: tokio::sync::Mutex<()>,
+    pub(crate) tasks: Mutex<Option<BackgroundTasks>>,
     /// Asks for a heartbeat before its time.
-    beat_now: Arc<Notify>,
+    pub(crate) beat_now: Arc<Notify>,
     /// Whether somebody here has asked for turns, and for activities.
-    hands: [AtomicBool; 2],
+    pub(crate) hands: [AtomicBool; 2],
     /// From when on all others know that this process runs turns, and activities.
     known_hands: Mutex<[Option<Instant>; 2]>,
-    bell: BellRinger,
+    pub(crate) bell: BellRinger,
     /// Whether the members of this fleet hear the bell.
-    has_bell: bool,
+    pub(crate) has_bell: bool,
     /// From one look at the whole container to the next, by whichever member, in milliseconds.
     net_ms: AtomicU64,
     /// Slots of others in whose part of the container there are activities for everybody, and until when to look there.
@@ -84,18 +81,28 @@ pub(crate) struct Fleet {
     capacity: AtomicU64,
 }
 
+/// What a member does beside its work; it ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct BackgroundTasks(pub(crate) [JoinHandle<()>; 3]);
+
+impl Drop for BackgroundTasks {
+    fn drop(&mut self) {
+        self.0.iter().for_each(JoinHandle::abort);
+    }
+}
+
 /// The share of this process, and until when it can count on it.
 #[derive(Debug, Default)]
-struct View {
-    share: SlotShare,
-    until: Option<Instant>,
+pub(crate) struct View {
+    pub(crate) share: SlotShare,
+    pub(crate) until: Option<Instant>,
     /// Since when each slot of the share is its own without a break, in milliseconds since the Unix epoch.
-    since: Vec<u64>,
+    pub(crate) since: Vec<u64>,
 }
 
 impl View {
     /// What follows this view: slots that it had as well are this process's since they were.
-    fn next(&self, share: SlotShare, until: Option<Instant>, now_ms: u64) -> Self {
+    pub(crate) fn next(&self, share: SlotShare, until: Option<Instant>, now_ms: u64) -> Self {
         let had =
             |slot: u8| self.share.slots.contains(slot).then(|| self.since.get(usize::from(slot)).copied());
         let since = (0..=u8::MAX).map(|slot| had(slot).flatten().unwrap_or(now_ms)).collect();
@@ -120,7 +127,7 @@ impl View {
     }
 
     /// Whether the others still leave the fresh work in these slots to this process, as far as it knows.
-    fn is_promised(&self) -> bool {
+    pub(crate) fn is_promised(&self) -> bool {
         self.until.is_some_and(|until| until > Instant::now())
     }
 }
@@ -143,7 +150,7 @@ impl Fleet {
         Self {
             leases: leases.unwrap_or_else(|| Arc::new(CosmosLeaseProvider::new(Arc::clone(store), lease))),
             owner: owner.to_owned(),
-            clock: store.clock(),
+            clock: Arc::clone(store.clock()),
             steal_after: config.steal_after,
             lease,
             look: config.bell_interval,
@@ -163,62 +170,10 @@ impl Fleet {
         }
     }
 
-    /// Joins the fleet, the first time a runtime of this process fetches, and the first time one does after it has left.
-    /// Who cannot join works like one who shares nothing, and goes on trying.
-    pub(crate) async fn join(&self, core: &Arc<Core>, hand: Option<Hand>) {
-        if hand.is_some_and(|hand| !self.hands[hand as usize].swap(true, Ordering::AcqRel)) {
-            // Each dispatcher that asks has room for what it gets, also before it has waited or held anything: a heartbeat in
-            // between would tell operators of a member that runs turns and has no room for any.
-            self.note_capacity(self.hands.iter().filter(|asked| asked.load(Ordering::Acquire)).count());
-            // The others do not leave to this process what it did not run before they know it.
-            self.beat_now.notify_one();
-        }
-        if self.is_member() {
-            return;
-        }
-        let _one_at_a_time = self.moving.lock().await;
-        if self.is_member() {
-            return;
-        }
-        // Workers begin a moment after dispatchers, or before them: the others are told of both at once.
-        for _ in 0..HANDS_LOOKS {
-            if self.serves() == (Serves { turns: true, work: true }) {
-                break;
-            }
-            tokio::time::sleep(HANDS_LOOK).await;
-        }
-        self.see(View { share: SlotShare::everything(), ..View::default() });
-        tasks::refresh(core).await;
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-        *tasks = Some(FleetTasks::start(core, self.lease));
-        self.is_joined.store(true, Ordering::Release);
-        drop(tasks);
-        // What was written while this process took no part was told to others only.
-        core.search_now();
-    }
-
     /// What the runtime of this process has asked for.
     pub(crate) fn serves(&self) -> Serves {
         let has = |hand: Hand| self.hands[hand as usize].load(Ordering::Acquire);
         Serves { turns: has(Hand::Turns), work: has(Hand::Work) }
-    }
-
-    /// Leaves the fleet: what it holds in memory only is written down or has ended, then its slots are given to others.
-    pub(crate) async fn leave(&self, core: &Core) {
-        let _one_at_a_time = self.moving.lock().await;
-        let tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if tasks.is_none() {
-            return;
-        }
-        drop(tasks);
-        // Before anything is waited for: should nobody wait for the end of this, the next fetch joins all the same.
-        self.is_joined.store(false, Ordering::Release);
-        self.see(View { share: SlotShare { members: 2, ..SlotShare::default() }, ..View::default() });
-        tasks::write_locks(core, |_, _| true).await;
-        if let Err(error) = self.leases.release_slots(&self.owner).await {
-            tracing::warn!(%error, "the slots of this process are not given to others; they will take them over");
-        }
-        self.bell.flush().await;
     }
 
     /// The leases and the name under which this process has a share, for who gives it back when there is no time to wait.
@@ -226,11 +181,11 @@ impl Fleet {
         self.is_member().then(|| (Arc::clone(&self.leases), self.owner.clone()))
     }
 
-    fn see(&self, view: View) {
+    pub(crate) fn see(&self, view: View) {
         *self.view.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(view);
     }
 
-    fn view(&self) -> Arc<View> {
+    pub(crate) fn view(&self) -> Arc<View> {
         Arc::clone(&self.view.read().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -336,7 +291,7 @@ impl Fleet {
     }
 
     /// Notes how many parts the container has: the more, the more a look at all of them costs.
-    fn net_of(&self, parts: usize) {
+    pub(crate) fn net_of(&self, parts: usize) {
         let parts = u32::try_from(parts).unwrap_or(u32::MAX);
         let period = NET_PER_PART.saturating_mul(parts).clamp(NET_MIN, NET_MAX);
         self.net_ms.store(millis(period), Ordering::Relaxed);
@@ -362,7 +317,7 @@ impl Fleet {
     }
 
     /// Notes that there are activities for everybody in a slot's part of the container.
-    fn look_at(&self, slot: u8) {
+    pub(crate) fn look_at(&self, slot: u8) {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         places.insert(slot, Instant::now() + PLACE_FOR);
     }
@@ -382,7 +337,7 @@ impl Fleet {
 
     /// Notes what the others are told of this process: what it tells from the beginning they know as soon as they know it;
     /// what it begins later, when all of them have looked again.
-    fn tell_hands(&self, serves: Serves) {
+    pub(crate) fn tell_hands(&self, serves: Serves) {
         let mut known = self.known_hands.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         let from = if self.is_member() { now + self.lease.mul_f64(HEARD_BY_ALL) } else { now };
@@ -502,8 +457,6 @@ fn until_turn(now: u64, period: u64, members: u64, rank: u64) -> Duration {
 /// A look at the whole container takes two requests for each part. So many that the fleet sends less than one of them a
 /// second, however many it is.
 const NET_PER_PART: Duration = Duration::from_millis(3300);
-const HANDS_LOOKS: usize = 10;
-const HANDS_LOOK: Duration = Duration::from_millis(5);
 /// Members look at each other within their lease; this part of it is enough for a slow one.
 const HEARD_BY_ALL: f64 = 1.5;
 const NET_MIN: Duration = Duration::from_secs(6);

@@ -15,8 +15,8 @@
 
 use std::collections::BTreeSet;
 
-use super::leases::index_of;
 use crate::documents::{SlotTable, TableShare};
+use crate::slot_leases::index_of;
 use crate::slots::SlotSet;
 
 /// One slot of a table.

@@ -7,23 +7,24 @@ use duroxide::providers::{ProviderError, ScheduledActivityIdentifier};
 use serde::Deserialize;
 
 use crate::cache::Known;
-use crate::core::{Backoff, Core, decode};
+use crate::core::Core;
 use crate::documents::{Head, Intent, Tagged};
 use crate::error::{Fault, Lost, Trouble, invalid_token};
-use crate::lease::Patience;
-use crate::settle::{Seen, Verdict};
-use crate::store::Op;
+use crate::store::settle::{Seen, Verdict};
+use crate::store::{Backoff, Op, Patience, decode};
 
-use super::layout::{Layout, Limits, layout};
-use super::lock::{TurnContents, TurnLease, give_back, lease_of, read_held, read_messages, write_of};
+use super::adopt;
+use super::lock::{give_back, lease_of, read_held, read_messages, write_of};
 use super::plan::{Plan, Surroundings, Turn, plan};
-use super::{adopt, pieces, publish};
+use crate::lease::{TurnContents, TurnLease};
+use crate::staging::layout::{Layout, Limits, layout};
+use crate::staging::{pieces, publish};
 
 const OPERATION: &str = "ack_orchestration_item";
 
 /// Commits a turn.
 pub(crate) async fn ack(core: &Arc<Core>, token: &str, turn: Turn) -> Result<(), ProviderError> {
-    let (instance, lease) = lease_of(core, core.call(OPERATION), token).await?;
+    let (instance, lease) = lease_of(core, core.store.call(OPERATION), token).await?;
     let mut contents = lease.ending.lock().await;
     let committed = match commit(core, &lease, &mut contents, &turn).await {
         Ok(committed) => committed,
@@ -66,7 +67,7 @@ impl Draft {
     /// Writes what the commit needs to find, once.
     async fn prepare(&mut self, core: &Core, patience: Patience<'_>) -> Result<(), Fault> {
         if let Some(mark) = self.layout.prepared.as_ref().filter(|_| !self.is_prepared) {
-            publish::prepare(core, patience, mark, &self.layout.staged, &self.plan.chunks).await?;
+            publish::prepare(&core.store, patience, mark, &self.layout.staged, &self.plan.chunks).await?;
         }
         self.is_prepared = true;
         Ok(())
@@ -117,7 +118,7 @@ async fn commit(
     turn: &Turn,
 ) -> Result<Committed, ProviderError> {
     let instance = lease.stored().document.instance_id.clone();
-    let patience = lease.patience(core, OPERATION);
+    let patience = lease.patience(&core.store, OPERATION);
     let lose = |lost: Lost| {
         lease.give_up();
         invalid_token(OPERATION, &instance, lost)
@@ -137,7 +138,7 @@ async fn commit(
                 let doubtful = draft.filter(|_| is_doubtful);
                 return conclude(core, lease, doubtful).await.ok_or_else(|| {
                     if met_trouble && lost == Lost::Expired {
-                        lease.give_up_blameless(core);
+                        lease.give_up_blameless(&core.claims);
                     }
                     lose(lost)
                 });
@@ -166,7 +167,7 @@ async fn commit(
         let id = sent.as_ref().map(|draft| draft.commit.clone());
         let is_applied = |found: &Head| id.is_some() && (found.commit == id || cosmos_wire::mutant!(2));
         let verdict = lease
-            .settle(core, patience, &head.etag, &fault, is_applied)
+            .settle(&core.store, patience, &head.etag, &fault, is_applied)
             .await
             .map_err(|fault| fault.surface(OPERATION, &instance))?;
         match (verdict, sent) {
@@ -189,8 +190,8 @@ async fn commit(
 async fn conclude(core: &Core, lease: &TurnLease, doubtful: Option<Draft>) -> Option<Committed> {
     let draft = doubtful?;
     let is_applied = |found: &Head| found.commit.as_deref() == Some(draft.commit.as_str());
-    let call = core.quick_call(OPERATION);
-    let seen = lease.look(core, call.into(), "", is_applied).await;
+    let call = core.store.quick_call(OPERATION);
+    let seen = lease.look(&core.store, call.into(), "", is_applied).await;
     matches!(seen, Ok(Seen::Applied)).then(|| Committed::new(draft, vec![lease.stored().etag]))
 }
 
@@ -302,14 +303,14 @@ async fn compose(
     plan.deletes.extend(removed);
     plan.adopted = adopted;
     if needs_look_at_cancelled(core, head, turn, &plan) {
-        let found = pieces::cancelled(core, patience.call(), instance, &turn.cancelled).await?;
+        let found = pieces::cancelled(&core.store, patience.call(), instance, &turn.cancelled).await?;
         plan.cancels.extend(found.named);
         plan.drops.extend(found.pieces);
     }
     let sweep_at = core.clock.now_ms() + core.settings.age_threshold_ms;
     let head = Op::replace(&plan.head.id, &plan.head, None);
     let layout = head
-        .and_then(|head| layout(&plan, head, sweep_at, Limits::default()))
+        .and_then(|head| layout(plan.writes(), head, sweep_at, Limits::default()))
         .map_err(|error| Failed::Turn(ProviderError::permanent(OPERATION, error.to_string())))?;
     Ok((plan, layout))
 }
@@ -391,7 +392,7 @@ fn announce(core: &Core, instance: &str, committed: &Committed) {
 
 /// Publishes and delivers. The commit stands whatever happens here; others finish what this cannot.
 async fn finish(core: &Arc<Core>, instance: &str, committed: Committed) {
-    let call = core.call(OPERATION);
+    let call = core.store.call(OPERATION);
     let Committed { plan, layout, etags, .. } = committed;
     let staged: std::collections::HashSet<String> = layout
         .staged
@@ -401,7 +402,7 @@ async fn finish(core: &Arc<Core>, instance: &str, committed: Committed) {
         .map(|document| document.id)
         .collect();
     if let Some(manifest) = &layout.manifest
-        && let Err(fault) = publish::publish(core, call, manifest, Some(&layout.staged)).await
+        && let Err(fault) = publish::publish(core.staging(), call, manifest, Some(&layout.staged)).await
     {
         tracing::warn!(instance, %fault, "a large commit is not published yet; it will be");
     }
@@ -414,7 +415,7 @@ async fn finish(core: &Arc<Core>, instance: &str, committed: Committed) {
     let mut intents: Vec<Intent> = intents.collect();
     if intents.iter().any(|intent| intent.etag.is_none()) {
         // The answer that would have told their versions is missing.
-        let listed = crate::outbox::pending(core, core.quick_call(OPERATION), instance).await;
+        let listed = crate::outbox::pending(core, core.store.quick_call(OPERATION), instance).await;
         intents = listed.unwrap_or_else(|fault| {
             tracing::warn!(instance, %fault, "messages to other instances are delayed");
             Vec::new()

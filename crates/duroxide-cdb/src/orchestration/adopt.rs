@@ -6,9 +6,10 @@
 
 use futures::future::BoxFuture;
 
-use crate::core::{Core, in_parallel};
+use crate::core::Core;
 use crate::documents::{Pairs, ValueDocument, kind, points_to};
 use crate::error::{Fault, Trouble};
+use crate::parallel::in_parallel;
 use crate::store::{Call, Op};
 
 /// Which of the documents of the public crate's layout a commit removes, and which the head points to.
@@ -32,10 +33,12 @@ pub(crate) async fn rewrite(
 }
 
 async fn rewrite_one(core: &Core, call: Call, instance: &str, id: &str, turn: u64) -> Result<(), Fault> {
-    let Some(found) = core.read_as::<ValueDocument>(call, instance, id).await? else { return Ok(()) };
+    let Some(found) = core.store.patient(call).read_as::<ValueDocument>(instance, id).await? else {
+        return Ok(());
+    };
     let value = ValueDocument { kind: kind::VALUE.to_owned(), turn, ..found.document };
     let op = Op::replace(id, &value, Some(&found.etag)).map_err(|error| Fault::refused(error.to_string()))?;
-    match core.patiently(call, || core.store.write(call, instance, &op)).await {
+    match core.store.patient(call).write(instance, &op).await {
         // Somebody else has rewritten it, or it is not needed any more.
         Err(fault) if !matches!(fault.trouble, Trouble::Changed | Trouble::Missing) => Err(fault),
         _ => Ok(()),

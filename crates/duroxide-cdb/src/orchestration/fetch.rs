@@ -11,23 +11,24 @@ use serde::Deserialize;
 use crate::cache::Known;
 use crate::clock::millis_until;
 use crate::contain::contained;
-use crate::core::{Core, decode};
-use crate::documents::{self, Forgive, Head, Held, Message, MissingValue, Pairs, Tagged, kind};
+use crate::core::Core;
+use crate::documents::{self, Forgive, Head, Held, Message, MessageHint, MissingValue, Pairs, Tagged, kind};
 use crate::error::{About, Fault};
-use crate::finder::{Candidate, MessageHint, Verdict, Wish};
+use crate::finder::{Candidate, Verdict, Wish};
 use crate::fleet::Hand;
 use crate::history::finish_commits;
-use crate::lease::{Lease, Unwritten};
+use crate::lease::{Lease, TurnContents, Unwritten};
 use crate::queries::{self, Query};
 use crate::slots;
-use crate::store::Call;
+use crate::staging::join;
+use crate::store::{Call, decode};
 use crate::token::Token;
 
-use super::backlog::{MESSAGE_BYTES_MAX, MESSAGES_MAX, next_window};
-use super::load::{self, Partition};
-use super::lock::{TurnContents, acquire, give_back};
+use super::lock::{acquire, give_back};
 use super::orphans;
 use super::search::{screen, search};
+use crate::load::backlog::{MESSAGE_BYTES_MAX, MESSAGES_MAX, next_window};
+use crate::load::{self, Partition};
 
 pub(super) const OPERATION: &str = "fetch_orchestration_item";
 
@@ -119,9 +120,9 @@ async fn attempt(
         candidate.decide(Verdict::RestUntil(core.clock.after(rest)));
         return None;
     }
-    let call = core.quick_call_after(OPERATION, candidate.parks);
+    let call = core.store.quick_call_after(OPERATION, candidate.parks);
     let examined = Box::pin(examine(core, call, &candidate, lock_timeout, filter));
-    match contained(core, OPERATION, &candidate.instance, examined).await {
+    match contained(&core.strays, OPERATION, &candidate.instance, examined).await {
         Ok(Examined::Ready(ready)) => {
             candidate.decide(ready.verdict);
             Some(*ready.fetched)
@@ -161,7 +162,7 @@ async fn examine(
     let instance = &candidate.instance;
     if candidate.is_head_first {
         // A look at a long queue reads much of it, and comes to nothing as long as another process has the turn.
-        let head = core.head(call, instance).await?;
+        let head = core.store.patient(call).head(instance).await?;
         if let Some(rest) = head.as_ref().and_then(|head| rest_of_foreign(core, &head.document)) {
             return Ok(Examined::Pass(rest));
         }
@@ -250,7 +251,7 @@ async fn choose<'a>(
             break;
         }
         let text = match &message.chunks {
-            Some(chunks) => load::join(core, call, instance, chunks).await,
+            Some(chunks) => join(&core.store, call, instance, chunks).await,
             None => Ok(message.work_item.clone()),
         };
         bytes += text.as_ref().map_or(0, String::len);
@@ -398,7 +399,10 @@ async fn take(
         kv_snapshot,
     };
     // Also those that were parked, whose time is still to come: the instance takes them now.
-    let is_due = |message: &Message| MessageHint { visible_at: message.visible_at.min(now), ..hint(message) };
+    let is_due = |message: &Message| MessageHint {
+        visible_at: message.visible_at.min(now),
+        ..MessageHint::from(message)
+    };
     let left: Vec<MessageHint> = rest_of(&partition.messages, &view.batch).into_iter().map(is_due).collect();
     if item.history_error.is_none() && locked.document.started {
         // Where some are put off, the messages may be those behind them: they do not tell where the next look begins.
@@ -473,7 +477,7 @@ async fn are_still_there(
     let Some(any) = batch.first().filter(|_| !doubtful.is_empty()) else { return Ok(true) };
     let ids: Vec<&str> = doubtful.keys().copied().collect();
     let query = Query::new(queries::VERSIONS_BY_ID).with("@ids", ids);
-    let rows = core.patiently(call, || core.store.query(call, &any.instance_id, &query)).await?;
+    let rows = core.store.patient(call).query(&any.instance_id, &query).await?;
     let found = rows.iter().map(|row| decode(row.get().as_bytes())).collect::<Result<Vec<Row>, Fault>>()?;
     let same = found.iter().filter(|row| doubtful.get(row.id.as_str()) == Some(&row.etag.as_str()));
     Ok(same.count() == doubtful.len())
@@ -486,15 +490,6 @@ fn left_behind(core: &Core, partition: &Partition, batch: &[&Message]) -> Option
     // Of a long queue only a part was read: the rest has keys below any that this process makes from now on.
     let upto = if partition.upto.is_some() { core.clock.next_sequence_after(last) } else { last };
     (upto > after).then_some((after, upto))
-}
-
-pub(crate) fn hint(message: &Message) -> MessageHint {
-    MessageHint {
-        instance: message.instance_id.clone(),
-        id: message.id.clone(),
-        seq: message.order(),
-        visible_at: message.visible_at,
-    }
 }
 
 /// Name and version: of the head, else of the first event, else of the message that begins the instance.

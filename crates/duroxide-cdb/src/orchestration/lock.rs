@@ -6,31 +6,14 @@ use std::time::Duration;
 use duroxide::providers::ProviderError;
 
 use crate::claims::Claiming;
-use crate::core::{Backoff, Core, decode};
+use crate::core::Core;
 use crate::documents::{Forgive, Head, Held, Message, PutOff, Tagged};
 use crate::error::{About, Fault, Lost, invalid_token};
-use crate::lease::{Lease, Patience};
+use crate::lease::{Lease, TurnContents, TurnLease};
 use crate::queries::{self, Query};
-use crate::settle::{self, Next, Verdict};
-use crate::store::{Call, Op};
+use crate::store::settle::{self, Next, Verdict};
+use crate::store::{Backoff, Call, Op, Patience, decode};
 use crate::token::Token;
-
-use super::fetch::hint;
-
-/// A turn this process holds.
-pub(crate) type TurnLease = Lease<Head, TurnContents>;
-
-/// What the call that ends a turn has to know of it.
-#[derive(Debug, Default)]
-pub(crate) struct TurnContents {
-    /// The held messages, each with the ETag it was read with, if this process fetched them.
-    pub(crate) messages: Vec<Message>,
-    /// Documents of the public crate's layout that the first commit replaces.
-    pub(crate) legacy: Vec<String>,
-    /// The order keys of messages that were there when the turn was fetched and did not fit into it: those above the
-    /// first key, up to the second.
-    pub(crate) left: Option<(u64, u64)>,
-}
 
 /// Takes the lock of a head, or of an instance without one. `None`: somebody else was quicker.
 pub(crate) async fn acquire(
@@ -62,7 +45,7 @@ pub(crate) async fn acquire(
             Next::Refuse => return Err(fault),
             Next::Again => {}
             // Either another process's write, or an unanswered one of this process: the head tells.
-            Next::Look => match core.head(call, &instance).await? {
+            Next::Look => match core.store.patient(call).head(&instance).await? {
                 Some(now) if now.document.lock_token.as_deref() == Some(token.secret()) => {
                     return usable(core, call, claiming, now).await;
                 }
@@ -114,7 +97,12 @@ pub(crate) async fn lease_of(
     if let Some(lease) = core.turn_leases.get(&secret) {
         return Ok((instance, lease));
     }
-    let head = core.head(call, &instance).await.map_err(|fault| fault.surface(call.operation, &instance))?;
+    let head = core
+        .store
+        .patient(call)
+        .head(&instance)
+        .await
+        .map_err(|fault| fault.surface(call.operation, &instance))?;
     match head {
         Some(head) if head.document.lock_token.as_deref() == Some(secret.as_str()) => {
             let stored = Tagged { document: Arc::new(head.document), etag: head.etag };
@@ -129,11 +117,11 @@ pub(crate) async fn lease_of(
 /// Makes a turn's lock last longer. It never gets shorter and never comes back to life.
 pub(crate) async fn renew(core: &Core, text: &str, extend_for: Duration) -> Result<(), ProviderError> {
     const OPERATION: &str = "renew_orchestration_item_lock";
-    let (instance, lease) = lease_of(core, core.call(OPERATION), text).await?;
+    let (instance, lease) = lease_of(core, core.store.call(OPERATION), text).await?;
     let _one_at_a_time = lease.renewing.lock().await;
     lease.state(&core.clock).map_err(|lost| invalid_token(OPERATION, &instance, lost))?;
     let extended = lease.until_ms().max(core.clock.after(extend_for));
-    let patience = lease.patience_to_renew(core, OPERATION);
+    let patience = lease.patience_to_renew(&core.store, OPERATION);
     rewrite(core, &lease, patience, |head| head.locked_until = Some(extended)).await?;
     let stored = lease.stored();
     if lease.owned().is_ok() {
@@ -174,7 +162,7 @@ async fn rewrite(
                 && found.locked_until == head.locked_until
                 && found.batch == head.batch
         };
-        let verdict = lease.settle(core, patience, &stored.etag, &fault, is_applied).await;
+        let verdict = lease.settle(&core.store, patience, &stored.etag, &fault, is_applied).await;
         match verdict.map_err(surface)? {
             Verdict::Done => {
                 lease.set_written();
@@ -205,7 +193,7 @@ pub(crate) async fn write_down(core: &Core, lease: &TurnLease) -> bool {
     if lease.is_written() || lease.state(&core.clock).is_err() {
         return true;
     }
-    let patience = lease.patience_to_renew(core, "write_down_turn");
+    let patience = lease.patience_to_renew(&core.store, "write_down_turn");
     match rewrite(core, lease, patience, |_| {}).await {
         Ok(()) => {
             let stored = lease.stored();
@@ -221,7 +209,7 @@ pub(crate) async fn write_down(core: &Core, lease: &TurnLease) -> bool {
 
 /// Gives back a turn that must not be committed; the attempt does not count. If this fails, the lock runs out by itself.
 pub(super) async fn give_back(core: &Core, lease: &TurnLease) {
-    let call = core.quick_call("give_back_turn");
+    let call = core.store.quick_call("give_back_turn");
     if !lease.is_written() {
         return lease.give_up();
     }
@@ -241,7 +229,7 @@ pub(crate) async fn abandon(
     forgive: Forgive,
 ) -> Result<(), ProviderError> {
     const OPERATION: &str = "abandon_orchestration_item";
-    let call = core.call(OPERATION);
+    let call = core.store.call(OPERATION);
     let (instance, lease) = lease_of(core, call, text).await?;
     let mut contents = lease.ending.lock().await;
     lease.owned().map_err(|lost| invalid_token(OPERATION, &instance, lost))?;
@@ -254,7 +242,7 @@ pub(crate) async fn abandon(
         rewrite(core, &lease, call.into(), |head| head.unlock(forgive)).await?;
     }
     for message in &contents.messages {
-        core.turns.hint(hint(message));
+        core.turns.hint(message.into());
     }
     if lease.is_written() {
         let stored = lease.stored();
@@ -309,7 +297,7 @@ async fn put_off(
         let is_applied = |found: &Head| {
             found.lock_token.is_none() && found.attempts == head.attempts && found.put_off == head.put_off
         };
-        let verdict = lease.settle(core, call.into(), &stored.etag, &fault, is_applied).await;
+        let verdict = lease.settle(&core.store, call.into(), &stored.etag, &fault, is_applied).await;
         match verdict.map_err(surface)? {
             Verdict::Done => return Ok(()),
             Verdict::Again => {}
@@ -350,6 +338,6 @@ pub(super) async fn read_messages(
 ) -> Result<Vec<Message>, Fault> {
     let held: Vec<String> = head.batch.iter().map(|held| held.id.clone()).collect();
     let query = Query::new(queries::MESSAGES_BY_ID).with("@ids", held);
-    let rows = patience.retrying(|call| core.store.query(call, &head.instance_id, &query)).await?;
+    let rows = core.store.patient(patience).query(&head.instance_id, &query).await?;
     rows.iter().map(|row| decode(row.get().as_bytes())).collect()
 }

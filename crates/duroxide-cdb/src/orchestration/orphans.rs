@@ -13,15 +13,14 @@
 
 use duroxide::providers::WorkItem;
 
-use crate::core::{Core, decode};
-use crate::documents::{DeadLetter, Message, START_PREFIX, Tombstone, start_keys_below};
+use crate::core::Core;
+use crate::documents::{DeadLetter, Message, MessageHint, START_PREFIX, Tombstone, start_keys_below};
 use crate::error::{Fault, Trouble};
 use crate::finder::Verdict;
 use crate::queries::{self, Query};
-use crate::store::{Call, Op};
+use crate::store::{Call, Op, decode};
 
-use super::fetch::hint;
-use super::pieces;
+use crate::staging::pieces;
 
 /// Decides about the messages of an instance that has not begun: they are in `messages`, all of them or the first of a long
 /// queue, and the first ones, decoded, in `batch` and `items`. None of them begins it: what does comes first in the queue.
@@ -38,7 +37,7 @@ pub(super) async fn settle(
     };
     let now = core.clock.now_ms();
     // The head is asked for after the messages were seen: had the instance begun before, it would be there.
-    if items.iter().any(is_answer) && core.head(call, instance).await?.is_none() {
+    if items.iter().any(is_answer) && core.store.patient(call).head(instance).await?.is_none() {
         for (message, _) in batch.iter().zip(items).filter(|(_, item)| is_answer(item)) {
             drop_answer(core, call, message).await?;
         }
@@ -64,7 +63,7 @@ pub(super) async fn settle(
     }
     // What another process has parked is looked at again when it says.
     for message in waiting.iter().filter(|message| !is_due(message)) {
-        core.turns.hint(hint(message));
+        core.turns.hint(MessageHint::from(*message));
     }
     Ok(Verdict::RestUntil(0))
 }
@@ -75,7 +74,7 @@ async fn start_waits(core: &Core, call: Call, instance: &str, now: u64) -> Resul
         .with("@now", now)
         .with("@start", START_PREFIX)
         .with("@below", start_keys_below(now));
-    let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
+    let rows = core.store.patient(call).query(instance, &query).await?;
     Ok(!rows.is_empty())
 }
 
@@ -96,10 +95,10 @@ async fn park(core: &Core, call: Call, instance: &str, group: &[&Message], now: 
             Op::set(&message.id, "/visibleAt", message.visible_at).and_set("/parkedAt", now).on(&message.etag)
         };
         let ops: Vec<Op> = parked.iter().map(park).collect();
-        match core.patiently(call, || core.store.batch(call, instance, &ops)).await {
+        match core.store.patient(call).batch(instance, &ops).await {
             Ok(_) => {
                 parked.iter().for_each(|message| {
-                    core.turns.hint(hint(message));
+                    core.turns.hint(MessageHint::from(message));
                 });
                 return Ok(());
             }
@@ -119,7 +118,7 @@ async fn park(core: &Core, call: Call, instance: &str, group: &[&Message], now: 
 /// would find what is behind it.
 async fn park_the_rest(core: &Core, call: Call, instance: &str, now: u64) -> Result<(), Fault> {
     let query = Query::new(queries::DUE_OUTLINES).with("@now", now).with("@rows", PARKED_AT_ONCE);
-    let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
+    let rows = core.store.patient(call).query(instance, &query).await?;
     let rest =
         rows.iter().map(|row| decode(row.get().as_bytes())).collect::<Result<Vec<Message>, Fault>>()?;
     for group in rest.chunks(GROUP) {
@@ -143,7 +142,7 @@ async fn bury(core: &Core, call: Call, message: &Message) -> Result<(), Fault> {
         Op::delete(&message.id, Some(&message.etag))
     };
     let ops = [removal, Op::create(&letter).map_err(refused)?];
-    match core.patiently(call, || core.store.batch(call, instance, &ops)).await {
+    match core.store.patient(call).batch(instance, &ops).await {
         // Another process, or an unanswered try of this one, has done so.
         Err(fault) if matches!(fault.trouble, Trouble::Missing | Trouble::Changed | Trouble::Exists) => {
             Ok(())
@@ -161,7 +160,7 @@ async fn drop_answer(core: &Core, call: Call, message: &Message) -> Result<(), F
     } else {
         Op::delete(&message.id, None)
     };
-    pieces::remove(core, call, instance, removal, message.chunks.clone()).await
+    pieces::remove(core.staging(), call, instance, removal, message.chunks.clone()).await
 }
 
 /// What only an instance that began can have asked for.

@@ -12,6 +12,7 @@ use crate::documents::{
     ValueDocument, WorkDocument, addressee, ids, kind,
 };
 use crate::slots::SLOTS;
+use crate::staging::layout::Writes;
 use crate::store::Op;
 
 /// The result of a turn, as the runtime hands it over.
@@ -62,6 +63,22 @@ pub(crate) struct Plan {
     pub(crate) messages: Vec<Message>,
     pub(crate) works: Vec<WorkDocument>,
     pub(crate) intents: Vec<Intent>,
+}
+
+impl Plan {
+    /// What the commit writes beside the head, for [`layout`](crate::staging::layout::layout).
+    pub(crate) fn writes(&self) -> Writes<'_> {
+        Writes {
+            instance: &self.head.instance_id,
+            commit: self.head.commit.as_deref().unwrap_or_default(),
+            pinned: &self.pinned,
+            movable: &self.movable,
+            cancels: &self.cancels,
+            deletes: &self.deletes,
+            drops: &self.drops,
+            chunks: &self.chunks,
+        }
+    }
 }
 
 /// Why a turn cannot be committed as it is.
@@ -448,7 +465,8 @@ pub(crate) fn commit_for_fuzzing(head: &Head, clock: &Clock, ends: bool) {
     if let Ok(plan) = plan(head, &turn, around)
         && let Ok(op) = Op::replace(&plan.head.id, &plan.head, None)
     {
-        let _ = super::layout::layout(&plan, op, 1, super::layout::Limits::default());
+        let _ =
+            crate::staging::layout::layout(plan.writes(), op, 1, crate::staging::layout::Limits::default());
     }
 }
 

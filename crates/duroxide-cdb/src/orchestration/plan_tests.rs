@@ -1,6 +1,6 @@
 use super::*;
 use crate::documents::{Held, successor};
-use crate::orchestration::layout::{Limits, layout};
+use crate::staging::layout::{Limits, layout};
 use crate::store::OpKind;
 
 fn event(id: u64, kind: EventKind) -> Event {
@@ -188,7 +188,7 @@ fn a_turn_within_the_limits_is_one_batch() {
     let turn = Turn { worker_items: (1..=90).map(|id| activity("a", id)).collect(), ..Turn::default() };
     let plan = decide(&started(), &first_execution(turn)).unwrap();
     let head = Op::replace(&plan.head.id, &plan.head, None).unwrap();
-    let fitted = layout(&plan, head, 7, Limits::default()).unwrap();
+    let fitted = layout(plan.writes(), head, 7, Limits::default()).unwrap();
     assert_eq!((fitted.commit.len(), fitted.staged.len()), (92, 0));
     assert!(fitted.prepared.is_none() && fitted.manifest.is_none());
 }
@@ -204,7 +204,7 @@ fn a_turn_over_the_limits_is_staged_around_one_batch() {
     };
     let plan = decide(&started(), &first_execution(turn)).unwrap();
     let head = Op::replace(&plan.head.id, &plan.head, None).unwrap();
-    let fitted = layout(&plan, head, 7, Limits::default()).unwrap();
+    let fitted = layout(plan.writes(), head, 7, Limits::default()).unwrap();
     assert!(fitted.commit.len() <= 100);
     assert!(fitted.staged.iter().all(|group| group.documents.len() < 100));
     let staged: usize = fitted.staged.iter().map(|group| group.documents.len()).sum();
@@ -236,7 +236,7 @@ fn bytes_count_as_well_as_operations() {
     let turn = Turn { worker_items: vec![big; 10], ..Turn::default() };
     let plan = decide(&started(), &first_execution(turn)).unwrap();
     let head = Op::replace(&plan.head.id, &plan.head, None).unwrap();
-    let fitted = layout(&plan, head, 7, Limits::default()).unwrap();
+    let fitted = layout(plan.writes(), head, 7, Limits::default()).unwrap();
     let bytes: usize = fitted.commit.iter().map(Op::len).sum();
     assert!(bytes <= Limits::default().bytes && !fitted.staged.is_empty(), "{bytes}");
     for group in &fitted.staged {

@@ -5,14 +5,14 @@ use std::collections::HashMap;
 use serde::Deserialize;
 
 use crate::clock::sequence_of;
-use crate::core::{Core, decode};
-use crate::documents::{HeadOutline, ids};
+use crate::core::Core;
+use crate::documents::{HeadOutline, MessageHint, ids};
 use crate::error::Fault;
-use crate::finder::{MessageHint, Outcome, Outline, Reach, Seen, Wish, behind, visible_at};
+use crate::finder::{Outcome, Outline, Reach, Seen, Wish, behind};
 use crate::fleet::Hand;
 use crate::queries::{self, Query};
 use crate::slots;
-use crate::store::Call;
+use crate::store::{Call, decode, visible_at};
 
 use super::fetch::OPERATION;
 
@@ -21,7 +21,7 @@ use super::fetch::OPERATION;
 pub(super) async fn search(core: &Core, wish: Wish) -> Result<(), Fault> {
     let Some(_searching) = core.turn_pace.enter(wish).await else { return Ok(()) };
     let reach = core.turn_pace.begin(core.clock.instant(), core.fleet.net_round());
-    let call = core.quick_call(OPERATION);
+    let call = core.store.quick_call(OPERATION);
     core.store.settle_clock(call).await;
     let now = core.clock.now_ms();
     let latest = core.turns.latest();
@@ -101,7 +101,7 @@ fn hint(row: Row) -> MessageHint {
 /// the dispatchers of this process do not support, or locked by others: trying each would take a request each.
 pub(super) async fn screen(core: &Core) {
     let Some(screening) = core.turns.screen(core.clock.now_ms()) else { return };
-    let call = core.quick_call(OPERATION);
+    let call = core.store.quick_call(OPERATION);
     let heads = screening.instances.iter().map(|instance| (instance.as_str(), ids::head(instance)));
     let rows = match core.store.query_ids(call, queries::HEAD_OUTLINES, heads).await {
         Ok(rows) => rows,

@@ -5,8 +5,8 @@ use duroxide::providers::ProviderError;
 use crate::core::Core;
 use crate::documents::{DeadLetter, Tagged};
 use crate::error::{Fault, Trouble};
-use crate::orchestration::pieces;
 use crate::queries::{self, Query};
+use crate::staging::pieces;
 use crate::store::{Call, Op};
 
 /// A message that could never be delivered.
@@ -27,7 +27,7 @@ pub struct DeadLetterInfo {
 
 /// All dead letters that can be read.
 pub(crate) async fn dead_letters(core: &Core) -> Result<Vec<DeadLetterInfo>, ProviderError> {
-    let call = core.call("dead_letters");
+    let call = core.store.call("dead_letters");
     let surface = |fault: Fault| fault.surface(call.operation, "");
     let rows = core.store.query_all(call, &Query::new(queries::DEAD_LETTERS)).await.map_err(surface)?;
     let letters = rows.iter().filter_map(|row| core.strays.read::<DeadLetter>(call.operation, row));
@@ -43,7 +43,7 @@ pub(crate) async fn dead_letters(core: &Core) -> Result<Vec<DeadLetterInfo>, Pro
 
 /// Turns a dead letter back into an intent, in one batch, and delivers it.
 pub(crate) async fn requeue(core: &Core, source: &str, id: &str) -> Result<(), ProviderError> {
-    let call = core.call("requeue_dead_letter");
+    let call = core.store.call("requeue_dead_letter");
     let surface = |fault: Fault| fault.surface(call.operation, source);
     let letter = existing(core, call, source, id).await?;
     let Some(mut intent) = letter.document.revived(core.clock.now_ms()) else {
@@ -53,7 +53,7 @@ pub(crate) async fn requeue(core: &Core, source: &str, id: &str) -> Result<(), P
     };
     let create = Op::create(&intent).map_err(|error| surface(Fault::refused(error.to_string())))?;
     let ops = [Op::delete(id, Some(&letter.etag)), create];
-    match core.patiently(call, || core.store.batch(call, source, &ops)).await {
+    match core.store.patient(call).batch(source, &ops).await {
         Ok(mut etags) => intent.etag = etags.pop(),
         // An earlier try of this call arrived, or somebody else was quicker: it is on its way.
         Err(fault) if matches!(fault.trouble, Trouble::Exists | Trouble::Missing | Trouble::Changed) => {}
@@ -65,11 +65,11 @@ pub(crate) async fn requeue(core: &Core, source: &str, id: &str) -> Result<(), P
 
 /// Forgets a dead letter and the pieces of its text.
 pub(crate) async fn drop_letter(core: &Core, source: &str, id: &str) -> Result<(), ProviderError> {
-    let call = core.call("drop_dead_letter");
+    let call = core.store.call("drop_dead_letter");
     let surface = |fault: Fault| fault.surface(call.operation, source);
     let letter = existing(core, call, source, id).await?;
     let removal = Op::delete(id, Some(&letter.etag));
-    pieces::remove(core, call, source, removal, letter.document.chunks).await.map_err(surface)
+    pieces::remove(core.staging(), call, source, removal, letter.document.chunks).await.map_err(surface)
 }
 
 async fn existing(
@@ -78,7 +78,7 @@ async fn existing(
     source: &str,
     id: &str,
 ) -> Result<Tagged<DeadLetter>, ProviderError> {
-    let found = core.read_as::<DeadLetter>(call, source, id).await;
+    let found = core.store.patient(call).read_as::<DeadLetter>(source, id).await;
     found.map_err(|fault| fault.surface(call.operation, source))?.ok_or_else(|| {
         let sentence = format!("{source} has no dead letter {id}: list them to see which there are.");
         ProviderError::permanent(call.operation, sentence)

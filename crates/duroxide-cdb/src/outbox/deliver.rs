@@ -10,14 +10,16 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::core::{Core, in_parallel};
+use crate::core::Core;
 use crate::documents::{
     Cancellation, ChunkRef, Chunks, DeadLetter, Deletion, Intent, Manifest, Message, Tagged, Tombstone,
     WorkDocument, ids, kind, name_parent,
 };
 use crate::error::{Fault, Trouble};
-use crate::orchestration::{load, pieces, publish};
+use crate::outbox_faults::OutboxFaultInjector;
+use crate::parallel::in_parallel;
 use crate::queries::{self, Query};
+use crate::staging::{Outlet, join, pieces, publish};
 use crate::store::{Call, Op};
 
 /// Delivers intents right after their commit. Somebody waits for that, so what fails soon is left to the reconciler.
@@ -31,15 +33,34 @@ pub(crate) fn deliver<'a>(
     Box::pin(async move {
         let skip = {
             let faults = core.outbox_faults.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            !intents.is_empty() && faults.as_ref().is_some_and(super::OutboxFaultInjector::takes_round)
+            !intents.is_empty() && faults.as_ref().is_some_and(OutboxFaultInjector::takes_round)
         };
         if intents.is_empty() || skip {
             return;
         }
-        if let Err(fault) = deliver_all(core, core.quick_call(operation), &intents).await {
+        if let Err(fault) = deliver_all(core, core.store.quick_call(operation), &intents).await {
             tracing::warn!(instance = intents[0].instance_id, %fault, "messages to other instances are delayed");
         }
     })
+}
+
+/// What a staged commit publishes goes the way of what a small commit writes at once.
+impl Outlet for Core {
+    fn work_written(&self, work: Arc<WorkDocument>, etag: String) {
+        self.tell_of_work(work, etag);
+    }
+
+    fn work_removed(&self, instance: &str, id: &str) {
+        self.works.remove(instance, id);
+    }
+
+    fn message_written(&self, message: &Message) {
+        self.tell_of_message(message);
+    }
+
+    fn deliver(&self, operation: &'static str, intents: Vec<Intent>) -> BoxFuture<'_, ()> {
+        deliver(self, operation, intents)
+    }
 }
 
 /// What an instance has to send. What cannot be read is left where it is.
@@ -67,7 +88,7 @@ impl Outbox {
             etag: Option<String>,
         }
         let query = Query::new(text);
-        let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
+        let rows = core.store.patient(call).query(instance, &query).await?;
         let mut outbox = Self::default();
         for row in &rows {
             let Some(Envelope { id, kind, etag }) = core.strays.read(call.operation, row) else { continue };
@@ -114,7 +135,7 @@ pub(crate) async fn unsent(
         let mut outbox = Outbox::read(core, call, instance, queries::UNSENT).await?;
         outbox.manifests.retain(|manifest| !damaged.contains(&manifest.id));
         for manifest in &outbox.manifests {
-            match publish::publish(core, call, manifest, None).await {
+            match publish::publish(core.staging(), call, manifest, None).await {
                 Err(fault) if fault.is_damage => {
                     damaged.insert(manifest.id.clone());
                 }
@@ -151,11 +172,13 @@ pub(crate) async fn deliver_pending(
             return Ok(());
         }
         for removal in outbox.unreadable {
-            pieces::remove(core, call, instance, removal, None).await?;
+            pieces::remove(core.staging(), call, instance, removal, None).await?;
         }
         for manifest in &outbox.manifests {
-            match publish::publish(core, call, manifest, None).await {
-                Err(fault) if fault.is_damage => core.delete(call, instance, &manifest.id).await?,
+            match publish::publish(core.staging(), call, manifest, None).await {
+                Err(fault) if fault.is_damage => {
+                    core.store.patient(call).delete(instance, &manifest.id).await?;
+                }
                 outcome => outcome?,
             }
         }
@@ -168,9 +191,9 @@ pub(crate) async fn deliver_pending(
 
 /// Whether an instance carries the fence of a recorded deletion of exactly these.
 async fn is_deleted_with(core: &Core, call: Call, instance: &str, deleted: &[String]) -> Result<bool, Fault> {
-    let Some(head) = core.head(call, instance).await? else { return Ok(false) };
+    let Some(head) = core.store.patient(call).head(instance).await? else { return Ok(false) };
     let Some(deletion) = head.document.deletion else { return Ok(false) };
-    let record = core.read_as::<Deletion>(call, ids::DELETIONS, &deletion).await?;
+    let record = core.store.patient(call).read_as::<Deletion>(ids::DELETIONS, &deletion).await?;
     Ok(record.is_some_and(|record| record.document.instances == deleted))
 }
 
@@ -191,7 +214,7 @@ async fn settle(core: &Core, call: Call, intents: &[Intent], deleted: &[String])
         }
     }
     // One target that cannot be reached may have used up the time; the others are not to be begun again.
-    remove(core, core.quick_call(call.operation), &moot).await?;
+    remove(core, core.store.quick_call(call.operation), &moot).await?;
     deliver_all(core, call, &live).await?;
     trouble.map_or(Ok(()), Err)
 }
@@ -232,18 +255,18 @@ async fn foreclose(core: &Core, call: Call, intent: &Intent, is_inside: bool) ->
     let tombstone = Tombstone::new(target, id, core.settings.tombstone_ttl_seconds);
     let op = Op::create(&tombstone).map_err(refused)?;
     loop {
-        match core.create(call, target, &op).await {
+        match core.store.patient(call).write(target, &op).await {
             Err(fault) if fault.trouble == Trouble::Exists && is_inside => {}
             Err(fault) if fault.trouble != Trouble::Exists && !fault.is_final_refusal() => return Err(fault),
             _ => return Ok(()),
         }
         // Removed by others in between, it would leave nothing: then it is tried again.
-        let Some(found) = core.read_as::<Arrived>(call, target, id).await? else { continue };
+        let Some(found) = core.store.patient(call).read_as::<Arrived>(target, id).await? else { continue };
         if found.document.kind == kind::TOMBSTONE {
             return Ok(());
         }
         let replacement = Op::replace(id, &tombstone, Some(&found.etag)).map_err(refused)?;
-        pieces::remove(core, call, target, replacement, found.document.chunks).await?;
+        pieces::remove(core.staging(), call, target, replacement, found.document.chunks).await?;
     }
 }
 
@@ -254,7 +277,7 @@ pub(crate) async fn deliver_all(core: &Core, call: Call, intents: &[Intent]) -> 
 
 /// As [`deliver_all`], by the reconciler, which comes by again: each intent that could not be delivered counts that, and is
 /// left alone for longer each time. Messages for a target in trouble then do not keep those for others waiting.
-pub(super) async fn deliver_again(core: &Core, call: Call, intents: &[Intent]) -> Result<(), Fault> {
+pub(crate) async fn deliver_again(core: &Core, call: Call, intents: &[Intent]) -> Result<(), Fault> {
     let mut late = Vec::new();
     let outcome = deliver_each(core, call, intents, &mut late).await;
     let puttings_off =
@@ -272,7 +295,7 @@ async fn put_off(core: &Core, intent: &Intent) {
     if let Some(etag) = &intent.etag {
         op = op.on(etag);
     }
-    if let Err(fault) = core.store.write(core.quick_call(OPERATION), &intent.instance_id, &op).await {
+    if let Err(fault) = core.store.write(core.store.quick_call(OPERATION), &intent.instance_id, &op).await {
         tracing::debug!(instance = intent.instance_id, %fault, "a message that is delayed could not be put off");
     }
 }
@@ -309,7 +332,7 @@ async fn deliver_each<'a>(
         }
     }
     // One target that cannot be reached may have used up the time; what arrived is not to be sent for ever.
-    remove(core, core.quick_call(call.operation), &arrived).await?;
+    remove(core, core.store.quick_call(call.operation), &arrived).await?;
     trouble.map_or(Ok(()), Err)
 }
 
@@ -333,13 +356,13 @@ async fn deliver_one(core: &Core, call: Call, intent: &Intent) -> Result<Fate, F
         return bury(core, call, intent, reason).await;
     }
     if let Some(Cancellation { work_id, .. }) = Cancellation::in_document(&document) {
-        pieces::remove_work(core, call, target, &work_id).await?;
+        pieces::remove_work(core.staging(), call, target, &work_id).await?;
         core.works.remove(target, &work_id);
         return Ok(Fate::Delivered);
     }
     let mut chunks = Chunks::new(&uuid::Uuid::new_v4().simple().to_string());
     if let Some(pieces) = &intent.chunks {
-        let text = match load::join(core, call, &intent.instance_id, pieces).await {
+        let text = match join(&core.store, call, &intent.instance_id, pieces).await {
             Ok(text) => text,
             Err(fault) if fault.is_final_refusal() => {
                 return unreadable(core, call, intent, &fault).await;
@@ -370,7 +393,7 @@ async fn deliver_one(core: &Core, call: Call, intent: &Intent) -> Result<Fate, F
 
 /// The text of an intent is not there any more. Either somebody else has just sent and removed it, or it never can be.
 async fn unreadable(core: &Core, call: Call, intent: &Intent, fault: &Fault) -> Result<Fate, Fault> {
-    let found = core.read_as::<Intent>(call, &intent.instance_id, &intent.id).await?;
+    let found = core.store.patient(call).read_as::<Intent>(&intent.instance_id, &intent.id).await?;
     let is_same = |found: Tagged<Intent>| intent.etag.as_ref().is_none_or(|etag| *etag == found.etag);
     if found.is_some_and(is_same) {
         return bury(core, call, intent, fault.to_string()).await;
@@ -410,10 +433,10 @@ async fn bury(core: &Core, call: Call, intent: &Intent, reason: String) -> Resul
     if let Some(message) = &telling {
         ops.push(Op::create(message).map_err(refused)?);
     }
-    match core.patiently(call, || core.store.batch(call, source, &ops)).await {
+    match core.store.patient(call).batch(source, &ops).await {
         // It died before and was revived: the sender has been told.
         Err(fault) if fault.trouble == Trouble::Exists && fault.index == Some(2) => {
-            core.patiently(call, || core.store.batch(call, source, &ops[..2])).await?;
+            core.store.patient(call).batch(source, &ops[..2]).await?;
         }
         // Somebody else, or an earlier try, has buried it.
         Err(fault) if matches!(fault.trouble, Trouble::Exists | Trouble::Missing | Trouble::Changed) => {}
@@ -462,7 +485,7 @@ async fn failure(core: &Core, call: Call, intent: &Intent, reason: &str) -> Resu
 /// The text of the message that an intent is for, if it can be read.
 async fn text_of(core: &Core, call: Call, intent: &Intent) -> Result<Option<String>, Fault> {
     match (&intent.chunks, intent.target_document()) {
-        (Some(pieces), _) => match load::join(core, call, &intent.instance_id, pieces).await {
+        (Some(pieces), _) => match join(&core.store, call, &intent.instance_id, pieces).await {
             Ok(text) => Ok(Some(text)),
             Err(fault) if fault.is_final_refusal() => Ok(None),
             Err(fault) => Err(fault),
@@ -512,7 +535,7 @@ async fn remove_together(core: &Core, call: Call, intents: &[Intent]) -> Result<
         ops.push(Op::create(manifest).map_err(|error| Fault::refused(error.to_string()))?);
     }
     ops.extend(intents.iter().map(removal));
-    match core.patiently(call, || core.store.batch(call, source, &ops)).await {
+    match core.store.patient(call).batch(source, &ops).await {
         Ok(_) => {}
         // The list is this call's own: an earlier try arrived.
         Err(fault) if fault.trouble == Trouble::Exists => {}
@@ -522,7 +545,7 @@ async fn remove_together(core: &Core, call: Call, intents: &[Intent]) -> Result<
         Err(fault) => return Err(fault),
     }
     if let Some(manifest) = &manifest {
-        publish::publish(core, call, manifest, None).await?;
+        publish::publish(core.staging(), call, manifest, None).await?;
     }
     Ok(Removal::Done)
 }

@@ -7,10 +7,7 @@
 
 mod dead_letters;
 mod deliver;
-mod faults;
-pub(crate) mod reconcile;
 
 pub use dead_letters::DeadLetterInfo;
 pub(crate) use dead_letters::{dead_letters, drop_letter, requeue};
-pub(crate) use deliver::{Unsent, deliver, deliver_pending, pending, unsent};
-pub use faults::OutboxFaultInjector;
+pub(crate) use deliver::{Unsent, deliver, deliver_again, deliver_pending, pending, unsent};

@@ -12,9 +12,10 @@ use futures::future::BoxFuture;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
-use super::{Call, FeedRange, PAGE_ROWS, Page, Query, RANGES_AT_ONCE, Store, Watch, in_parallel, watched};
+use super::{
+    Call, FeedRange, PAGE_ROWS, Page, Query, RANGES_AT_ONCE, Store, Watch, in_parallel, visible_at, watched,
+};
 use crate::error::{Fault, Trouble};
-use crate::finder::visible_at;
 
 impl Store {
     /// The first rows of a query by the time of visibility, from every range.

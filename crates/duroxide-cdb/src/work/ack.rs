@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use duroxide::providers::{ProviderError, WorkItem};
 
-use crate::core::{Backoff, Core};
+use crate::core::Core;
 use crate::documents::{Chunks, Intent, Manifest, Message, Tombstone, WorkDocument, ids};
 use crate::error::{Fault, Lost, Trouble};
-use crate::lease::Patience;
-use crate::orchestration::layout::PREPARING_MS;
-use crate::orchestration::publish;
-use crate::settle::{Seen, Verdict};
-use crate::store::Op;
+use crate::staging::layout::PREPARING_MS;
+use crate::staging::publish;
+use crate::store::settle::{Seen, Verdict};
+use crate::store::{Backoff, Op, Patience};
 
-use super::lock::{WorkLease, about, gone, lease_of, lost};
+use super::lock::{about, gone, lease_of, lost};
+use crate::lease::WorkLease;
 
 const OPERATION: &str = "ack_work_item";
 
@@ -23,7 +23,7 @@ pub(crate) async fn ack(
     token: &str,
     completion: Option<WorkItem>,
 ) -> Result<(), ProviderError> {
-    let lease = lease_of(core, core.call(OPERATION), token).await?;
+    let lease = lease_of(core, core.store.call(OPERATION), token).await?;
     let _one_at_a_time = lease.ending.lock().await;
     let document = lease.stored().document;
     let parting = complete(core, &lease, completion.as_ref()).await?;
@@ -37,9 +37,9 @@ pub(crate) async fn ack(
     if let Some(message) = &parting.message {
         core.tell_of_message(message);
     }
-    let call = core.call(OPERATION);
+    let call = core.store.call(OPERATION);
     if let Some(manifest) = &parting.manifest
-        && let Err(fault) = publish::publish(core, call, manifest, None).await
+        && let Err(fault) = publish::publish(core.staging(), call, manifest, None).await
     {
         tracing::warn!(instance = partition, %fault, "the pieces of a completed item are not removed yet; they will be");
     }
@@ -55,7 +55,7 @@ async fn complete(
     completion: Option<&WorkItem>,
 ) -> Result<Parting, ProviderError> {
     let document = lease.stored().document;
-    let patience = lease.patience(core, OPERATION);
+    let patience = lease.patience(&core.store, OPERATION);
     let surface = |fault: Fault| fault.surface(OPERATION, about(&document));
     let part = || {
         parting(core, &document, completion)
@@ -67,12 +67,12 @@ async fn complete(
     loop {
         if let Err(why) = lease.state_after_renewal(&core.clock).await {
             // An unanswered try may have been applied: the item is gone then.
-            let last = core.quick_call(OPERATION);
-            if unsure && matches!(lease.look(core, last.into(), "", |_| false).await, Ok(Seen::Gone)) {
+            let last = core.store.quick_call(OPERATION);
+            if unsure && matches!(lease.look(&core.store, last.into(), "", |_| false).await, Ok(Seen::Gone)) {
                 return Ok(parting);
             }
             if met_trouble && why == Lost::Expired {
-                lease.give_up_blameless(core);
+                lease.give_up_blameless(&core.claims);
             }
             lease.give_up();
             return Err(lost(OPERATION, &document, why));
@@ -85,7 +85,7 @@ async fn complete(
         };
         unsure |= fault.may_have_been_applied;
         met_trouble |= fault.may_pass();
-        let verdict = lease.settle(core, patience, &etag, &fault, |_| false).await.map_err(surface)?;
+        let verdict = lease.settle(&core.store, patience, &etag, &fault, |_| false).await.map_err(surface)?;
         match verdict {
             Verdict::Done | Verdict::Again => {}
             // An earlier, unanswered try arrived; or the item was cancelled, which comes to the same.
@@ -112,7 +112,7 @@ async fn send(
     parting: &mut Parting,
 ) -> Result<(), (Fault, String)> {
     if let Some(mark) = parting.prepared.as_ref().filter(|_| !parting.is_prepared) {
-        let prepared = publish::prepare(core, patience, mark, &[], &parting.chunks).await;
+        let prepared = publish::prepare(&core.store, patience, mark, &[], &parting.chunks).await;
         prepared.map_err(|fault| (fault, lease.stored().etag))?;
     }
     parting.is_prepared = true;

@@ -9,18 +9,17 @@ use duroxide::providers::{ProviderError, SessionFetchConfig, WorkItem};
 use crate::cache::Acquaintance;
 use crate::clock::millis_until;
 use crate::contain::contained;
-use crate::core::{Backoff, Core, decode};
+use crate::core::Core;
 use crate::documents::{Forgive, Tagged, WorkDocument, lane};
 use crate::error::{About, Fault, Trouble};
 use crate::finder::{Crew, Wish, WorkCandidate, WorkQuestion};
 use crate::fleet::Hand;
-use crate::lease::{Lease, Unwritten};
-use crate::orchestration::load;
+use crate::lease::{Lease, Unwritten, WorkLease};
 use crate::slots;
-use crate::store::{Call, Op, Read};
+use crate::staging::join;
+use crate::store::{Backoff, Call, Op, Read, decode};
 use crate::token::Token;
 
-use super::lock::WorkLease;
 use super::search::search;
 
 pub(super) const OPERATION: &str = "fetch_work_item";
@@ -62,7 +61,7 @@ pub(crate) async fn fetch(
         while let Some(candidate) = core.works.take(core.clock.now_ms(), question) {
             // What is in pieces may be large and not bad.
             let failures = candidate.item.document.chunks.as_ref().map_or(0, |_| candidate.rests);
-            let call = core.quick_call_after(OPERATION, failures);
+            let call = core.store.quick_call_after(OPERATION, failures);
             if let Some(fetched) = attempt(core, call, candidate, lock_timeout, session).await {
                 return Ok(Some(fetched));
             }
@@ -114,7 +113,7 @@ async fn attempt(
         return None;
     }
     let reading = Box::pin(work_item(core, call, &document));
-    let item = match contained(core, OPERATION, &document.instance_id, reading).await {
+    let item = match contained(&core.strays, OPERATION, &document.instance_id, reading).await {
         Ok(item) => item,
         Err(fault) => {
             tracing::warn!(instance = document.instance_id, id = document.id, %fault, "a work item cannot be read");
@@ -128,7 +127,7 @@ async fn attempt(
         }
     };
     if let (Some(id), Some(session)) = (&document.session_id, session) {
-        match core.sessions.claim(core, call, id, session).await {
+        match core.sessions.claim(&core.store, call, id, session).await {
             Ok(true) => {}
             // Owned by somebody else: the finder will not offer its items until that ends.
             Ok(false) => return None,
@@ -161,7 +160,7 @@ async fn attempt(
         return Some((item, token.to_string(), attempts));
     }
     let claiming = Box::pin(claim(core, call, &candidate.item, &token, lock_timeout));
-    match contained(core, OPERATION, &document.instance_id, claiming).await {
+    match contained(&core.strays, OPERATION, &document.instance_id, claiming).await {
         Ok(Claim::Gone) => {
             candidate.remove();
             None
@@ -224,7 +223,7 @@ fn hold_in_memory(
 pub(crate) async fn work_item(core: &Core, call: Call, document: &WorkDocument) -> Result<WorkItem, Fault> {
     match &document.chunks {
         None => decode(document.work_item.as_bytes()),
-        Some(chunks) => decode(load::join(core, call, &document.instance_id, chunks).await?.as_bytes()),
+        Some(chunks) => decode(join(&core.store, call, &document.instance_id, chunks).await?.as_bytes()),
     }
 }
 
@@ -297,7 +296,11 @@ async fn claim_settled(
             continue;
         }
         if fault.trouble == Trouble::Changed || fault.may_have_been_applied {
-            let found = core.read_lockable::<WorkDocument>(call, &locked.instance_id, &locked.id).await?;
+            let found = core
+                .store
+                .patient(call)
+                .read_lockable::<WorkDocument>(&locked.instance_id, &locked.id)
+                .await?;
             let Some(found) = found else { return Ok(Claim::Gone) };
             let lock_token = found.document.lock_token.as_deref();
             let ours = lock_token == Some(token.secret());
@@ -355,8 +358,8 @@ async fn usable(core: &Core, locked: Tagged<Arc<WorkDocument>>) -> Result<Claim,
     document.unlock(now, Forgive::ThisAttempt);
     let op = Op::replace(&document.id, &document, Some(&locked.etag))
         .map_err(|error| Fault::refused(error.to_string()))?;
-    let call = core.quick_call(OPERATION);
-    let etag = core.patiently(call, || core.store.write(call, &document.instance_id, &op)).await?;
+    let call = core.store.quick_call(OPERATION);
+    let etag = core.store.patient(call).write(&document.instance_id, &op).await?;
     Ok(Claim::Late(Tagged { document: Arc::new(document), etag }))
 }
 

@@ -5,17 +5,14 @@ use std::time::Duration;
 
 use duroxide::providers::ProviderError;
 
-use crate::core::{Backoff, Core};
+use crate::core::Core;
 use crate::documents::{Forgive, Tagged, WorkDocument};
 use crate::error::{About, Fault, Lost, invalid_token};
 use crate::fleet::Hand;
-use crate::lease::{Lease, Patience};
-use crate::settle::Verdict;
-use crate::store::{Call, Op};
+use crate::lease::{Lease, WorkLease};
+use crate::store::settle::Verdict;
+use crate::store::{Backoff, Call, Op, Patience};
 use crate::token::Token;
-
-/// An activity this process holds.
-pub(crate) type WorkLease = Lease<WorkDocument>;
 
 /// The lease a token names: from memory, or with one read in a process that does not have it.
 pub(crate) async fn lease_of(core: &Core, call: Call, text: &str) -> Result<Arc<WorkLease>, ProviderError> {
@@ -25,7 +22,7 @@ pub(crate) async fn lease_of(core: &Core, call: Call, text: &str) -> Result<Arc<
     if let Some(lease) = core.work_leases.get(&secret) {
         return Ok(lease);
     }
-    let found = core.read_lockable::<WorkDocument>(call, &partition, &id).await;
+    let found = core.store.patient(call).read_lockable::<WorkDocument>(&partition, &id).await;
     match found {
         Ok(Some(found)) if found.document.lock_token.as_deref() == Some(secret.as_str()) => {
             let stored = Tagged { document: Arc::new(found.document), etag: found.etag };
@@ -59,7 +56,7 @@ pub(crate) fn lost(operation: &str, document: &WorkDocument, lost: Lost) -> Prov
 /// given up: that ack is refused, and the activity is fetched again.
 pub(crate) async fn renew(core: &Core, text: &str, extend_for: Duration) -> Result<(), ProviderError> {
     const OPERATION: &str = "renew_work_item_lock";
-    let lease = lease_of(core, core.call(OPERATION), text).await?;
+    let lease = lease_of(core, core.store.call(OPERATION), text).await?;
     let _one_at_a_time = lease.renewing.lock().await;
     lease.state(&core.clock).map_err(|why| {
         // A clock that was put forward by mistake may be put back before that ack.
@@ -67,12 +64,12 @@ pub(crate) async fn renew(core: &Core, text: &str, extend_for: Duration) -> Resu
         lost(OPERATION, &lease.stored().document, why)
     })?;
     let extended = lease.until_ms().max(core.clock.after(extend_for));
-    let patience = lease.patience_to_renew(core, OPERATION);
+    let patience = lease.patience_to_renew(&core.store, OPERATION);
     let extend = |document: &mut WorkDocument| {
         (document.locked_until, document.visible_at) = (Some(extended), extended);
     };
     rewrite(core, &lease, patience, extend).await.inspect_err(|_| match lease.state(&core.clock) {
-        Err(Lost::Expired) => lease.give_up_blameless(core),
+        Err(Lost::Expired) => lease.give_up_blameless(&core.claims),
         _ => lease.give_up(),
     })?;
     if let Some(session) = &lease.stored().document.session_id {
@@ -87,7 +84,7 @@ pub(crate) async fn write_down(core: &Core, lease: &WorkLease) -> bool {
     if lease.is_written() || lease.state(&core.clock).is_err() {
         return true;
     }
-    let patience = lease.patience_to_renew(core, "write_down_work");
+    let patience = lease.patience_to_renew(&core.store, "write_down_work");
     // The item may just be being completed, or was cancelled: then there is nothing to write.
     match rewrite(core, lease, patience, |_| {}).await {
         Ok(()) => true,
@@ -106,7 +103,7 @@ pub(crate) async fn abandon(
     forgive: Forgive,
 ) -> Result<(), ProviderError> {
     const OPERATION: &str = "abandon_work_item";
-    let call = core.call(OPERATION);
+    let call = core.store.call(OPERATION);
     let lease = lease_of(core, call, text).await?;
     let _one_at_a_time = lease.ending.lock().await;
     lease.owned().map_err(|why| lost(OPERATION, &lease.stored().document, why))?;
@@ -152,7 +149,7 @@ async fn rewrite(
             }
             Err(fault) => fault,
         };
-        let verdict = lease.settle(core, patience, &stored.etag, &fault, |found| *found == document);
+        let verdict = lease.settle(&core.store, patience, &stored.etag, &fault, |found| *found == document);
         match verdict.await.map_err(surface)? {
             Verdict::Done => {
                 lease.set_written();

@@ -9,11 +9,11 @@ use serde_json::value::RawValue;
 use crate::core::Core;
 use crate::documents::WorkDocument;
 use crate::error::Fault;
-use crate::finder::{Crew, Glance, Glimpse, Left, Mark, Outcome, Stretch, Wish, lanes, visible_at};
+use crate::finder::{Crew, Glance, Glimpse, Left, Mark, Outcome, Stretch, Wish, lanes};
 use crate::fleet::Hand;
 use crate::queries::{self, Query};
 use crate::slots;
-use crate::store::{Call, Page};
+use crate::store::{Call, Page, visible_at};
 
 use super::fetch::OPERATION;
 
@@ -27,7 +27,7 @@ pub(super) async fn search(
 ) -> Result<(), Fault> {
     let Some(_searching) = crew.pace.enter(wish).await else { return Ok(()) };
     let reach = crew.pace.begin(core.clock.instant(), core.fleet.net_round());
-    let call = core.quick_call(OPERATION);
+    let call = core.store.quick_call(OPERATION);
     core.store.settle_clock(call).await;
     let now = core.clock.now_ms();
     let is_idle = core.ready_works(now).count() == 0;
@@ -157,7 +157,7 @@ impl Search<'_> {
         }
         let items = read.iter().flat_map(|(_, rows)| rows).filter_map(|(_, item)| item.as_ref());
         let sessions = items.filter_map(|item| item.document.session_id.clone()).collect();
-        core.sessions.look_up(core, self.call, &sessions).await;
+        core.sessions.look_up(&core.store, self.call, &sessions).await;
         let mut offers = Vec::new();
         for (is_full, rows) in read {
             let (mut own, count) = (Vec::new(), rows.len());

@@ -9,6 +9,7 @@ mod fleet;
 mod flows;
 mod hello;
 mod kills;
+mod layers;
 mod legacy;
 mod minimum;
 mod obstacles;

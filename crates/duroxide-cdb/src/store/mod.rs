@@ -1,7 +1,13 @@
 //! The container: typed reads, writes, batches and queries. With `call.rs` and `error.rs` the only file that
 //! names the driver.
 
+mod call;
 mod oldest;
+mod patience;
+mod patient;
+pub(crate) mod settle;
+mod stray;
+mod write;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,17 +23,20 @@ use futures::future::BoxFuture;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
-pub(crate) use crate::call::Call;
-use crate::clock::Clock;
+use crate::clock::{Clock, millis_until};
 use crate::config::CosmosDBProviderConfig;
-use crate::core::in_parallel;
 use crate::documents::ids;
 use crate::error::{Fault, Trouble};
 use crate::ledger::{Ledger, LedgerSnapshot};
+use crate::parallel::in_parallel;
 use crate::queries::{self, Query};
 use crate::slots::{self, Watch};
 use crate::weather::Weather;
-pub(crate) use crate::write::{Op, OpKind};
+
+pub(crate) use call::Call;
+pub(crate) use patience::{Backoff, Patience};
+pub(crate) use stray::{Strays, visible_at};
+pub(crate) use write::{Op, OpKind};
 
 /// What a point read found.
 #[derive(Debug, Clone)]
@@ -84,6 +93,7 @@ pub(crate) struct Store {
     ranges: Mutex<Option<(Vec<FeedRange>, Instant)>>,
     ledger: Ledger,
     clock: Arc<Clock>,
+    operation_timeout: Duration,
     /// Since when searches have to do without the index that holds what is due in order.
     unordered: Mutex<Option<Instant>>,
     weather: Weather,
@@ -108,12 +118,34 @@ impl Store {
         let clock = Arc::new(Clock::shifted(config.clock_offset_ms));
         let (ranges, unordered) = Default::default();
         let (ledger, weather) = (Ledger::default(), Weather::default());
-        Ok(Self { database, container, ranges, ledger, clock, unordered, weather })
+        let operation_timeout = config.operation_timeout;
+        Ok(Self { database, container, ranges, ledger, clock, operation_timeout, unordered, weather })
     }
 
     /// The clock that the answers of the container put right.
-    pub(crate) fn clock(&self) -> Arc<Clock> {
-        Arc::clone(&self.clock)
+    pub(crate) fn clock(&self) -> &Arc<Clock> {
+        &self.clock
+    }
+
+    /// A call with the usual time limit.
+    pub(crate) fn call(&self, operation: &'static str) -> Call {
+        Call { operation, deadline: self.clock.instant() + self.operation_timeout }
+    }
+
+    /// A call that must end when a lock does.
+    pub(crate) fn call_until(&self, operation: &'static str, until_ms: u64) -> Call {
+        Call { operation, deadline: self.clock.instant() + millis_until(until_ms, self.clock.now_ms()) }
+    }
+
+    /// A call that gives up soon, so that one bad partition does not hold up all others.
+    pub(crate) fn quick_call(&self, operation: &'static str) -> Call {
+        self.quick_call_after(operation, 0)
+    }
+
+    /// A call that gives up later the more often it was tried in vain: a partition may be large and not bad.
+    pub(crate) fn quick_call_after(&self, operation: &'static str, failures: u32) -> Call {
+        let patience = QUICK.saturating_mul(1 << failures.min(8)).min(self.operation_timeout);
+        Call { operation, deadline: self.clock.instant() + patience }
     }
 
     /// The container's definition; `None` if there is no such container or database.
@@ -534,6 +566,16 @@ impl Store {
     }
 }
 
+/// Decodes a document, with an error that says which text failed.
+pub(crate) fn decode<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, Fault> {
+    serde_json::from_slice(body).map_err(|error| {
+        Fault::damaged(format!(
+            "a stored document cannot be decoded as {}: {error}",
+            std::any::type_name::<T>()
+        ))
+    })
+}
+
 /// The parts of ranges that hold what is watched.
 fn watched(ranges: &[FeedRange], watch: &Watch) -> Vec<FeedRange> {
     let parts_of = |range: &FeedRange| {
@@ -602,6 +644,8 @@ fn etag_of(response: &Response) -> String {
 }
 
 const APPLICATION: &str = concat!("duroxide-cdb/", env!("CARGO_PKG_VERSION"));
+/// The time limit of a call that gives up soon.
+const QUICK: Duration = Duration::from_secs(3);
 const PAGE_ROWS: u32 = 1000;
 /// What one query brings from the partition of one instance at most: what a turn needs is in memory at once. A partition
 /// may be filled with twenty times as much.

@@ -5,19 +5,20 @@
 
 use duroxide::providers::ScheduledActivityIdentifier;
 use duroxide::{Event, EventKind};
+use futures::future::BoxFuture;
+use futures::stream::{self, StreamExt as _};
 use serde::Deserialize;
 
-use crate::core::{Core, decode};
-use crate::documents::{ChunkRef, Manifest, Tagged, WorkDocument, ids};
+use crate::documents::{Chunk, ChunkRef, Manifest, Tagged, WorkDocument, ids};
 use crate::error::{Fault, Trouble};
 use crate::queries::{self, Query};
-use crate::store::{Call, Op};
+use crate::store::{Call, Op, Read, Store, decode};
 
-use super::publish;
+use super::{Staging, publish};
 
 /// Removes a document that may be gone already, and the pieces of its text if it has any.
 pub(crate) async fn remove(
-    core: &Core,
+    staging: Staging<'_>,
     call: Call,
     partition: &str,
     removal: Op,
@@ -25,15 +26,15 @@ pub(crate) async fn remove(
 ) -> Result<(), Fault> {
     let gone = |fault: &Fault| matches!(fault.trouble, Trouble::Missing | Trouble::Changed);
     let Some(pieces) = pieces else {
-        return match core.patiently(call, || core.store.write(call, partition, &removal)).await {
+        return match staging.store.patient(call).write(partition, &removal).await {
             Err(fault) if !gone(&fault) => Err(fault),
             _ => Ok(()),
         };
     };
-    let list = list(core, partition, vec![pieces], Vec::new());
+    let list = list(staging, partition, vec![pieces], Vec::new());
     let create = Op::create(&list).map_err(|error| Fault::refused(error.to_string()))?;
     let ops = [create, removal];
-    match core.patiently(call, || core.store.batch(call, partition, &ops)).await {
+    match staging.store.patient(call).batch(partition, &ops).await {
         Ok(_) => {}
         // The list is this call's own: an earlier try arrived.
         Err(fault) if fault.trouble == Trouble::Exists => {}
@@ -41,22 +42,68 @@ pub(crate) async fn remove(
         Err(fault) if gone(&fault) => return Ok(()),
         Err(fault) => return Err(fault),
     }
-    publish::publish(core, call, &list, None).await
+    publish::publish(staging, call, &list, None).await
 }
 
 /// Removes a work item of any instance, whether or not it is still there.
-pub(crate) async fn remove_work(core: &Core, call: Call, partition: &str, id: &str) -> Result<(), Fault> {
-    let found = core.read_lockable::<WorkDocument>(call, partition, id).await?;
+pub(crate) async fn remove_work(
+    staging: Staging<'_>,
+    call: Call,
+    partition: &str,
+    id: &str,
+) -> Result<(), Fault> {
+    let found = staging.store.patient(call).read_lockable::<WorkDocument>(partition, id).await?;
     let Some(Tagged { document, .. }) = found else { return Ok(()) };
-    remove(core, call, partition, Op::delete(id, None), document.chunks).await
+    remove(staging, call, partition, Op::delete(id, None), document.chunks).await
 }
 
 /// A list of what is to be removed from a partition, under an id of its own.
-pub(crate) fn list(core: &Core, partition: &str, drops: Vec<ChunkRef>, deletes: Vec<String>) -> Manifest {
+pub(crate) fn list(
+    staging: Staging<'_>,
+    partition: &str,
+    drops: Vec<ChunkRef>,
+    deletes: Vec<String>,
+) -> Manifest {
     let commit = uuid::Uuid::new_v4().simple().to_string();
-    let sweep_at = core.clock.now_ms() + core.settings.age_threshold_ms;
+    let sweep_at = staging.store.clock().now_ms() + staging.age_threshold_ms;
     let mark = Manifest::prepared(partition, &commit, 0, 0, sweep_at);
     Manifest { committed: true, drops, deletes, ..mark }
+}
+
+/// Puts the pieces of a large text together. A reference may claim any number of them and any length: they are read in
+/// order, a few at a time, so that the first one that is missing, or is too much, ends it before the rest is asked for.
+pub(crate) async fn join(
+    store: &Store,
+    call: Call,
+    partition: &str,
+    chunks: &ChunkRef,
+) -> Result<String, Fault> {
+    let unfit = || Fault::damaged("the pieces of a large text do not fit together");
+    if let Some(reason) = chunks.absurdity() {
+        return Err(Fault::damaged(format!("a reference to a large text cannot be right: {reason}")));
+    }
+    let pieces = chunks.ids().map(|id| -> BoxFuture<'_, _> { Box::pin(piece(store, call, partition, id)) });
+    let pieces: Vec<BoxFuture<'_, Result<String, Fault>>> = pieces.collect();
+    let mut pieces = stream::iter(pieces).buffered(PIECES_AT_ONCE);
+    let mut whole = String::new();
+    while let Some(piece) = pieces.next().await {
+        whole.push_str(&piece?);
+        if whole.len() as u64 > chunks.stored_bytes_max() {
+            return Err(unfit());
+        }
+    }
+    drop(pieces);
+    chunks.text(whole).ok_or_else(unfit)
+}
+
+/// One piece of a large text.
+async fn piece(store: &Store, call: Call, partition: &str, id: String) -> Result<String, Fault> {
+    match store.patient(call).read(partition, &id, None).await? {
+        Read::Found { body, .. } => Ok(decode::<Chunk>(&body)?.data),
+        Read::NotModified | Read::Missing => {
+            Err(Fault::damaged(format!("the piece {id} of a large text is missing")))
+        }
+    }
 }
 
 /// What a turn has to know about the activities it cancels.
@@ -70,7 +117,7 @@ pub(crate) struct Cancelled {
 
 /// Looks up the work items that a turn cancels.
 pub(crate) async fn cancelled(
-    core: &Core,
+    store: &Store,
     call: Call,
     instance: &str,
     cancels: &[ScheduledActivityIdentifier],
@@ -86,7 +133,7 @@ pub(crate) async fn cancelled(
         chunks: Option<ChunkRef>,
     }
     let query = Query::new(queries::WORK_OF_INSTANCE);
-    let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
+    let rows = store.patient(call).query(instance, &query).await?;
     let mut found = Cancelled::default();
     for row in rows {
         let row: Row = decode(row.get().as_bytes())?;
@@ -115,6 +162,7 @@ pub(crate) fn is_whole(events: &[Event], cancel: &ScheduledActivityIdentifier) -
     })
 }
 
+const PIECES_AT_ONCE: usize = 8;
 /// Far below what a document holds, however much of it has to be escaped.
 const WHOLE_BYTES_MAX: usize = 32 << 10;
 

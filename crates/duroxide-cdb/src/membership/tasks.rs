@@ -6,39 +6,24 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use tokio::sync::Notify;
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::listen::Listener;
-use super::{MemberReport, SlotShare, View};
-use crate::core::{Core, in_parallel};
+use crate::core::Core;
 use crate::finder::{AGES, Ready};
+use crate::fleet::{BackgroundTasks, MemberReport, SlotShare, View};
 use crate::orchestration;
+use crate::parallel::in_parallel;
 use crate::slots::{SlotSet, Watch};
 use crate::work;
 
-/// The tasks of a member; they end when this is dropped.
-#[derive(Debug)]
-pub(super) struct FleetTasks {
-    tasks: [JoinHandle<()>; 3],
-}
-
-impl FleetTasks {
-    pub(super) fn start(core: &Arc<Core>, lease: Duration) -> Self {
-        Self {
-            tasks: [
-                tokio::spawn(beat(Arc::downgrade(core), Arc::clone(&core.fleet.beat_now), lease)),
-                tokio::spawn(listen(Arc::downgrade(core))),
-                tokio::spawn(write_locks_in_time(Arc::downgrade(core))),
-            ],
-        }
-    }
-}
-
-impl Drop for FleetTasks {
-    fn drop(&mut self) {
-        self.tasks.iter().for_each(JoinHandle::abort);
-    }
+/// Starts what a member does beside its work.
+pub(super) fn start(core: &Arc<Core>, lease: Duration) -> BackgroundTasks {
+    BackgroundTasks([
+        tokio::spawn(beat(Arc::downgrade(core), Arc::clone(&core.fleet.beat_now), lease)),
+        tokio::spawn(listen(Arc::downgrade(core))),
+        tokio::spawn(write_locks_in_time(Arc::downgrade(core))),
+    ])
 }
 
 /// Says again and again that this process is there, and takes note of its share.

@@ -1,16 +1,34 @@
-//! How a plan fits into batches.
+//! How a commit fits into batches.
 //!
 //! Most commits are one batch. A commit over the service's limits (100 operations, 2 MB) stages what does not fit in
 //! documents that nothing looks at, commits with a manifest of them, and publishes them afterwards.
 
 use serde_json::value::RawValue;
 
-use crate::documents::{Manifest, Staged, Tombstone};
+use crate::documents::{ChunkRef, Chunks, Manifest, Staged, Tombstone};
 use crate::store::{Op, OpKind};
 
-use super::plan::Plan;
+/// What a commit writes, before it is known in how many batches.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Writes<'a> {
+    pub(crate) instance: &'a str,
+    /// The id of the commit.
+    pub(crate) commit: &'a str,
+    /// Must be in the commit batch.
+    pub(crate) pinned: &'a [Op],
+    /// Creates that may wait for publication, the most urgent first.
+    pub(crate) movable: &'a [Op],
+    /// Work items to remove, whether or not they exist.
+    pub(crate) cancels: &'a [String],
+    /// Documents to remove that are known to exist.
+    pub(crate) deletes: &'a [String],
+    /// Large texts to remove.
+    pub(crate) drops: &'a [ChunkRef],
+    /// Large texts of the commit itself.
+    pub(crate) chunks: &'a Chunks,
+}
 
-/// A plan in batches.
+/// A commit in batches.
 #[derive(Debug)]
 pub(crate) struct Layout {
     /// The commit, head first; its ETag condition is added when it is sent.
@@ -37,41 +55,41 @@ impl Default for Limits {
     }
 }
 
-/// Fits a plan into batches. `sweep_at` is when others may look at what is left over.
+/// Fits a commit into batches. `sweep_at` is when others may look at what is left over.
 pub(crate) fn layout(
-    plan: &Plan,
+    writes: Writes<'_>,
     head: Op,
     sweep_at: u64,
     limits: Limits,
 ) -> Result<Layout, serde_json::Error> {
-    let instance = &plan.head.instance_id;
-    let commit_id = plan.head.commit.as_deref().unwrap_or_default();
-    let chunks = plan.chunks.parts().len();
-    let mut cancels = Vec::with_capacity(plan.cancels.len() * OPS_PER_CANCEL);
-    for id in &plan.cancels {
+    let instance = writes.instance;
+    let commit_id = writes.commit;
+    let chunks = writes.chunks.parts().len();
+    let mut cancels = Vec::with_capacity(writes.cancels.len() * OPS_PER_CANCEL);
+    for id in writes.cancels {
         cancels.extend(remove_if_any(instance, id)?);
     }
-    let deletes: Vec<Op> = plan.deletes.iter().map(|id| Op::delete(id, None)).collect();
+    let deletes: Vec<Op> = writes.deletes.iter().map(|id| Op::delete(id, None)).collect();
 
     let mut commit = vec![head];
-    commit.extend(plan.pinned.iter().cloned());
-    let spare = usize::from(chunks > 0) + usize::from(!plan.drops.is_empty());
-    let all = commit.len() + plan.movable.len() + cancels.len() + deletes.len() + spare;
-    let bytes: usize = commit.iter().chain(&plan.movable).map(Op::len).sum();
+    commit.extend(writes.pinned.iter().cloned());
+    let spare = usize::from(chunks > 0) + usize::from(!writes.drops.is_empty());
+    let all = commit.len() + writes.movable.len() + cancels.len() + deletes.len() + spare;
+    let bytes: usize = commit.iter().chain(writes.movable).map(Op::len).sum();
     if all <= limits.operations && bytes <= limits.bytes {
-        commit.extend(plan.movable.iter().cloned());
+        commit.extend(writes.movable.iter().cloned());
         commit.extend(cancels);
         commit.extend(deletes);
-        return finish(plan, commit, Vec::new(), Vec::new(), sweep_at);
+        return finish(writes, commit, Vec::new(), Vec::new(), sweep_at);
     }
 
     // Nobody may go on with what the commit cancels. One place is kept for the manifest.
     let room = limits.operations.saturating_sub(commit.len() + 1);
-    let inside = plan.cancels.len().min(room / OPS_PER_CANCEL);
+    let inside = writes.cancels.len().min(room / OPS_PER_CANCEL);
     commit.extend(cancels.drain(..inside * OPS_PER_CANCEL));
     let mut bytes: usize = commit.iter().map(Op::len).sum();
     let mut overflow: Vec<&Op> = Vec::new();
-    for op in &plan.movable {
+    for op in writes.movable {
         // Order is kept: after the first that does not fit, none fits.
         let fits = commit.len() + 1 < limits.operations && bytes + op.len() <= limits.bytes - MANIFEST_BYTES;
         if overflow.is_empty() && fits {
@@ -101,29 +119,25 @@ pub(crate) fn layout(
         .enumerate()
         .map(|(index, documents)| Staged::new(instance, commit_id, index, documents))
         .collect();
-    let removals = plan.cancels[inside..].iter().chain(&plan.deletes).cloned().collect();
-    finish(plan, commit, staged, removals, sweep_at)
+    let removals = writes.cancels[inside..].iter().chain(writes.deletes).cloned().collect();
+    finish(writes, commit, staged, removals, sweep_at)
 }
 
 fn finish(
-    plan: &Plan,
+    writes: Writes<'_>,
     mut commit: Vec<Op>,
     staged: Vec<Staged>,
     deletes: Vec<String>,
     sweep_at: u64,
 ) -> Result<Layout, serde_json::Error> {
-    let instance = &plan.head.instance_id;
-    let commit_id = plan.head.commit.as_deref().unwrap_or_default();
-    let chunks = plan.chunks.parts().len();
+    let instance = writes.instance;
+    let commit_id = writes.commit;
+    let chunks = writes.chunks.parts().len();
     let mark = Manifest::prepared(instance, commit_id, staged.len(), chunks, sweep_at);
     let prepared = (!staged.is_empty() || chunks > 0)
         .then(|| Manifest { sweep_at: sweep_at + PREPARING_MS, ..mark.clone() });
-    let manifest = (!staged.is_empty() || !deletes.is_empty() || !plan.drops.is_empty()).then(|| Manifest {
-        committed: true,
-        deletes,
-        drops: plan.drops.clone(),
-        ..mark.clone()
-    });
+    let manifest = (!staged.is_empty() || !deletes.is_empty() || !writes.drops.is_empty())
+        .then(|| Manifest { committed: true, deletes, drops: writes.drops.to_vec(), ..mark.clone() });
     match (&prepared, &manifest) {
         (Some(_), Some(manifest)) => commit.push(Op::replace(&manifest.id, manifest, None)?),
         (Some(mark), None) => commit.push(Op::delete(&mark.id, None)),

@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::bell::{Heard, News};
-use crate::core::{Core, decode};
-use crate::documents::{Bell, RungMessage, ids};
+use crate::core::Core;
+use crate::documents::{Bell, MessageHint, RungMessage, ids};
 use crate::error::Fault;
-use crate::finder::MessageHint;
+use crate::fleet::{Heard, News};
 use crate::slots;
-use crate::store::{Op, Read};
+use crate::store::{Op, Read, decode};
 
 const OPERATION: &str = "listen";
 
@@ -35,7 +34,7 @@ impl Listener {
 
     /// Looks at the bell once and passes on what is new.
     pub(super) async fn look(&mut self, core: &Arc<Core>) -> Result<(), Fault> {
-        let call = core.quick_call(OPERATION);
+        let call = core.store.quick_call(OPERATION);
         let (body, etag) = match core.store.read(call, ids::LEASES, ids::BELL, self.etag.as_deref()).await? {
             Read::Found { body, etag } => (body, etag),
             Read::NotModified => return Ok(()),
@@ -43,7 +42,7 @@ impl Listener {
                 // Nobody has rung yet, and who writes a table can only ring a bell that is there.
                 let silent =
                     Op::create(&Bell::silent()).map_err(|error| Fault::refused(error.to_string()))?;
-                return core.create_own(call, ids::LEASES, &silent).await.map(drop);
+                return core.store.patient(call).create_own(ids::LEASES, &silent).await.map(drop);
             }
         };
         self.etag = Some(etag.clone());
@@ -70,7 +69,7 @@ async fn mute(core: &Core, etag: &str, epoch: u64) -> Result<(), Fault> {
     let silent = Bell { epoch, ..Bell::silent() };
     let op =
         Op::replace(&silent.id, &silent, Some(etag)).map_err(|error| Fault::refused(error.to_string()))?;
-    core.store.write(core.quick_call(OPERATION), ids::LEASES, &op).await.map(drop)
+    core.store.write(core.store.quick_call(OPERATION), ids::LEASES, &op).await.map(drop)
 }
 
 /// Hands what was rung for to the finders: what is in the own slots, and, for who has nothing to do, all of it. Whoever

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::core::decode;
+use super::decode;
 use crate::error::Fault;
 
 /// Which of them were mentioned already: each is met again by every search.

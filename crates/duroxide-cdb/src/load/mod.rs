@@ -1,26 +1,26 @@
 //! Reading a partition: one query for a turn, and only what is not known already.
 
+pub(crate) mod backlog;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use duroxide::Event;
 use duroxide::EventKind;
-use futures::future::BoxFuture;
-use futures::stream::{self, StreamExt as _};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::cache::Known;
-use crate::core::{Core, decode};
+use crate::core::Core;
 use crate::documents::{
-    self, Cell, ChunkRef, Head, HistoryDocument, LegacyStart, LegacyValue, Manifest, Message, Stored, Tagged,
+    self, Cell, Head, HistoryDocument, LegacyStart, LegacyValue, Manifest, Message, Stored, Tagged,
     ValueDocument, kind, lenient,
 };
 use crate::error::Fault;
 use crate::queries::{self, Query};
-use crate::store::{Call, Read};
+use crate::store::{Call, decode};
 
-use super::backlog::{self, Backlog, Outline, Window};
-use super::publish;
+use self::backlog::{Backlog, Outline, Window};
+use crate::staging::{join, publish};
 
 /// What one look at a partition shows.
 #[derive(Debug, Default)]
@@ -89,7 +89,7 @@ pub(crate) async fn look(core: &Core, call: Call, instance: &str) -> Result<Part
         let (mut partition, manifests) = sort_pages(&pages)?;
         if !manifests.is_empty() {
             for manifest in manifests {
-                publish::publish(core, call, &manifest, None).await?;
+                publish::publish(core.staging(), call, &manifest, None).await?;
             }
             continue;
         }
@@ -179,7 +179,7 @@ impl Asking<'_> {
             let goes_on = |rows: &[_]| backlog.goes_on(rows);
             self.core.store.query_while(self.call, self.instance, &query, goes_on).await
         };
-        self.core.patiently(self.call, look).await
+        self.core.store.patient(self.call).retrying(|_| look()).await
     }
 
     /// The same with a part of a long queue. The head is read first: whatever is committed after that changes it, so what
@@ -226,7 +226,7 @@ impl Asking<'_> {
         let query =
             Query::new(queries::OLDEST_UNKEYED).with("@now", self.as_of).with("@rows", backlog::WINDOW + 1);
         let look = || self.core.store.query_in_order(self.call, self.instance, &query, "visibleAt");
-        let rows = self.core.patiently(self.call, look).await?;
+        let rows = self.core.store.patient(self.call).retrying(|_| look()).await?;
         let messages = rows.iter().map(|row| decode::<Row>(row.get().as_bytes()));
         messages.filter_map(|row| row.map(|row| row.message).transpose()).collect()
     }
@@ -244,12 +244,12 @@ impl Asking<'_> {
     }
 
     async fn rows(&self, query: &Query) -> Result<Vec<Box<RawValue>>, Fault> {
-        self.core.patiently(self.call, || self.core.store.query(self.call, self.instance, query)).await
+        self.core.store.patient(self.call).query(self.instance, query).await
     }
 
     async fn rows_in_order(&self, query: &Query) -> Result<Vec<Box<RawValue>>, Fault> {
         let look = || self.core.store.query_in_order(self.call, self.instance, query, "seq");
-        self.core.patiently(self.call, look).await
+        self.core.store.patient(self.call).retrying(|_| look()).await
     }
 }
 
@@ -364,7 +364,7 @@ impl LegacyValues {
     /// Reads them from the partition of an instance that has no other.
     pub(crate) async fn read(core: &Core, call: Call, instance: &str) -> Result<Self, Fault> {
         let query = Query::new(queries::LEGACY_VALUES);
-        let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
+        let rows = core.store.patient(call).query(instance, &query).await?;
         let (partition, _) = sort_pages(&[rows])?;
         partition.damage.map_or(Ok(partition.legacy), |damage| Err(Fault::damaged(damage)))
     }
@@ -441,7 +441,7 @@ pub(crate) async fn read_texts(
     upto: u64,
 ) -> Result<Vec<String>, Fault> {
     let query = Query::new(queries::HISTORY).with("@exec", execution).with("@after", -1);
-    let rows = core.patiently(call, || core.store.query(call, instance, &query)).await?;
+    let rows = core.store.patient(call).query(instance, &query).await?;
     let mut documents: Vec<HistoryDocument> =
         rows.iter().map(|row| decode(row.get().as_bytes())).collect::<Result<_, Fault>>()?;
     documents.retain(|document| document.event_id <= upto);
@@ -461,7 +461,7 @@ async fn texts(
     for document in documents {
         let read = texts.len();
         match &document.chunks {
-            Some(chunks) => texts.push(join(core, call, instance, chunks).await?),
+            Some(chunks) => texts.push(join(&core.store, call, instance, chunks).await?),
             None => texts.extend(document.into_texts().map_err(Fault::damaged)?),
         }
         bytes += texts[read..].iter().map(String::len).sum::<usize>();
@@ -474,42 +474,6 @@ async fn texts(
     Ok(texts)
 }
 
-/// Puts the pieces of a large text together. A reference may claim any number of them and any length: they are read in
-/// order, a few at a time, so that the first one that is missing, or is too much, ends it before the rest is asked for.
-pub(crate) async fn join(
-    core: &Core,
-    call: Call,
-    partition: &str,
-    chunks: &ChunkRef,
-) -> Result<String, Fault> {
-    let unfit = || Fault::damaged("the pieces of a large text do not fit together");
-    if let Some(reason) = chunks.absurdity() {
-        return Err(Fault::damaged(format!("a reference to a large text cannot be right: {reason}")));
-    }
-    let pieces = chunks.ids().map(|id| -> BoxFuture<'_, _> { Box::pin(piece(core, call, partition, id)) });
-    let pieces: Vec<BoxFuture<'_, Result<String, Fault>>> = pieces.collect();
-    let mut pieces = stream::iter(pieces).buffered(PIECES_AT_ONCE);
-    let mut whole = String::new();
-    while let Some(piece) = pieces.next().await {
-        whole.push_str(&piece?);
-        if whole.len() as u64 > chunks.stored_bytes_max() {
-            return Err(unfit());
-        }
-    }
-    drop(pieces);
-    chunks.text(whole).ok_or_else(unfit)
-}
-
-/// One piece of a large text.
-async fn piece(core: &Core, call: Call, partition: &str, id: String) -> Result<String, Fault> {
-    match core.read(call, partition, &id, None).await? {
-        Read::Found { body, .. } => Ok(decode::<documents::Chunk>(&body)?.data),
-        Read::NotModified | Read::Missing => {
-            Err(Fault::damaged(format!("the piece {id} of a large text is missing")))
-        }
-    }
-}
-
 /// A value the head points to.
 pub(crate) async fn value(
     core: &Core,
@@ -517,9 +481,11 @@ pub(crate) async fn value(
     instance: &str,
     id: &str,
 ) -> Result<Option<String>, Fault> {
-    let Some(found) = core.read_as::<ValueDocument>(call, instance, id).await? else { return Ok(None) };
+    let Some(found) = core.store.patient(call).read_as::<ValueDocument>(instance, id).await? else {
+        return Ok(None);
+    };
     match &found.document.chunks {
-        Some(chunks) => join(core, call, instance, chunks).await.map(Some),
+        Some(chunks) => join(&core.store, call, instance, chunks).await.map(Some),
         None => Ok(Some(found.document.value)),
     }
 }
@@ -537,7 +503,6 @@ pub(crate) fn carried(events: &[Event]) -> u64 {
 const LOOKS_MAX: usize = 6;
 /// Beyond all order keys, and a whole number for everybody.
 const ORDER_MAX: u64 = u64::MAX >> 11;
-const PIECES_AT_ONCE: usize = 8;
 /// The longest history: a runtime has all of it in memory for every turn. Each document is read as it was stored, but
 /// ten thousand small ones could unpack to gigabytes.
 const HISTORY_BYTES_MAX: usize = 512 << 20;

@@ -8,20 +8,19 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use serde::Deserialize;
 
-use crate::core::{Core, decode, in_parallel};
 use crate::documents::{
     COMMIT_PARTS_MAX, Chunk, ChunkRef, Chunks, Intent, Manifest, Message, Staged, WorkDocument, ids, kind,
 };
 use crate::error::{Fault, Trouble};
-use crate::lease::Patience;
-use crate::store::{Call, Op};
+use crate::parallel::in_parallel;
+use crate::store::{Call, Op, Patience, Store, decode};
 
 use super::layout::{Limits, remove_if_any};
-use super::pieces;
+use super::{Staging, pieces};
 
 /// Writes what a commit needs to find: the mark first, then the pieces and the staged groups.
 pub(crate) async fn prepare(
-    core: &Core,
+    store: &Store,
     patience: Patience<'_>,
     mark: &Manifest,
     staged: &[Staged],
@@ -44,25 +43,25 @@ pub(crate) async fn prepare(
     if let [only] = ops.as_slice()
         && mark.len() + only.len() <= Limits::default().bytes
     {
-        return create_in_time(core, patience, instance, &[mark, only.clone()]).await;
+        return create_in_time(store, patience, instance, &[mark, only.clone()]).await;
     }
-    create_in_time(core, patience, instance, &[mark]).await?;
+    create_in_time(store, patience, instance, &[mark]).await?;
     let writes = ops.into_iter().map(|op| -> BoxFuture<'_, Result<(), Fault>> {
-        Box::pin(async move { create_in_time(core, patience, instance, &[op]).await })
+        Box::pin(async move { create_in_time(store, patience, instance, &[op]).await })
     });
     in_parallel(WRITES_AT_ONCE, writes).await.into_iter().collect()
 }
 
 /// Creates documents of this commit together.
 async fn create_in_time(
-    core: &Core,
+    store: &Store,
     patience: Patience<'_>,
     instance: &str,
     ops: &[Op],
 ) -> Result<(), Fault> {
     let outcome = match ops {
-        [op] => patience.retrying(|call| core.store.write(call, instance, op)).await.map(drop),
-        ops => patience.retrying(|call| core.store.batch(call, instance, ops)).await.map(drop),
+        [op] => store.patient(patience).write(instance, op).await.map(drop),
+        ops => store.patient(patience).batch(instance, ops).await.map(drop),
     };
     match outcome {
         // The ids are this commit's own: an earlier try arrived.
@@ -73,7 +72,7 @@ async fn create_in_time(
 
 /// Carries out what a manifest lists, then removes it. `staged` are its groups, if the caller has them.
 pub(crate) async fn publish(
-    core: &Core,
+    staging: Staging<'_>,
     call: Call,
     manifest: &Manifest,
     staged: Option<&[Staged]>,
@@ -91,13 +90,13 @@ pub(crate) async fn publish(
         for id in ids {
             ops.extend(remove_if_any(instance, id).map_err(|error| Fault::refused(error.to_string()))?);
         }
-        match core.patiently(call, || core.store.batch(call, instance, &ops)).await {
+        match staging.store.patient(call).batch(instance, &ops).await {
             // Another publisher has finished.
             Err(fault) if fault.trouble == Trouble::Missing => return Ok(()),
             outcome => drop(outcome?),
         }
         for id in ids {
-            core.works.remove(instance, id);
+            staging.outlet.work_removed(instance, id);
         }
     }
     let is_all = manifest.drops.is_empty();
@@ -105,8 +104,11 @@ pub(crate) async fn publish(
         let group = match staged.and_then(|groups| groups.get(index as usize)) {
             Some(group) => Some(group.clone()),
             None => {
-                let found =
-                    core.read_as::<Staged>(call, instance, &ids::staged(&manifest.commit, index)).await?;
+                let found = staging
+                    .store
+                    .patient(call)
+                    .read_as::<Staged>(instance, &ids::staged(&manifest.commit, index))
+                    .await?;
                 found.map(|found| found.document)
             }
         };
@@ -115,18 +117,19 @@ pub(crate) async fn publish(
         let is_last = is_all && index + 1 == manifest.staged;
         let end = (is_last && group.documents.len() + 2 <= Limits::default().operations)
             .then(|| Op::delete(&manifest.id, None));
-        if publish_group(core, call, instance, &group, end.as_ref()).await? == Published::Now && end.is_some()
+        if publish_group(staging, call, instance, &group, end.as_ref()).await? == Published::Now
+            && end.is_some()
         {
             return Ok(());
         }
     }
     for drops in manifest.drops.chunks(DROPS_AT_ONCE) {
         let removals = drops.iter().flat_map(ChunkRef::ids).map(|id| -> BoxFuture<'_, Result<(), Fault>> {
-            Box::pin(async move { core.delete(call, instance, &id).await })
+            Box::pin(async move { staging.store.patient(call).delete(instance, &id).await })
         });
         in_parallel(WRITES_AT_ONCE, removals).await.into_iter().collect::<Result<(), Fault>>()?;
     }
-    core.delete(call, instance, &manifest.id).await
+    staging.store.patient(call).delete(instance, &manifest.id).await
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,7 +140,7 @@ enum Published {
 
 /// Publishes one group, unless somebody has done so already, and does one thing more with it.
 async fn publish_group(
-    core: &Core,
+    staging: Staging<'_>,
     call: Call,
     instance: &str,
     group: &Staged,
@@ -158,7 +161,7 @@ async fn publish_group(
     }
     ops.push(Op::delete(&group.id, None));
     ops.extend(more.cloned());
-    let etags = match core.patiently(call, || core.store.batch(call, instance, &ops)).await {
+    let etags = match staging.store.patient(call).batch(instance, &ops).await {
         Ok(etags) => etags,
         // The staged group is gone: another publisher, or an earlier try of this one, has done it.
         Err(fault) if fault.trouble == Trouble::Missing => return Ok(Published::Before),
@@ -168,28 +171,33 @@ async fn publish_group(
     for ((document, kind), etag) in group.documents.iter().zip(kinds).zip(etags) {
         let text = document.get().as_bytes();
         match kind.as_str() {
-            kind::WORK => core.tell_of_work(Arc::new(decode::<WorkDocument>(text)?), etag),
+            kind::WORK => staging.outlet.work_written(Arc::new(decode::<WorkDocument>(text)?), etag),
             kind::MESSAGE => {
-                core.tell_of_message(&decode::<Message>(text)?);
+                staging.outlet.message_written(&decode::<Message>(text)?);
             }
             kind::INTENT => intents.push(Intent { etag: Some(etag), ..decode(text)? }),
             _ => {}
         }
     }
-    crate::outbox::deliver(core, call.operation, intents).await;
+    staging.outlet.deliver(call.operation, intents).await;
     Ok(Published::Now)
 }
 
 /// Removes what an abandoned commit had prepared. Without its mark that commit can no longer happen; a list takes its
 /// place until everything is removed.
-pub(crate) async fn sweep(core: &Core, call: Call, mark: &Manifest, etag: &str) -> Result<(), Fault> {
+pub(crate) async fn sweep(
+    staging: Staging<'_>,
+    call: Call,
+    mark: &Manifest,
+    etag: &str,
+) -> Result<(), Fault> {
     let instance = mark.instance_id.as_str();
     // Beyond what a commit can have there is nothing, whatever the mark counts.
     let staged = (0..mark.staged.min(STAGED_LISTED_MAX)).map(|index| ids::staged(&mark.commit, index));
-    let list = pieces::list(core, instance, ChunkRef::all(&mark.commit, mark.chunks), staged.collect());
+    let list = pieces::list(staging, instance, ChunkRef::all(&mark.commit, mark.chunks), staged.collect());
     let create = Op::create(&list).map_err(|error| Fault::refused(error.to_string()))?;
     let ops = [Op::delete(&mark.id, Some(etag)), create];
-    match core.patiently(call, || core.store.batch(call, instance, &ops)).await {
+    match staging.store.patient(call).batch(instance, &ops).await {
         // The list is this call's own: an earlier try arrived.
         Err(fault) if fault.trouble == Trouble::Exists => {}
         // It was committed, or swept, in the meantime.
@@ -198,7 +206,7 @@ pub(crate) async fn sweep(core: &Core, call: Call, mark: &Manifest, etag: &str) 
             outcome?;
         }
     }
-    publish(core, call, &list, None).await
+    publish(staging, call, &list, None).await
 }
 
 const WRITES_AT_ONCE: usize = 8;

@@ -13,11 +13,13 @@ use serde_json::value::RawValue;
 
 use crate::admin;
 use crate::contain::contained;
-use crate::core::{Core, decode, in_parallel};
+use crate::core::Core;
 use crate::documents::{Deletion, Head, Intent, Manifest, Tagged, kind};
 use crate::error::Fault;
-use crate::orchestration::publish;
+use crate::parallel::in_parallel;
 use crate::queries::{self, Query};
+use crate::staging::publish;
+use crate::store::decode;
 
 const OPERATION: &str = "reconcile";
 
@@ -66,7 +68,7 @@ async fn run(core: Weak<Core>, interval: Duration) {
         held_back = 0;
         number += 1;
         if number.is_multiple_of(LAYOUT_EVERY) {
-            match core.layout.look(&core.store, core.quick_call(OPERATION)).await {
+            match core.layout.look(&core.store, core.store.quick_call(OPERATION)).await {
                 // What is unfinished may be of the newer layout: it is left to those who know it.
                 Ok(true) => return,
                 Ok(false) => {}
@@ -117,7 +119,7 @@ async fn sweep(core: &Arc<Core>, passed: &mut Vec<String>) -> Result<usize, Faul
     let mut intents: BTreeMap<String, (Vec<String>, Vec<Intent>)> = BTreeMap::new();
     let mut work = Vec::new();
     let mut left = Vec::new();
-    for page in core.store.query_ranges(core.call(OPERATION), &query, &watch).await {
+    for page in core.store.query_ranges(core.store.call(OPERATION), &query, &watch).await {
         let page = match page {
             Ok(page) => page,
             Err(fault) => {
@@ -154,7 +156,7 @@ async fn sweep(core: &Arc<Core>, passed: &mut Vec<String>) -> Result<usize, Faul
             let _turn = if core.store.pause().is_zero() { None } else { Some(in_turn.lock().await) };
             tokio::time::sleep(core.store.pause()).await;
             let of = work.owner();
-            contained(core, OPERATION, &of, Box::pin(work.finish(core))).await
+            contained(&core.strays, OPERATION, &of, Box::pin(work.finish(core))).await
         })
     });
     for (outcome, rids) in in_parallel(FINISHED_AT_ONCE, finished).await.into_iter().zip(rids) {
@@ -229,13 +231,13 @@ impl Unfinished {
     }
 
     async fn finish(self, core: &Arc<Core>) -> Result<(), Fault> {
-        let call = core.call(OPERATION);
+        let call = core.store.call(OPERATION);
         match self {
-            Self::Intents(_, intents) => super::deliver::deliver_again(core, call, &intents).await,
+            Self::Intents(_, intents) => crate::outbox::deliver_again(core, call, &intents).await,
             Self::Manifest(manifest) if manifest.document.committed => {
-                publish::publish(core, call, &manifest.document, None).await
+                publish::publish(core.staging(), call, &manifest.document, None).await
             }
-            Self::Manifest(mark) => publish::sweep(core, call, &mark.document, &mark.etag).await,
+            Self::Manifest(mark) => publish::sweep(core.staging(), call, &mark.document, &mark.etag).await,
             Self::Fence(head) => admin::delete::resume_head(core, call, *head).await,
             Self::Deletion(deletion) => admin::delete::resume(core, &deletion).await,
         }
