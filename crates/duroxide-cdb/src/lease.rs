@@ -292,6 +292,11 @@ impl<D: Lockable, C> Leases<D, C> {
         self.lock().len()
     }
 
+    /// All of them, whether or not they are still good.
+    pub(crate) fn all(&self) -> Vec<Arc<Lease<D, C>>> {
+        self.lock().values().map(Arc::clone).collect()
+    }
+
     /// The locks kept in memory that a question about their slot and the time by which to write them selects.
     pub(crate) fn unwritten(&self, is_meant: impl Fn(u8, u64) -> bool) -> Vec<Arc<Lease<D, C>>> {
         let is_meant = |lease: &&Arc<Lease<D, C>>| {

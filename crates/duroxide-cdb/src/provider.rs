@@ -101,7 +101,9 @@ impl CosmosDBProvider {
     }
 
     /// Leaves the fleet: what other processes are to go on with is handed over at once, instead of when they notice that
-    /// this one is gone. Call it after the runtime was shut down. Locks that are still held stay valid until they end.
+    /// this one is gone. Call it after the runtime was shut down: turns and activities that were cut off by that are given
+    /// back, and others begin them anew without an attempt being counted. While a runtime still asks this provider for work,
+    /// the locks it holds stay valid until they end.
     pub async fn shutdown(&self) {
         membership::leave(self.core()).await;
     }

@@ -27,6 +27,11 @@ pub(crate) fn message() -> String {
     format!("message:{}", uuid::Uuid::new_v4().simple())
 }
 
+/// Whether an id is that of a [`message`].
+pub(crate) fn is_message(id: &str) -> bool {
+    id.starts_with("message:")
+}
+
 /// An activity: deterministic, so that a cancel can name it without having seen it.
 pub(crate) fn work(execution_id: u64, activity_id: u64) -> String {
     format!("work:{execution_id}:{activity_id}")

@@ -5,8 +5,11 @@ use serde_json::value::RawValue;
 
 use crate::documents::{Message, kind};
 
-/// What a turn takes at most; the rest follows in the next one. Leaves room in the commit batch.
+/// So many messages of a turn are consumed by its commit, which leaves room in the batch for what the turn made.
 pub(crate) const MESSAGES_MAX: usize = 64;
+/// What a turn takes at most, where those beyond [`MESSAGES_MAX`] may be removed after its commit: the results of a wide
+/// fan-out are one turn. The rest follows in the next one, because a lock that is written lists them all.
+pub(crate) const RESULTS_MAX: usize = 256;
 pub(crate) const MESSAGE_BYTES_MAX: usize = 4 << 20;
 /// With more messages waiting than this, a look asks only for this many and one more.
 pub(crate) const WINDOW: usize = 512;

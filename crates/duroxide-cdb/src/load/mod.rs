@@ -43,6 +43,9 @@ pub(crate) struct Partition {
     pub(crate) read_before_head: HashSet<String>,
     /// Messages that are there and have to wait, and until when.
     pub(crate) put_off: Vec<(String, u64)>,
+    /// Whether head, messages and unfinished commits were read together: then no message is among them that a commit has
+    /// consumed and not removed yet.
+    pub(crate) is_of_one_moment: bool,
 }
 
 /// Key-values as the public crate kept them.
@@ -87,6 +90,7 @@ pub(crate) async fn look(core: &Core, call: Call, instance: &str) -> Result<Part
         };
         let as_of = asking.as_of;
         let (mut partition, manifests) = sort_pages(&pages)?;
+        partition.is_of_one_moment = window.is_none() && pages.len() == 1;
         if !manifests.is_empty() {
             for manifest in manifests {
                 publish::publish(core.staging(), call, &manifest, None).await?;

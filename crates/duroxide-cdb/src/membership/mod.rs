@@ -48,7 +48,8 @@ pub(crate) async fn join(core: &Arc<Core>, hand: Option<Hand>) {
     core.search_now();
 }
 
-/// Leaves the fleet: what it holds in memory only is written down or has ended, then its slots are given to others.
+/// Leaves the fleet: what it holds is given back, then its slots are given to others. While a runtime still asks for more,
+/// somebody is at work on what it holds: then those locks are written down and stay.
 pub(crate) async fn leave(core: &Core) {
     let fleet = &core.fleet;
     let _one_at_a_time = fleet.moving.lock().await;
@@ -60,7 +61,11 @@ pub(crate) async fn leave(core: &Core) {
     // Before anything is waited for: should nobody wait for the end of this, the next fetch joins all the same.
     fleet.is_joined.store(false, Ordering::Release);
     fleet.see(View { share: SlotShare { members: 2, ..SlotShare::default() }, ..View::default() });
-    tasks::write_locks(core, |_, _| true).await;
+    if core.turns.is_waited_for() || core.works.is_waited_for() {
+        tasks::write_locks(core, |_, _| true).await;
+    } else {
+        tasks::give_back(core).await;
+    }
     if let Err(error) = fleet.leases.release_slots(&fleet.owner).await {
         tracing::warn!(%error, "the slots of this process are not given to others; they will take them over");
     }

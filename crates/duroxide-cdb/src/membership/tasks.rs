@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::listen::Listener;
 use crate::core::Core;
+use crate::documents::Forgive;
 use crate::finder::{AGES, Ready};
 use crate::fleet::{BackgroundTasks, MemberReport, SlotShare, View};
 use crate::orchestration;
@@ -207,6 +208,28 @@ pub(super) async fn write_locks(core: &Core, is_meant: impl Fn(u8, u64) -> bool)
     });
     let written = in_parallel(WRITTEN_AT_ONCE, turns.chain(works)).await;
     written.into_iter().all(|is_written| is_written)
+}
+
+/// Gives back what this process holds, without counting the attempts: nobody works under these locks any more.
+pub(super) async fn give_back(core: &Core) {
+    let call = core.store.quick_call("leave");
+    let blameless = Forgive::ThisAttempt;
+    let turns = core.turn_leases.all().into_iter().map(|lease| -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            if let Err(error) = orchestration::lock::abandon_lease(core, call, &lease, None, blameless).await
+            {
+                tracing::debug!(%error, "a turn that this process had ends with its lock");
+            }
+        })
+    });
+    let works = core.work_leases.all().into_iter().map(|lease| -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            if let Err(error) = work::lock::abandon_lease(core, call, &lease, None, blameless).await {
+                tracing::debug!(%error, "an activity that this process had ends with its lock");
+            }
+        })
+    });
+    in_parallel(WRITTEN_AT_ONCE, turns.chain(works)).await;
 }
 
 /// A member beats so often that two beats may fail before its lease is over.

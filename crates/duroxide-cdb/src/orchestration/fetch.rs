@@ -27,7 +27,7 @@ use crate::token::Token;
 use super::lock::{acquire, give_back};
 use super::orphans;
 use super::search::{screen, search};
-use crate::load::backlog::{MESSAGE_BYTES_MAX, MESSAGES_MAX, next_window};
+use crate::load::backlog::{MESSAGE_BYTES_MAX, MESSAGES_MAX, RESULTS_MAX, next_window};
 use crate::load::{self, Partition};
 
 pub(super) const OPERATION: &str = "fetch_orchestration_item";
@@ -195,7 +195,7 @@ async fn examine(
         let until = partition.put_off.iter().map(|(_, until)| *until).min().unwrap_or(0);
         return Ok(Examined::Pass(Verdict::RestUntil(until)));
     }
-    let (batch, items) = choose(core, call, instance, &partition.messages).await?;
+    let (batch, items) = choose(core, call, instance, &partition).await?;
     if batch.is_empty() {
         return Ok(Examined::Pass(Verdict::Park { now }));
     }
@@ -241,13 +241,13 @@ async fn choose<'a>(
     core: &Core,
     call: Call,
     instance: &str,
-    messages: &'a [Message],
+    partition: &'a Partition,
 ) -> Result<(Vec<&'a Message>, Vec<WorkItem>), Fault> {
     let mut batch = Vec::new();
     let mut items = Vec::new();
     let mut bytes = 0;
-    for message in messages {
-        if batch.len() == MESSAGES_MAX {
+    for message in &partition.messages {
+        if !has_room(batch.len(), partition.is_of_one_moment, message) {
             break;
         }
         let text = match &message.chunks {
@@ -273,6 +273,13 @@ async fn choose<'a>(
         items.push(item);
     }
     Ok((batch, items))
+}
+
+/// Whether a turn that has so many messages takes one more. Those that its commit does not consume itself are removed after
+/// it, by whoever comes by: until then they are there, so they must have been read together with the list of what is still
+/// to be removed. One that may come a second time needs a tombstone in its place from the commit on.
+fn has_room(taken: usize, is_of_one_moment: bool, message: &Message) -> bool {
+    taken < MESSAGES_MAX || (taken < RESULTS_MAX && is_of_one_moment && !message.delivered)
 }
 
 /// The messages that are not in a turn.
@@ -529,3 +536,33 @@ const LOCKED_REST_MS: u64 = 1000;
 const RACE_REST_MS: u64 = 20;
 /// So many pages are turned before a fetch that does not wait gives up.
 const SEARCHES_MAX: u32 = 100;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+    use crate::documents::Chunks;
+
+    #[test]
+    fn a_turn_takes_many_results_but_not_what_may_come_twice_or_was_read_bit_by_bit() {
+        let item = WorkItem::ActivityCompleted {
+            instance: "a".into(),
+            execution_id: 1,
+            id: 1,
+            result: String::new(),
+        };
+        let result = Message::new(&item, None, &Clock::default(), 0, &mut Chunks::new("c")).unwrap();
+        let mail = Message { delivered: true, ..result.clone() };
+        for (taken, is_of_one_moment, message, expected) in [
+            (63, false, &mail, true),
+            (64, true, &mail, false),
+            (64, false, &result, false),
+            (64, true, &result, true),
+            (255, true, &result, true),
+            (256, true, &result, false),
+        ] {
+            let has_room = has_room(taken, is_of_one_moment, message);
+            assert_eq!(has_room, expected, "{taken} {is_of_one_moment} {}", message.delivered);
+        }
+    }
+}

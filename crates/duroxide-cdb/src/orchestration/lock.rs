@@ -10,6 +10,7 @@ use crate::core::Core;
 use crate::documents::{Forgive, Head, Held, Message, PutOff, Tagged};
 use crate::error::{About, Fault, Lost, invalid_token};
 use crate::lease::{Lease, TurnContents, TurnLease};
+use crate::load::backlog::MESSAGES_MAX;
 use crate::queries::{self, Query};
 use crate::store::settle::{self, Next, Verdict};
 use crate::store::{Backoff, Call, Op, Patience, decode};
@@ -228,18 +229,29 @@ pub(crate) async fn abandon(
     delay: Option<Duration>,
     forgive: Forgive,
 ) -> Result<(), ProviderError> {
-    const OPERATION: &str = "abandon_orchestration_item";
-    let call = core.store.call(OPERATION);
-    let (instance, lease) = lease_of(core, call, text).await?;
+    let call = core.store.call("abandon_orchestration_item");
+    let (_, lease) = lease_of(core, call, text).await?;
+    abandon_lease(core, call, &lease, delay, forgive).await
+}
+
+/// The same, of a lease that is known.
+pub(crate) async fn abandon_lease(
+    core: &Core,
+    call: Call,
+    lease: &TurnLease,
+    delay: Option<Duration>,
+    forgive: Forgive,
+) -> Result<(), ProviderError> {
     let mut contents = lease.ending.lock().await;
-    lease.owned().map_err(|lost| invalid_token(OPERATION, &instance, lost))?;
+    let instance = lease.stored().document.instance_id.clone();
+    lease.owned().map_err(|lost| invalid_token(call.operation, &instance, lost))?;
     if let Some(delay) = delay.filter(|delay| !delay.is_zero()) {
-        read_held(core, call.into(), &lease, &mut contents)
+        read_held(core, call.into(), lease, &mut contents)
             .await
-            .map_err(|fault| fault.surface(OPERATION, &instance))?;
-        put_off(core, call, &lease, &mut contents, core.clock.after(delay), forgive).await?;
+            .map_err(|fault| fault.surface(call.operation, &instance))?;
+        put_off(core, call, lease, &mut contents, core.clock.after(delay), forgive).await?;
     } else if lease.is_written() || forgive == Forgive::No {
-        rewrite(core, &lease, call.into(), |head| head.unlock(forgive)).await?;
+        rewrite(core, lease, call.into(), |head| head.unlock(forgive)).await?;
     }
     for message in &contents.messages {
         core.turns.hint(message.into());
@@ -257,8 +269,8 @@ pub(crate) async fn abandon(
 }
 
 /// Unlocks the head and moves the held messages into the future, in one batch. Only their time is sent: together they
-/// may be larger than a batch. Messages that were there and did not fit into the turn must not overtake those in it: the
-/// head says that they wait as long.
+/// may be larger than a batch. Messages that were there and did not fit into the turn, or do not fit into the batch, must not
+/// overtake the others: the head says that they wait as long.
 async fn put_off(
     core: &Core,
     call: Call,
@@ -272,16 +284,19 @@ async fn put_off(
     for message in &mut contents.messages {
         message.visible_at = until;
     }
+    contents.messages.sort_by_key(Message::order);
+    let mut moved: Vec<&Message> = contents.messages.iter().take(MESSAGES_MAX).collect();
+    let left = left_behind(&contents.messages, contents.left);
     let now = core.clock.now_ms();
     let mut backoff = Backoff::default();
     loop {
         let stored = lease.held().map_err(|lost| invalid_token(call.operation, &instance, lost))?;
         let mut head = Head::clone(&stored.document);
         head.unlock(forgive);
-        head.put_off = PutOff::beside(&head.put_off, contents.left, until, now);
+        head.put_off = PutOff::beside(&head.put_off, left, until, now);
         let unlock =
             write_of(&head, &stored.etag).map_err(|error| surface(Fault::refused(error.to_string())))?;
-        let delays = contents.messages.iter().map(|message| {
+        let delays = moved.iter().map(|message| {
             let delay = Op::set(&message.id, "/visibleAt", until);
             if message.parked_at > 0 { delay.and_set("/parkedAt", 0) } else { delay }
         });
@@ -303,7 +318,7 @@ async fn put_off(
             Verdict::Again => {}
             // What is gone needs no other time.
             Verdict::Blocked => match fault.index.and_then(|index| ops.get(index)) {
-                Some(op) if op.id() != head.id => contents.messages.retain(|message| message.id != op.id()),
+                Some(op) if op.id() != head.id => moved.retain(|message| message.id != op.id()),
                 _ => return Err(surface(fault)),
             },
             Verdict::Lost | Verdict::Gone => {
@@ -314,6 +329,14 @@ async fn put_off(
             return Err(surface(fault));
         }
     }
+}
+
+/// The order keys of what waits behind the messages of a turn whose time is moved, given all messages of the turn in their
+/// order and what waits behind them.
+fn left_behind(messages: &[Message], left: Option<(u64, u64)>) -> Option<(u64, u64)> {
+    let Some(rest) = messages.get(MESSAGES_MAX..).filter(|rest| !rest.is_empty()) else { return left };
+    let upto = rest.iter().map(Message::order).max()?.max(left.map_or(0, |(_, upto)| upto));
+    Some((messages[MESSAGES_MAX - 1].order(), upto))
 }
 
 /// Reads the held messages in a process that did not fetch them. False if one of them is gone.

@@ -11,6 +11,7 @@ use crate::documents::{
     HEAD_VALUES_BYTES_MAX, Head, HistoryDocument, Intent, KvChange, Message, Status, Stored, Tombstone,
     ValueDocument, WorkDocument, addressee, ids, kind,
 };
+use crate::load::backlog::MESSAGES_MAX;
 use crate::slots::SLOTS;
 use crate::staging::layout::Writes;
 use crate::store::Op;
@@ -143,16 +144,21 @@ pub(crate) fn plan(head: &Head, turn: &Turn, around: Surroundings<'_>) -> Result
     Ok(plan)
 }
 
-/// Removes the messages the lock held; those that may come again leave a tombstone.
+/// Removes the messages the lock held; those that may come again leave a tombstone. Of very many the last ones may be
+/// removed after the commit: who looks at the instance does that first.
 fn consume_messages(plan: &mut Plan, tombstone_ttl_seconds: u64) -> Result<(), Refusal> {
-    for held in plan.head.batch.iter().skip(usize::from(cosmos_wire::mutant!(6))) {
+    for (index, held) in plan.head.batch.iter().enumerate().skip(usize::from(cosmos_wire::mutant!(6))) {
+        plan.drops.extend(held.chunks.clone());
+        if index >= MESSAGES_MAX && !held.delivered {
+            plan.deletes.push(held.id.clone());
+            continue;
+        }
         plan.pinned.push(if held.delivered && !cosmos_wire::mutant!(3) {
             let tombstone = Tombstone::new(&plan.head.instance_id, &held.id, tombstone_ttl_seconds);
             Op::replace(&held.id, &tombstone, None).map_err(unserializable)?
         } else {
             Op::delete(&held.id, None)
         });
-        plan.drops.extend(held.chunks.clone());
     }
     Ok(())
 }
@@ -373,7 +379,8 @@ fn schedule_work(plan: &mut Plan, turn: &Turn, around: Surroundings<'_>) -> Resu
             .map_err(unserializable)?;
         // One process can begin a few at once. Many are dealt out over all slots, so that all members take some.
         if around.members > 1 && scheduled > SPREAD_FROM {
-            work.spread_to = u8::try_from(index * SLOTS / scheduled).ok();
+            work.spread_to = Some(dealt_to(index));
+            work.visible_at = work.visible_at.saturating_sub(head_start_ms(index, scheduled));
         } else {
             work.spread_to = around.home;
         }
@@ -394,6 +401,18 @@ fn schedule_work(plan: &mut Plan, turn: &Turn, around: Surroundings<'_>) -> Resu
         }
     }
     Ok(ops)
+}
+
+/// The slot that an activity of many is for. A member owns neighbouring slots and searches the oldest activities first, so
+/// each few of them in a row are dealt to slots far apart: whichever page a member reads, its share is in it.
+fn dealt_to(index: usize) -> u8 {
+    u8::try_from(index * FAR_APART % SLOTS).unwrap_or(0)
+}
+
+/// How much older than the last of so many an activity is made. A search goes on behind a full page by its last time, so no
+/// more than a page may be of one.
+fn head_start_ms(index: usize, scheduled: usize) -> u64 {
+    ((scheduled - index) / OF_ONE_MOMENT) as u64
 }
 
 fn intend(
@@ -472,3 +491,7 @@ pub(crate) fn commit_for_fuzzing(head: &Head, clock: &Clock, ends: bool) {
 
 /// A turn that schedules more activities than this deals them out to all members.
 const SPREAD_FROM: usize = 8;
+/// The golden section of all slots: the multiples of it, as many as there are, lie evenly among them.
+const FAR_APART: usize = 159;
+/// Half of what one search returns.
+const OF_ONE_MOMENT: usize = 50;

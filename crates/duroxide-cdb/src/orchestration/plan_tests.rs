@@ -244,3 +244,44 @@ fn bytes_count_as_well_as_operations() {
         assert!(bytes <= Limits::default().staged_bytes, "{bytes}");
     }
 }
+
+#[test]
+fn what_of_a_wide_fan_in_does_not_fit_into_the_commit_is_removed_after_it() {
+    let results: Vec<String> = (0..150).map(|n| format!("message:{n}")).collect();
+    let held: Vec<(&str, bool)> = results.iter().map(|id| (id.as_str(), id == "message:149")).collect();
+    let head = Head { started: true, ..locked(&held) };
+    let plan = decide(&head, &first_execution(Turn::default())).unwrap();
+    let pinned: Vec<&str> = plan.pinned.iter().map(Op::id).collect();
+    assert_eq!(pinned[..64], results[..64], "what the commit itself consumes");
+    assert_eq!(pinned[64..], ["message:149"], "and what leaves a tombstone");
+    let head = Op::replace(&plan.head.id, &plan.head, None).unwrap();
+    let fitted = layout(plan.writes(), head, 7, Limits::default()).unwrap();
+    let manifest = fitted.manifest.unwrap();
+    assert_eq!((fitted.commit.len(), fitted.prepared.is_none()), (100, true));
+    let consumed: HashSet<&str> =
+        fitted.commit.iter().map(Op::id).chain(manifest.deletes.iter().map(String::as_str)).collect();
+    assert!(results.iter().all(|id| consumed.contains(id.as_str())));
+    assert_eq!(manifest.deletes.len(), 150 - 65 - 33, "the batch is filled up");
+}
+
+#[test]
+fn each_page_of_a_wide_fan_out_has_a_share_for_each_member() {
+    for members in [2_usize, 3, 4, 8, 16] {
+        for first in [0, 100, 700] {
+            let mut shares = vec![0; members];
+            for index in first..first + 100 {
+                shares[usize::from(dealt_to(index)) * members / SLOTS] += 1;
+            }
+            let fair = 100 / members;
+            assert!(
+                shares.iter().all(|share| fair - 2 <= *share && *share <= fair + 3),
+                "{members}: {shares:?}"
+            );
+        }
+    }
+    let all: HashSet<u8> = (0..SLOTS).map(dealt_to).collect();
+    assert_eq!(all.len(), SLOTS);
+    let starts: Vec<u64> = (0..1000).map(|index| head_start_ms(index, 1000)).collect();
+    assert!(starts.is_sorted_by(|one, next| one >= next));
+    assert!(starts.chunk_by(|one, next| one == next).all(|moment| moment.len() <= 100), "{starts:?}");
+}

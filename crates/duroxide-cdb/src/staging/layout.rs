@@ -99,6 +99,9 @@ pub(crate) fn layout(
             overflow.push(op);
         }
     }
+    let room = if overflow.is_empty() { limits.operations.saturating_sub(commit.len() + 1) } else { 0 };
+    let (now, later) = writes.deletes.split_at(writes.deletes.len().min(room));
+    commit.extend(deletes.into_iter().take(now.len()));
     let mut groups: Vec<Vec<Box<RawValue>>> = Vec::new();
     let mut group_bytes = 0;
     for op in overflow {
@@ -119,7 +122,7 @@ pub(crate) fn layout(
         .enumerate()
         .map(|(index, documents)| Staged::new(instance, commit_id, index, documents))
         .collect();
-    let removals = writes.cancels[inside..].iter().chain(writes.deletes).cloned().collect();
+    let removals = writes.cancels[inside..].iter().chain(later).cloned().collect();
     finish(writes, commit, staged, removals, sweep_at)
 }
 

@@ -82,22 +82,8 @@ pub(crate) async fn publish(
         let (id, claimed) = (&manifest.id, manifest.staged);
         return Err(Fault::damaged(format!("{id} claims {claimed} groups, more than a commit can have")));
     }
-    // First what somebody may still be at work on.
-    for ids in manifest.deletes.chunks(REMOVALS_PER_BATCH) {
-        // The next life of the instance may use these names again: they are removed only while the manifest is there.
-        let mut ops = Vec::with_capacity(ids.len() * 2 + 1);
-        ops.push(Op::set(&manifest.id, "/sweepAt", manifest.sweep_at));
-        for id in ids {
-            ops.extend(remove_if_any(instance, id).map_err(|error| Fault::refused(error.to_string()))?);
-        }
-        match staging.store.patient(call).batch(instance, &ops).await {
-            // Another publisher has finished.
-            Err(fault) if fault.trouble == Trouble::Missing => return Ok(()),
-            outcome => drop(outcome?),
-        }
-        for id in ids {
-            staging.outlet.work_removed(instance, id);
-        }
+    if remove_listed(staging, call, manifest).await? == Removed::WithManifest {
+        return Ok(());
     }
     let is_all = manifest.drops.is_empty();
     for index in 0..manifest.staged {
@@ -130,6 +116,79 @@ pub(crate) async fn publish(
         in_parallel(WRITES_AT_ONCE, removals).await.into_iter().collect::<Result<(), Fault>>()?;
     }
     staging.store.patient(call).delete(instance, &manifest.id).await
+}
+
+/// What became of the documents that a manifest lists for removal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Removed {
+    /// They are gone.
+    Only,
+    /// So is the manifest: nothing is left to do, or another publisher has done it.
+    WithManifest,
+}
+
+/// Removes what a manifest lists, first what somebody may still be at work on. Names may be used again by the next life of
+/// the instance, so they are removed only while the manifest is there.
+async fn remove_listed(staging: Staging<'_>, call: Call, manifest: &Manifest) -> Result<Removed, Fault> {
+    let (messages, others): (Vec<String>, Vec<String>) =
+        manifest.deletes.iter().cloned().partition(|id| ids::is_message(id));
+    for ids in others.chunks(REMOVALS_PER_BATCH) {
+        if remove_any(staging, call, manifest, ids).await? == Removed::WithManifest {
+            return Ok(Removed::WithManifest);
+        }
+    }
+    let mut left = messages.len();
+    for ids in messages.chunks(MESSAGES_PER_BATCH) {
+        left -= ids.len();
+        // What is left to do after the last ones is to remove the manifest: that goes along.
+        let is_end = left == 0 && manifest.staged == 0 && manifest.drops.is_empty();
+        let first = if is_end {
+            Op::delete(&manifest.id, None)
+        } else {
+            Op::set(&manifest.id, "/sweepAt", manifest.sweep_at)
+        };
+        let removals = ids.iter().map(|id| Op::delete(id, None));
+        let ops: Vec<Op> = std::iter::once(first).chain(removals).collect();
+        let outcome = staging.store.patient(call).batch(&manifest.instance_id, &ops).await;
+        match outcome {
+            Ok(_) if is_end => return Ok(Removed::WithManifest),
+            Ok(_) => {}
+            Err(fault) if fault.trouble == Trouble::Missing && fault.index == Some(0) => {
+                return Ok(Removed::WithManifest);
+            }
+            // Another publisher has removed them together, or somebody one of them by hand.
+            Err(fault) if fault.trouble == Trouble::Missing => {
+                for ids in ids.chunks(REMOVALS_PER_BATCH) {
+                    if remove_any(staging, call, manifest, ids).await? == Removed::WithManifest {
+                        return Ok(Removed::WithManifest);
+                    }
+                }
+            }
+            Err(fault) => return Err(fault),
+        }
+    }
+    Ok(Removed::Only)
+}
+
+/// Removes documents that may or may not be there.
+async fn remove_any(
+    staging: Staging<'_>,
+    call: Call,
+    manifest: &Manifest,
+    ids: &[String],
+) -> Result<Removed, Fault> {
+    let instance = manifest.instance_id.as_str();
+    let mut ops = Vec::with_capacity(ids.len() * 2 + 1);
+    ops.push(Op::set(&manifest.id, "/sweepAt", manifest.sweep_at));
+    for id in ids {
+        ops.extend(remove_if_any(instance, id).map_err(|error| Fault::refused(error.to_string()))?);
+    }
+    match staging.store.patient(call).batch(instance, &ops).await {
+        Err(fault) if fault.trouble == Trouble::Missing => return Ok(Removed::WithManifest),
+        outcome => drop(outcome?),
+    }
+    ids.iter().for_each(|id| staging.outlet.work_removed(instance, id));
+    Ok(Removed::Only)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -217,3 +276,5 @@ const DROPS_AT_ONCE: usize = 64;
 const STAGED_LISTED_MAX: u32 = 16 << 10;
 /// Each takes two operations, and one place of a batch is the manifest's.
 const REMOVALS_PER_BATCH: usize = 49;
+/// Messages are known to be there.
+const MESSAGES_PER_BATCH: usize = 99;

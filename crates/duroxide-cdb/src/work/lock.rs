@@ -102,11 +102,21 @@ pub(crate) async fn abandon(
     delay: Option<Duration>,
     forgive: Forgive,
 ) -> Result<(), ProviderError> {
-    const OPERATION: &str = "abandon_work_item";
-    let call = core.store.call(OPERATION);
+    let call = core.store.call("abandon_work_item");
     let lease = lease_of(core, call, text).await?;
+    abandon_lease(core, call, &lease, delay, forgive).await
+}
+
+/// The same, of a lease that is known.
+pub(crate) async fn abandon_lease(
+    core: &Core,
+    call: Call,
+    lease: &WorkLease,
+    delay: Option<Duration>,
+    forgive: Forgive,
+) -> Result<(), ProviderError> {
     let _one_at_a_time = lease.ending.lock().await;
-    lease.owned().map_err(|why| lost(OPERATION, &lease.stored().document, why))?;
+    lease.owned().map_err(|why| lost(call.operation, &lease.stored().document, why))?;
     let document = lease.stored().document;
     let is_blameless = core.claims.is_ours(&document.instance_id, &document.id, Some(lease.secret()));
     let forgive = if is_blameless { Forgive::ThisAttempt } else { forgive };
@@ -119,7 +129,7 @@ pub(crate) async fn abandon(
         document.unlock(visible_at, forgive);
         document.spread_to = home.or(document.spread_to);
     };
-    rewrite(core, &lease, call.into(), change).await?;
+    rewrite(core, lease, call.into(), change).await?;
     core.work_leases.remove(lease.secret());
     Ok(())
 }

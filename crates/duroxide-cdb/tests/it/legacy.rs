@@ -145,12 +145,15 @@ async fn a_container_of_the_public_crate_is_opened_and_its_orchestrations_are_ca
 /// A container that the public crate itself has written; `compare legacy` in the folder of the same name made it.
 const WRITTEN: &str = include_str!("../fixtures/public-0.1.10.ndjson");
 
-/// Puts what the public crate has written into a new container, made as the public crate makes one.
-async fn restore(name: &str) {
+/// What the last build of ours wrote that knew nothing of fleets, layout 2, with the same orchestrations.
+const OWN_LAYOUT_2: &str = include_str!("../fixtures/own-layout-2.ndjson");
+
+/// Puts what an earlier version has written into a new container, made as it makes one.
+async fn restore(name: &str, written: &str) {
     let credential = Credential::key(emulator().key()).unwrap();
     let driver = Driver::builder(emulator().endpoint(), credential).build().await.unwrap();
     let _ = driver.create_database(DATABASE, CallOptions::default()).await;
-    let mut lines = WRITTEN.lines();
+    let mut lines = written.lines();
     let mut definition: ContainerProperties = serde_json::from_str(lines.next().unwrap()).unwrap();
     definition.id = name.to_owned();
     driver.database(DATABASE).create_container(&definition, None, CallOptions::default()).await.unwrap();
@@ -164,8 +167,17 @@ async fn restore(name: &str) {
 
 #[tokio::test]
 async fn every_orchestration_the_public_crate_left_running_is_carried_on() {
+    carry_on(WRITTEN).await;
+}
+
+#[tokio::test]
+async fn every_orchestration_an_earlier_build_left_running_is_carried_on() {
+    carry_on(OWN_LAYOUT_2).await;
+}
+
+async fn carry_on(written: &str) {
     let name = fresh_name();
-    restore(&name).await;
+    restore(&name, written).await;
     let eager = CosmosDBProviderConfig { reconciler_interval: Duration::from_millis(100), ..config(&name) };
     let provider = CosmosDBProvider::new_with_config(eager).await.unwrap();
     let before = provider.list_instances().await.unwrap();

@@ -6,6 +6,8 @@ mod cut;
 mod deaths;
 mod effects;
 mod fleet;
+#[cfg(unix)]
+mod fleet_processes;
 mod flows;
 mod hello;
 mod kills;

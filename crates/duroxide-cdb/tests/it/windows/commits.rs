@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use cosmos_driver::ItemOptions;
 use cosmos_emulator::{Operation, Verdict};
 use duroxide::providers::{ExecutionMetadata, InstanceFilter, Provider as _, ProviderAdmin as _, WorkItem};
 use duroxide::{Event, EventKind, TagFilter};
 
-use super::{LOCK, NOW, commit, ended, mail, place, place_without_sweeps, status};
-use crate::world::{activity, emulator, event, named, noise, start, until};
+use super::{LOCK, NOW, Place, commit, ended, mail, place, place_without_sweeps, status};
+use crate::world::{activity, emulator, event, named, noise, raw, start, until};
 
 #[tokio::test]
 async fn a_turn_whose_last_event_is_a_duplicate_leaves_nothing() {
@@ -106,6 +107,77 @@ async fn a_wide_turn_committed_by_a_dead_process_is_finished_by_the_next_reader(
     assert_eq!(other.get_queue_depths().await.unwrap().worker_queue, 250);
     let kinds = place.kinds("a").await;
     assert!(!kinds.iter().any(|kind| kind == "staged" || kind == "manifest"), "{kinds:?}");
+}
+
+/// A place where `a` waits for activities and so many have completed.
+async fn with_results(count: u64) -> Place {
+    let place = place_without_sweeps().await;
+    place.begin("a").await;
+    let results = (0..count).map(|id| WorkItem::ActivityCompleted {
+        instance: "a".into(),
+        execution_id: 1,
+        id,
+        result: id.to_string(),
+    });
+    for result in results {
+        place.provider.enqueue_for_orchestrator(result, None).await.unwrap();
+    }
+    place
+}
+
+#[tokio::test]
+async fn the_results_of_a_wide_fan_out_are_one_turn_whose_commit_is_two_batches() {
+    let place = with_results(150).await;
+    let provider = &place.provider;
+    let (item, token, _) = provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+    let of = |item: &WorkItem| match item {
+        WorkItem::ActivityCompleted { id, .. } => *id,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(item.messages.iter().map(of).collect::<Vec<_>>(), (0..150).collect::<Vec<_>>());
+    let before = place.answered(Some(Operation::Batch));
+    commit(provider, &token, vec![event("a", 2)], named()).await.unwrap();
+    assert_eq!(place.answered(Some(Operation::Batch)) - before, 2);
+    assert!(provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().is_none());
+    let kinds = place.kinds("a").await;
+    assert!(!kinds.iter().any(|kind| kind == "orch_queue" || kind == "manifest"), "{kinds:?}");
+}
+
+#[tokio::test]
+async fn results_that_a_dead_process_consumed_and_did_not_remove_are_not_taken_again() {
+    // With one that somebody removed by hand meanwhile, and without.
+    for is_one_gone in [false, true] {
+        let place = with_results(150).await;
+        let provider = place.provider.clone();
+        let (_, token, _) = provider.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
+        // The commit is the first batch; nothing after it gets through, and the process dies.
+        let mut rule = place.rule(Verdict::ResetBefore).on(Operation::Batch);
+        rule.skip = 1;
+        let fault = emulator().faults().add(rule);
+        let committing =
+            async move { commit(&provider, &token, vec![event("a", 2)], named()).await.unwrap() };
+        let dying = tokio::spawn(committing);
+        while fault.struck() == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        dying.abort();
+        let _ = dying.await;
+        drop(fault);
+        let left = place.of_type("a", "orch_queue").await;
+        assert!(left.len() > 40, "{} results are still there", left.len());
+        if is_one_gone {
+            let id = left[7]["id"].as_str().unwrap();
+            raw(&place.name).await.delete_item("a", id, ItemOptions::default()).await.unwrap();
+        }
+        let others = [place.other().await, place.other().await];
+        let looks = others.iter().map(|other| other.fetch_orchestration_item(LOCK, NOW, None));
+        for look in futures::future::join_all(looks).await {
+            assert!(look.unwrap().is_none());
+        }
+        assert_eq!(others[0].read("a").await.unwrap().len(), 2);
+        let kinds = place.kinds("a").await;
+        assert!(!kinds.iter().any(|kind| kind == "orch_queue" || kind == "manifest"), "{kinds:?}");
+    }
 }
 
 fn big_event(instance: &str, id: u64) -> Event {
