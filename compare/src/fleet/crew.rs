@@ -13,6 +13,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
 use super::FleetContender;
+use super::meter::Meter;
 use super::worker::now_micros;
 
 /// What one fleet is.
@@ -32,8 +33,12 @@ pub struct Shape {
 pub struct Crew {
     pub server: Emulator,
     pub client: Client,
+    shape: Shape,
     workers: Vec<Child>,
+    /// Workers that ever were.
+    spawned: usize,
     told: Arc<Told>,
+    meter: Meter,
     _slow: Option<FaultGuard>,
 }
 
@@ -48,8 +53,8 @@ struct Book {
     ready: usize,
     /// Completed orchestrations and commits of each worker.
     done: HashMap<usize, (usize, usize)>,
-    /// When a stamp was made.
-    ran: HashMap<String, u128>,
+    /// When a stamp was made, each time it was.
+    ran: HashMap<String, Vec<u128>>,
 }
 
 impl Told {
@@ -67,7 +72,7 @@ impl Told {
                 book.done.insert(worker, counts);
             }
             ["ran", label, at] => {
-                book.ran.insert((*label).to_owned(), at.parse().unwrap_or(0));
+                book.ran.entry((*label).to_owned()).or_default().push(at.parse().unwrap_or(0));
             }
             _ => {}
         }
@@ -89,29 +94,61 @@ impl Crew {
     pub async fn start(shape: Shape, settle: Duration) -> anyhow::Result<Self> {
         let config = Config { threads: 2, ..Config::default() }.with_partitions(shape.partitions);
         let server = Emulator::start(config)?;
-        let client =
-            Client::new(super::open(shape.contender, &server.endpoint(), server.key(), 1, None).await?);
+        let opened = super::open(shape.contender, &server.endpoint(), server.key(), 1, None).await?;
+        let client = Client::new(opened.provider());
         let told = Arc::new(Told::default());
         let delay = Verdict::Delay { duration: Duration::from_millis(shape.latency_ms) };
         let slow = (shape.latency_ms > 0).then(|| server.faults().add(FaultRule::new(delay)));
-        let mut crew = Self { server, client, workers: Vec::new(), told, _slow: slow };
-        for number in 0..shape.workers {
-            crew.workers.push(crew.spawn(shape, number)?);
+        let mut crew = Self {
+            server,
+            client,
+            shape,
+            workers: Vec::new(),
+            spawned: 0,
+            told,
+            meter: Meter::default(),
+            _slow: slow,
+        };
+        for _ in 0..shape.workers {
+            crew.spawn()?;
         }
-        let until = Instant::now() + START_WITHIN;
-        while crew.told.book().ready < shape.workers {
-            if Instant::now() > until {
-                bail!("{} of {} workers started", crew.told.book().ready, shape.workers);
-            }
-            tokio::time::sleep(LOOK_EVERY).await;
-        }
+        crew.all_are_ready().await?;
         crew.start_many("warm-up", shape.workers * 4).await?;
         crew.finish(shape.workers * 4, START_WITHIN).await?;
         tokio::time::sleep(settle).await;
         Ok(crew)
     }
 
-    fn spawn(&self, shape: Shape, number: usize) -> anyhow::Result<Child> {
+    async fn all_are_ready(&self) -> anyhow::Result<()> {
+        let until = Instant::now() + START_WITHIN;
+        while self.told.book().ready < self.spawned {
+            if Instant::now() > until {
+                bail!("{} of {} workers started", self.told.book().ready, self.spawned);
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        Ok(())
+    }
+
+    /// Asks the oldest worker to stop, waits until it has, and puts another one in its place.
+    pub async fn replace_oldest(&mut self) -> anyhow::Result<()> {
+        let mut oldest = self.workers.remove(0);
+        let id = oldest.id().context("a worker has ended by itself")?.to_string();
+        Command::new("kill").args(["-TERM", &id]).status().await?;
+        let ended = tokio::time::timeout(START_WITHIN, oldest.wait()).await;
+        ended.context("a worker does not stop")??;
+        self.spawn()?;
+        self.all_are_ready().await
+    }
+
+    /// When each of these stamps was made, each time it was; `None` for those that were not.
+    pub fn stamped(&self, labels: &[String]) -> Vec<Option<Vec<u128>>> {
+        let book = self.told.book();
+        labels.iter().map(|label| book.ran.get(label).cloned()).collect()
+    }
+
+    fn spawn(&mut self) -> anyhow::Result<()> {
+        let (shape, number) = (self.shape, self.spawned);
         let mut child = Command::new(std::env::current_exe()?)
             .args(["worker", "--contender", shape.contender.flag(), "--endpoint", &self.server.endpoint()])
             .args(["--key", self.server.key(), "--dispatchers", &shape.dispatchers.to_string()])
@@ -130,7 +167,9 @@ impl Crew {
                 told.note(number, &line);
             }
         });
-        Ok(child)
+        self.workers.push(child);
+        self.spawned += 1;
+        Ok(())
     }
 
     /// Starts this many hellos, many at a time.
@@ -166,7 +205,7 @@ impl Crew {
     pub async fn until_stamped(&self, label: &str, since: u128, within: Duration) -> anyhow::Result<f64> {
         let until = Instant::now() + within;
         loop {
-            if let Some(at) = self.told.book().ran.get(label).copied() {
+            if let Some(at) = self.told.book().ran.get(label).and_then(|runs| runs.first().copied()) {
                 return Ok(at.saturating_sub(since) as f64 / 1000.0);
             }
             if Instant::now() > until {
@@ -186,9 +225,19 @@ impl Crew {
         self.until_stamped(label, since, START_WITHIN).await
     }
 
-    /// Forgets what the server counted.
-    pub fn count_anew(&self) {
+    /// Forgets what the server counted, and what the processors did.
+    pub fn count_anew(&mut self) {
         self.server.ledger().reset();
+        self.meter = Meter::now(&self.processes());
+    }
+
+    /// What other programs took of the processors since, per cent.
+    pub fn disturbed_percent(&self) -> f64 {
+        self.meter.foreign_percent(&Meter::now(&self.processes()))
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        self.workers.iter().filter_map(Child::id).chain([std::process::id()]).collect()
     }
 
     /// What the server counted since.

@@ -1,6 +1,8 @@
 //! Many worker processes on one container: ours against the public `duroxide-cdb` 0.1.10, on the same server.
 
 mod crew;
+mod meter;
+mod replace;
 mod worker;
 
 use std::sync::Arc;
@@ -43,6 +45,28 @@ impl FleetContender {
     }
 }
 
+/// A provider, and what its process does with it in the end.
+enum Opened {
+    Public(Arc<public::CosmosDBProvider>),
+    Ours(Arc<ours::CosmosDBProvider>),
+}
+
+impl Opened {
+    fn provider(&self) -> Arc<dyn Provider> {
+        match self {
+            Self::Public(provider) => provider.clone(),
+            Self::Ours(provider) => provider.clone(),
+        }
+    }
+
+    /// Hands over to others, where there is a way to.
+    async fn leave(&self) {
+        if let Self::Ours(provider) = self {
+            provider.shutdown().await;
+        }
+    }
+}
+
 /// Opens a provider with its defaults, but for how long it listens closely.
 async fn open(
     contender: FleetContender,
@@ -50,7 +74,7 @@ async fn open(
     key: &str,
     dispatchers: usize,
     rests_after_ms: Option<u64>,
-) -> anyhow::Result<Arc<dyn Provider>> {
+) -> anyhow::Result<Opened> {
     Ok(match contender {
         FleetContender::Public => {
             let dispatchers = u32::try_from(dispatchers)?;
@@ -64,7 +88,7 @@ async fn open(
                 ..Default::default()
             };
             let opened = public::CosmosDBProvider::new_with_config(config).await;
-            Arc::new(opened.map_err(|error| anyhow!("{error:?}"))?)
+            Opened::Public(Arc::new(opened.map_err(|error| anyhow!("{error:?}"))?))
         }
         FleetContender::Ours => {
             let mut config = ours::CosmosDBProviderConfig::new(endpoint, key)
@@ -74,7 +98,7 @@ async fn open(
                 config.bell_rests_after = Duration::from_millis(millis);
             }
             let opened = ours::CosmosDBProvider::new_with_config(config).await;
-            Arc::new(opened.map_err(|error| anyhow!("{error:?}"))?)
+            Opened::Ours(Arc::new(opened.map_err(|error| anyhow!("{error:?}"))?))
         }
     })
 }
@@ -106,13 +130,13 @@ impl Sizes {
         workers: &[1, 2, 4, 8, 16],
         partitions: &[1, 4],
         latencies_ms: &[5, 20],
-        backlog: 600,
-        drain_within: Duration::from_secs(25),
+        backlog: 400,
+        drain_within: Duration::from_secs(20),
         fan: (1000, 50),
-        samples: 40,
-        apart: Duration::from_millis(370),
-        idle: Duration::from_secs(30),
-        settle: Duration::from_secs(8),
+        samples: 20,
+        apart: Duration::from_millis(170),
+        idle: Duration::from_secs(27),
+        settle: Duration::from_secs(6),
     };
     const QUICK: Self = Self {
         workers: &[1, 4],
@@ -139,6 +163,8 @@ pub enum FleetPart {
     FanOut,
     /// The same as `idle`, of a fleet that listens rarely, as it does after five minutes of silence.
     Asleep,
+    /// Workers are replaced one by one while orchestrations are started.
+    Replace,
 }
 
 /// What is looked at, for a look.
@@ -178,9 +204,16 @@ pub async fn run(quick: bool, args: &FleetArgs) -> anyhow::Result<Report> {
     if wanted(FleetPart::Asleep) {
         tables.extend(quiet(&plan, Watchfulness::Asleep));
     }
-    let summary =
-        tables.iter().filter(|table| table.title == RATES || table.title == AWAKE).cloned().collect();
+    if wanted(FleetPart::Replace) {
+        tables.push(replace::table(&plan));
+    }
+    let summary = tables.iter().filter(|table| is_summed_up(&table.title)).cloned().collect();
     Ok(Report::new(tables, summary))
+}
+
+/// Whether a table is shown where there is little room.
+fn is_summed_up(title: &str) -> bool {
+    [RATES, REQUESTS, AWAKE, replace::TITLE].contains(&title)
 }
 
 /// What of all is measured.
@@ -226,6 +259,7 @@ struct Worked {
     requests: f64,
     units: f64,
     refused_percent: f64,
+    disturbed_percent: f64,
 }
 
 /// Hellos that are all started at once while the fleet has nothing to do.
@@ -233,10 +267,10 @@ fn backlogs(plan: &Plan) -> Vec<Table> {
     let first = "workers, partitions, latency";
     let mut rates = plan.table(RATES, first, Better::Higher).with_chart("fleet-rates");
     let mut ratios = plan.table("Rate of a backlog, relative to one worker", first, Better::Higher);
-    let mut requests =
-        plan.table("Requests for each orchestration", first, Better::Lower).with_chart("fleet-requests");
+    let mut requests = plan.table(REQUESTS, first, Better::Lower).with_chart("fleet-requests");
     let mut units = plan.table("Request units for each orchestration", first, Better::Lower);
     let mut refused = plan.table("Refused writes, per cent of all writes", first, Better::Lower);
+    let mut disturbed = Vec::new();
     for latency_ms in plan.latencies() {
         for partitions in plan.partitions() {
             let mut alone: Vec<Option<f64>> = Vec::new();
@@ -260,6 +294,7 @@ fn backlogs(plan: &Plan) -> Vec<Table> {
                     alone =
                         worked.iter().map(|worked| worked.as_ref().ok().map(|worked| worked.rate)).collect();
                 }
+                disturbed.extend(worked.iter().flatten().map(|worked| worked.disturbed_percent));
                 let label = format!("{workers}, {partitions}, {latency_ms} ms");
                 let row = |pick: fn(&Worked) -> f64| worked.iter().map(|one| cell(one, pick)).collect();
                 rates.row(&label, row(|worked| worked.rate));
@@ -276,15 +311,16 @@ fn backlogs(plan: &Plan) -> Vec<Table> {
     }
     let note = format!(
         "{} hellos are started at once by another process; each worker has {DISPATCHERS} + {DISPATCHERS} dispatchers. \
-         What is not done after {} s is cut, and the rate is that of what was done.",
+         What is not done after {} s is cut, and the rate is that of what was done. {}",
         plan.sizes.backlog,
-        plan.sizes.drain_within.as_secs()
+        plan.sizes.drain_within.as_secs(),
+        disturbance(&disturbed)
     );
     vec![rates.with_note(&note), ratios, requests, units, refused]
 }
 
 async fn backlog(shape: Shape, sizes: Sizes) -> anyhow::Result<Worked> {
-    let crew = Crew::start(shape, sizes.settle).await?;
+    let mut crew = Crew::start(shape, sizes.settle).await?;
     let (before, commits_before) = crew.done();
     crew.count_anew();
     let begun = Instant::now();
@@ -299,12 +335,30 @@ async fn backlog(shape: Shape, sizes: Sizes) -> anyhow::Result<Worked> {
         Err(_) => (crew.done().1 - commits_before) as f64 / COMMITS_OF_HELLO,
     };
     anyhow::ensure!(worth >= 1.0, "nothing was done in {elapsed:.0} s");
+    // Starts of what was cut are no part of what the others cost.
+    let unserved = sizes.backlog as f64 - worth;
     Ok(Worked {
         rate: worth / elapsed,
-        requests: counted.requests as f64 / worth,
-        units: counted.request_units / worth,
+        requests: (counted.requests as f64 - unserved) / worth,
+        units: (counted.request_units - unserved * UNITS_OF_A_START) / worth,
         refused_percent: counted.refused as f64 / counted.writes.max(1) as f64 * 100.0,
+        disturbed_percent: crew.disturbed_percent(),
     })
+}
+
+/// Whether the machine was busy with something else, in words.
+fn disturbance(percents: &[f64]) -> String {
+    let mut sorted = percents.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let (Some(middle), Some(most)) = (sorted.get(sorted.len() / 2), sorted.last()) else {
+        return "Nothing could be measured.".to_owned();
+    };
+    let how = if *middle > DISTURBED_PERCENT {
+        "The machine was busy with something else, so times and rates are worse than they would be"
+    } else {
+        "The machine was left alone"
+    };
+    format!("{how}: other programs took {middle:.0} % of the processors, at most {most:.0} %.")
 }
 
 /// One instance's activities.
@@ -315,8 +369,9 @@ fn fan_out(plan: &Plan) -> Table {
     let mut table = plan.table(&title, "workers", Better::Lower);
     let mut alone: Vec<f64> = Vec::new();
     let mut ratios: Vec<Cell> = Vec::new();
+    let mut disturbed = Vec::new();
     for workers in chosen(&plan.args.workers, &[1, 4]) {
-        let seconds: Vec<Result<f64, String>> = plan
+        let fanned: Vec<Result<(f64, f64), String>> = plan
             .contenders()
             .into_iter()
             .map(|contender| {
@@ -331,6 +386,9 @@ fn fan_out(plan: &Plan) -> Table {
                 told(shape, "fan-out", isolated(fan(shape, plan.sizes)))
             })
             .collect();
+        disturbed.extend(fanned.iter().flatten().map(|(_, percent)| *percent));
+        let seconds: Vec<Result<f64, String>> =
+            fanned.into_iter().map(|one| one.map(|(seconds, _)| seconds)).collect();
         let figures: Vec<f64> = seconds.iter().map(|one| one.as_ref().copied().unwrap_or(f64::NAN)).collect();
         if alone.is_empty() {
             alone = figures;
@@ -342,21 +400,23 @@ fn fan_out(plan: &Plan) -> Table {
     if !ratios.is_empty() {
         table.row("times faster", ratios);
     }
-    table
+    table.with_note(&disturbance(&disturbed))
 }
 
 fn ratio_cell(ratio: f64) -> Cell {
     if ratio.is_finite() { Cell::Figure(ratio) } else { Cell::Text("–".to_owned()) }
 }
 
-async fn fan(shape: Shape, sizes: Sizes) -> anyhow::Result<f64> {
-    let crew = Crew::start(shape, sizes.settle).await?;
+/// Seconds that it took, and how much others took of the processors.
+async fn fan(shape: Shape, sizes: Sizes) -> anyhow::Result<(f64, f64)> {
+    let mut crew = Crew::start(shape, sizes.settle).await?;
     let before = crew.done().0;
+    crew.count_anew();
     let begun = Instant::now();
     let (width, millis) = sizes.fan;
     crew.client.start_orchestration("fan", "fan", format!("{width}x{millis}")).await?;
     crew.finish(before + 1, FAN_WITHIN).await?;
-    Ok(begun.elapsed().as_secs_f64())
+    Ok((begun.elapsed().as_secs_f64(), crew.disturbed_percent()))
 }
 
 /// A fleet that has nothing to do.
@@ -366,6 +426,7 @@ struct Quiet {
     units: f64,
     start: (f64, f64),
     event: (f64, f64),
+    disturbed_percent: f64,
 }
 
 /// How closely a fleet listens.
@@ -381,9 +442,10 @@ enum Watchfulness {
 fn quiet(plan: &Plan, how: Watchfulness) -> Vec<Table> {
     let first = "workers, partitions";
     let (title, costs, workers) = match how {
-        Watchfulness::Awake => (AWAKE, AWAKE_COSTS, plan.workers()),
+        Watchfulness::Awake => (AWAKE, AWAKE_COSTS, chosen(&plan.args.workers, &[1, 4, 16])),
         Watchfulness::Asleep => (ASLEEP, ASLEEP_COSTS, chosen(&plan.args.workers, &[1, 4, 16])),
     };
+    let mut disturbed = Vec::new();
     let mut wakes = plan.table(title, first, Better::Lower);
     let mut costs = plan.table(costs, first, Better::Lower);
     for partitions in plan.partitions() {
@@ -405,7 +467,9 @@ fn quiet(plan: &Plan, how: Watchfulness) -> Vec<Table> {
                     cells.1.push(Cell::Text("–".to_owned()));
                     continue;
                 }
-                let (awake, asleep) = told(shape, title, isolated(hear(shape, plan.sizes))).cells();
+                let heard = told(shape, title, isolated(hear(shape, plan.sizes)));
+                disturbed.extend(heard.as_ref().ok().map(|quiet| quiet.disturbed_percent));
+                let (awake, asleep) = heard.cells();
                 cells.0.push(awake);
                 cells.1.push(asleep);
             }
@@ -414,7 +478,7 @@ fn quiet(plan: &Plan, how: Watchfulness) -> Vec<Table> {
             costs.row(&label, cells.1);
         }
     }
-    vec![wakes.with_note(WAKING_NOTE), costs]
+    vec![wakes.with_note(&format!("{WAKING_NOTE} {}", disturbance(&disturbed))), costs]
 }
 
 /// What is told of a fleet that has nothing to do.
@@ -438,7 +502,7 @@ impl QuietCells for Result<Quiet, String> {
 }
 
 async fn hear(shape: Shape, sizes: Sizes) -> anyhow::Result<Quiet> {
-    let crew = Crew::start(shape, sizes.settle).await?;
+    let mut crew = Crew::start(shape, sizes.settle).await?;
     let (samples, apart) = if shape.is_drowsy {
         (sizes.samples.div_ceil(2), ASLEEP_APART)
     } else {
@@ -464,6 +528,7 @@ async fn hear(shape: Shape, sizes: Sizes) -> anyhow::Result<Quiet> {
     let [start, event] = times.map(percentiles);
     let seconds = sizes.idle.as_secs_f64();
     Ok(Quiet {
+        disturbed_percent: crew.disturbed_percent(),
         requests: counted.requests as f64 / seconds,
         units: counted.request_units / seconds,
         start,
@@ -498,6 +563,7 @@ fn told<T: std::fmt::Debug>(shape: Shape, what: &str, outcome: Result<T, String>
 }
 
 const RATES: &str = "Backlog, orchestrations per second";
+const REQUESTS: &str = "Requests for each orchestration of a backlog";
 const AWAKE: &str = "Milliseconds from a start or an event in another process until its activity runs";
 const AWAKE_COSTS: &str =
     "Requests and request units per second of an idle fleet that did something within the last minutes";
@@ -511,6 +577,9 @@ const ASLEEP_APART: Duration = Duration::from_millis(1500);
 const DISPATCHERS: usize = 2;
 /// Two turns and an activity.
 const COMMITS_OF_HELLO: f64 = 3.0;
+const UNITS_OF_A_START: f64 = 6.0;
+/// More than what an idle system does by itself.
+const DISTURBED_PERCENT: f64 = 10.0;
 const FAN_WITHIN: Duration = Duration::from_secs(120);
 const AFTER_EVENTS: Duration = Duration::from_secs(3);
 

@@ -9,6 +9,7 @@ use duroxide::providers::Provider;
 use duroxide::runtime::registry::ActivityRegistry;
 use duroxide::runtime::{Runtime, RuntimeOptions};
 use duroxide::{ActivityContext, OrchestrationContext, OrchestrationRegistry};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::FleetContender;
 use crate::provider::tally::{Tallied, Tally};
@@ -33,12 +34,13 @@ pub struct WorkerArgs {
     pub rests_after_ms: Option<u64>,
 }
 
-/// Works until it is killed, or its standard input ends.
+/// Works until it is killed or asked to stop, or who started it is gone.
 pub async fn run(args: &WorkerArgs) -> anyhow::Result<()> {
-    let provider =
+    let mut stops = signal(SignalKind::terminate())?;
+    let opened =
         super::open(args.contender, &args.endpoint, &args.key, args.dispatchers, args.rests_after_ms).await?;
     let tally = Arc::new(Tally::default());
-    let provider: Arc<dyn Provider> = Arc::new(Tallied::new(provider, tally.clone()));
+    let provider: Arc<dyn Provider> = Arc::new(Tallied::new(opened.provider(), tally.clone()));
     let options = RuntimeOptions {
         orchestration_concurrency: args.dispatchers,
         worker_concurrency: args.dispatchers,
@@ -58,7 +60,14 @@ pub async fn run(args: &WorkerArgs) -> anyhow::Result<()> {
             runtime.shutdown(Some(0)).await;
             return Ok(());
         }
-        tokio::time::sleep(TELL_EVERY).await;
+        tokio::select! {
+            () = tokio::time::sleep(TELL_EVERY) => {}
+            _ = stops.recv() => {
+                runtime.shutdown(None).await;
+                opened.leave().await;
+                return Ok(());
+            }
+        }
     }
 }
 
