@@ -12,7 +12,9 @@ use crate::cache::Known;
 use crate::clock::millis_until;
 use crate::contain::contained;
 use crate::core::Core;
-use crate::documents::{self, Forgive, Head, Held, Message, MessageHint, MissingValue, Pairs, Tagged, kind};
+use crate::documents::{
+    self, Forgive, Head, Held, Message, MessageHint, MissingValue, Pairs, Tagged, ids, kind,
+};
 use crate::error::{About, Fault};
 use crate::finder::{Candidate, Verdict, Wish};
 use crate::fleet::Hand;
@@ -277,9 +279,11 @@ async fn choose<'a>(
 
 /// Whether a turn that has so many messages takes one more. Those that its commit does not consume itself are removed after
 /// it, by whoever comes by: until then they are there, so they must have been read together with the list of what is still
-/// to be removed. One that may come a second time needs a tombstone in its place from the commit on.
+/// to be removed. One that may come a second time needs a tombstone in its place from the commit on. Those of the public crate
+/// are told by their ids.
 fn has_room(taken: usize, is_of_one_moment: bool, message: &Message) -> bool {
-    taken < MESSAGES_MAX || (taken < RESULTS_MAX && is_of_one_moment && !message.delivered)
+    let is_removable = is_of_one_moment && !message.delivered && ids::is_message(&message.id);
+    taken < MESSAGES_MAX || (taken < RESULTS_MAX && is_removable)
 }
 
 /// The messages that are not in a turn.

@@ -146,8 +146,13 @@ async fn a_process_that_has_left_takes_part_again_when_it_fetches_again() {
     one.enqueue_for_orchestrator(start("a", "Hello", ""), None).await.unwrap();
     let (_, token, _) = one.fetch_orchestration_item(LOCK, NOW, None).await.unwrap().unwrap();
     assert!(account.head("a").await.is_none(), "the lock is in memory");
-    // In the middle of a turn.
-    one.shutdown().await;
+    // In the middle of a turn, while another dispatcher waits.
+    let waiting = one.fetch_orchestration_item(LOCK, Duration::from_secs(5), None);
+    let leaving = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        one.shutdown().await;
+    };
+    assert!(futures::join!(waiting, leaving).0.unwrap().is_none());
     assert!(members(&account).await.is_empty());
     assert!(account.head("a").await.is_some_and(|head| head["lockToken"].is_string()), "it is written down");
     let work = vec![activity("a", 2)];
@@ -159,8 +164,10 @@ async fn a_process_that_has_left_takes_part_again_when_it_fetches_again() {
     one.enqueue_for_orchestrator(start("b", "Hello", ""), None).await.unwrap();
     assert!(one.fetch_orchestration_item(LOCK, brief, None).await.unwrap().is_some());
     assert_eq!(account.shares().await, BTreeMap::from([("one".to_owned(), 256)]));
+    // Nobody asks any more.
     one.shutdown().await;
     assert!(members(&account).await.is_empty());
+    assert!(account.head("b").await.is_none(), "the turn is given back");
 }
 
 #[tokio::test]
