@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 mod driver;
 mod emulator;
 mod fleet;
+mod headline;
 mod legacy;
 mod load;
 mod plot;
@@ -23,9 +24,10 @@ use publish::Destination;
 struct Args {
     #[command(subcommand)]
     what: What,
-    /// Put JSON and Markdown into compare/results, charts into docs/figures and the tables into README.md.
-    #[arg(long, global = true)]
-    write_readme: bool,
+    /// Put JSON and Markdown into compare/results, charts into docs/figures and the tables into
+    /// docs/measurements.md; the five figures of the README are made again.
+    #[arg(long, global = true, alias = "write-readme")]
+    write_docs: bool,
     /// Smaller sizes and shorter cells: minutes become seconds, and the figures rough.
     #[arg(long, global = true)]
     quick: bool,
@@ -38,14 +40,14 @@ struct Args {
 enum What {
     /// Point operations, queries, batches, startup and memory; with @vercel/cosmosdb-server from npm.
     Emulator {
-        /// Only contenders with this in their names, for a look: it cannot go into the README.
-        #[arg(long, conflicts_with = "write_readme", default_value = "")]
+        /// Only contenders with this in their names, for a look: it cannot go into the documents.
+        #[arg(long, conflicts_with = "write_docs", default_value = "")]
         only: String,
     },
     /// Requests, RUs, bytes and time per orchestration; with duroxide-cdb 0.1.10, SQLite and PostgreSQL.
     Provider {
-        /// Only this part, for a look: it cannot go into the README.
-        #[arg(long, conflicts_with = "write_readme")]
+        /// Only this part, for a look: it cannot go into the documents.
+        #[arg(long, conflicts_with = "write_docs")]
         only: Option<provider::Part>,
     },
     /// Many worker processes on one container: rates, requests, refused writes, how soon a start is heard; with
@@ -90,7 +92,7 @@ enum What {
         #[arg(default_value = "crates/duroxide-cdb/tests/fixtures/public-0.1.10.ndjson")]
         path: std::path::PathBuf,
     },
-    /// Make tables, charts and the README again from compare/results, without measuring.
+    /// Make tables, charts and documents again from compare/results, without measuring.
     Render {
         /// Which report.
         report: Stored,
@@ -128,7 +130,7 @@ async fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     // duroxide's runtime would otherwise log to standard output, where the tables go.
     tracing_subscriber::fmt().with_max_level(tracing::Level::ERROR).with_writer(std::io::stderr).init();
-    let into_repository = args.write_readme || matches!(args.what, What::Render { .. });
+    let into_repository = args.write_docs || matches!(args.what, What::Render { .. });
     let seconds = args.seconds.unwrap_or(if args.quick { 0.3 } else { 2.0 });
     let (name, report) = match args.what {
         What::Emulator { only } => {

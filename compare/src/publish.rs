@@ -1,9 +1,10 @@
-//! Where a report goes: JSON, Markdown, charts, and the marked section of the README.
+//! Where a report goes: JSON, Markdown, charts, the marked section of docs/measurements.md, and the README's five figures.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
+use crate::headline;
 use crate::plot;
 use crate::process::{root, target_folder};
 use crate::report::Report;
@@ -13,7 +14,7 @@ use crate::report::Report;
 pub enum Destination {
     /// Beside what was built: for looking at it.
     Target,
-    /// Into the repository, the README included.
+    /// Into the repository, the documents included.
     Repository,
 }
 
@@ -39,9 +40,14 @@ pub fn publish(name: &str, report: &Report, destination: Destination) -> anyhow:
         }
     }
     if destination == Destination::Repository {
-        let readme = root().join("README.md");
-        let text = std::fs::read_to_string(&readme)?;
-        write(readme, &replace_section(&text, name, &report.to_readme())?)?;
+        for (page, section, content) in [
+            ("docs/measurements.md", name, report.to_page()),
+            ("README.md", "headlines", headline::table(stored)?),
+        ] {
+            let path = root().join(page);
+            let text = std::fs::read_to_string(&path)?;
+            write(path, &replace_section(&text, section, &content).with_context(|| page.to_owned())?)?;
+        }
     }
     Ok(written)
 }
@@ -50,7 +56,7 @@ pub fn publish(name: &str, report: &Report, destination: Destination) -> anyhow:
 pub fn stored(name: &str) -> anyhow::Result<Report> {
     let path = results().join(format!("{name}.json"));
     let text = std::fs::read_to_string(&path)
-        .with_context(|| format!("{} is not there: measure it with --write-readme", path.display()))?;
+        .with_context(|| format!("{} is not there: measure it with --write-docs", path.display()))?;
     Ok(serde_json::from_str(&text)?)
 }
 
@@ -58,11 +64,11 @@ pub fn stored(name: &str) -> anyhow::Result<Report> {
 fn replace_section(text: &str, name: &str, section: &str) -> anyhow::Result<String> {
     let (begin, end) = (format!("<!-- compare:{name} -->"), format!("<!-- /compare:{name} -->"));
     let (Some(from), Some(to)) = (text.find(&begin), text.find(&end)) else {
-        bail!("README.md has no section {begin} … {end}");
+        bail!("there is no section {begin} … {end}");
     };
     let from = from + begin.len();
     if to < from {
-        bail!("README.md ends the section {name} before it begins");
+        bail!("the section {name} ends before it begins");
     }
     Ok(format!("{}\n{section}{}", &text[..from], &text[to..]))
 }

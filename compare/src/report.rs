@@ -11,7 +11,7 @@ pub struct Report {
     pub machine: String,
     /// Everything, in printing order.
     pub tables: Vec<Table>,
-    /// The same figures, as short as the README wants them.
+    /// The same figures, as short as docs/measurements.md wants them.
     pub summary: Vec<Table>,
 }
 
@@ -72,8 +72,8 @@ impl Report {
         out
     }
 
-    /// What the README shows: the summary, and a link to each chart.
-    pub fn to_readme(&self) -> String {
+    /// What docs/measurements.md shows: the summary, and a link to each chart.
+    pub fn to_page(&self) -> String {
         let mut out = format!("\nMeasured on {}.\n", self.machine);
         for table in &self.summary {
             let _ = write!(out, "\n{}", table.to_markdown());
@@ -82,7 +82,7 @@ impl Report {
             .tables
             .iter()
             .filter_map(|table| Some((&table.title, table.chart.as_ref()?)))
-            .map(|(title, chart)| format!("![{title}](docs/figures/{chart}.svg)\n"))
+            .map(|(title, chart)| format!("![{title}](figures/{chart}.svg)\n"))
             .collect();
         if !charts.is_empty() {
             let _ = write!(out, "\n<details><summary>Charts</summary>\n\n{}\n</details>\n", charts.concat());

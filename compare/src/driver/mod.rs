@@ -46,7 +46,7 @@ pub async fn run(seconds: f64) -> anyhow::Result<Report> {
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// What the README shows: one load, the allocations, and the worst of the bad days.
+/// What docs/measurements.md shows: one load, the allocations, and the worst of the bad days.
 fn summary(tables: &[Table]) -> Vec<Table> {
     let at_64 = |label: &str| label.ends_with(", 64");
     vec![

@@ -128,7 +128,7 @@ async fn compare(seconds: f64, only: &str) -> anyhow::Result<Report> {
     Ok(Report::new(vec![rates, latency, growth, cost], summary))
 }
 
-/// The table without its title, as the README shows it.
+/// The table without its title, as docs/measurements.md shows it.
 fn summary(table: &Table, better: Better) -> Table {
     let mut short = Table { title: String::new(), chart: None, better, ..table.clone() };
     // One request at a time measures the client as much as the server.

@@ -171,19 +171,19 @@ pub enum FleetPart {
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct FleetArgs {
     /// Only these parts: they cannot go into the repository.
-    #[arg(long, value_delimiter = ',', conflicts_with = "write_readme")]
+    #[arg(long, value_delimiter = ',', conflicts_with = "write_docs")]
     only: Vec<FleetPart>,
     /// Only this contender.
-    #[arg(long, conflicts_with = "write_readme")]
+    #[arg(long, conflicts_with = "write_docs")]
     contender: Option<FleetContender>,
     /// Only these numbers of workers.
-    #[arg(long, value_delimiter = ',', conflicts_with = "write_readme")]
+    #[arg(long, value_delimiter = ',', conflicts_with = "write_docs")]
     workers: Vec<usize>,
     /// Only these numbers of physical partitions.
-    #[arg(long, value_delimiter = ',', conflicts_with = "write_readme")]
+    #[arg(long, value_delimiter = ',', conflicts_with = "write_docs")]
     partitions: Vec<u32>,
     /// Only these latencies, in milliseconds for each request.
-    #[arg(long, value_delimiter = ',', conflicts_with = "write_readme")]
+    #[arg(long, value_delimiter = ',', conflicts_with = "write_docs")]
     latencies: Vec<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! The provider's figures as the README shows them.
+//! The provider's figures as docs/measurements.md shows them.
 
 use super::contender::Contender;
 use super::workload::SCENARIOS;
@@ -12,7 +12,7 @@ pub const BACKLOG_SECONDS: &str = "Seconds to work off a backlog, 8/8 dispatcher
 pub const BACKLOG_RATES: &str = "Orchestrations per second of a backlog, 8/8 dispatchers";
 pub const THROUGHPUT: &str = "Orchestrations per second, started while they run";
 
-/// What the README shows: costs side by side, times with all sizes in one cell.
+/// What docs/measurements.md shows: costs side by side, times with all sizes in one cell.
 pub fn tables(ledgers: &Costs, tables: &[Table], sizes: Sizes) -> Vec<Table> {
     let find = |title: &str| tables.iter().find(|table| table.title == title);
     vec![costs(ledgers, sizes), figures(find, sizes)]
