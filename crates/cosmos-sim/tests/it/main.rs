@@ -1,7 +1,8 @@
 //! A fixed sample of worlds; `cargo run -p cosmos-sim` runs as many as you like.
 
-#[cfg(target_os = "linux")]
 mod repeated;
+#[cfg(target_os = "linux")]
+mod tidy;
 #[cfg(unix)]
 mod workers;
 
