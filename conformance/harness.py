@@ -28,14 +28,14 @@ SDK_TESTS = {
 
 
 class Emulator:
-    """One emulator process on a free port, stopped when the block ends. Its data is in memory, or in a new folder.
+    """One emulator process on a free port or a given one, stopped when the block ends. Its data is in memory, or in a new folder.
     `program` is another one with the same first line."""
 
-    def __init__(self, name, *arguments, program=None, on_disk=False):
+    def __init__(self, name, *arguments, program=None, on_disk=False, port=0):
         self.name = name
         self.folder = WORK / f"{name}-data" if on_disk else None
         store = ["--data", str(self.folder)] if on_disk else ["--memory"]
-        self.command = [program] if program else [os.environ["CDB_BIN"], "emulator", "--port", "0", *store, *arguments]
+        self.command = [program] if program else [os.environ["CDB_BIN"], "emulator", "--port", str(port), *store, *arguments]
         self.endpoint = None
         self.management = None
         self.regions = {}

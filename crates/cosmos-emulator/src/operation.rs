@@ -86,6 +86,16 @@ pub enum Operation {
     ReadConflict,
     /// `DELETE /dbs/{db}/colls/{c}/conflicts/{id}`.
     DeleteConflict,
+    /// `POST /dbs/{db}/clientencryptionkeys`.
+    CreateEncryptionKey,
+    /// `GET /dbs/{db}/clientencryptionkeys/{k}`.
+    ReadEncryptionKey,
+    /// `PUT /dbs/{db}/clientencryptionkeys/{k}`.
+    ReplaceEncryptionKey,
+    /// `GET /dbs/{db}/clientencryptionkeys`.
+    ListEncryptionKeys,
+    /// A query over the client encryption keys of a database.
+    QueryEncryptionKeys,
     /// `POST /dbs/{db}/users`; upserts too.
     CreateUser,
     /// `GET /dbs/{db}/users/{u}`.
@@ -114,7 +124,7 @@ pub enum Operation {
 
 impl Operation {
     /// Every operation, in declaration order.
-    pub const ALL: [Self; 52] = [
+    pub const ALL: [Self; 57] = [
         Self::ReadAccount,
         Self::CreateDatabase,
         Self::ReadDatabase,
@@ -155,6 +165,11 @@ impl Operation {
         Self::ListConflicts,
         Self::ReadConflict,
         Self::DeleteConflict,
+        Self::CreateEncryptionKey,
+        Self::ReadEncryptionKey,
+        Self::ReplaceEncryptionKey,
+        Self::ListEncryptionKeys,
+        Self::QueryEncryptionKeys,
         Self::CreateUser,
         Self::ReadUser,
         Self::ReplaceUser,
@@ -212,6 +227,11 @@ impl Operation {
             Self::ListConflicts => "listConflicts",
             Self::ReadConflict => "readConflict",
             Self::DeleteConflict => "deleteConflict",
+            Self::CreateEncryptionKey => "createEncryptionKey",
+            Self::ReadEncryptionKey => "readEncryptionKey",
+            Self::ReplaceEncryptionKey => "replaceEncryptionKey",
+            Self::ListEncryptionKeys => "listEncryptionKeys",
+            Self::QueryEncryptionKeys => "queryEncryptionKeys",
             Self::CreateUser => "createUser",
             Self::ReadUser => "readUser",
             Self::ReplaceUser => "replaceUser",
@@ -249,6 +269,8 @@ impl Operation {
             | Self::ReplaceScript
             | Self::DeleteScript
             | Self::ExecuteScript
+            | Self::CreateEncryptionKey
+            | Self::ReplaceEncryptionKey
             | Self::CreateUser
             | Self::ReplaceUser
             | Self::DeleteUser
@@ -276,6 +298,9 @@ impl Operation {
             | Self::QueryScripts
             | Self::ListConflicts
             | Self::ReadConflict
+            | Self::ReadEncryptionKey
+            | Self::ListEncryptionKeys
+            | Self::QueryEncryptionKeys
             | Self::ReadUser
             | Self::ListUsers
             | Self::QueryUsers

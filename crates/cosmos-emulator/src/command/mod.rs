@@ -5,6 +5,7 @@ mod batch;
 mod conflict;
 mod container;
 mod database;
+mod encryption;
 mod feed;
 mod index_metrics;
 mod item;
@@ -87,6 +88,20 @@ impl Reply {
 
 /// Runs the command of a call.
 pub(crate) fn run(account: &Account, call: &Call) -> Result<Reply, Failure> {
+    let mut reply = dispatch(account, call)?;
+    let is_about_items =
+        call.operation.reads_items() || matches!(call.route.target, Target::Item(..) | Target::Items(_));
+    let is_other = matches!(call.operation, Operation::Batch | Operation::Bulk | Operation::QueryPlan);
+    if is_about_items && !is_other && call.asked().takes_binary_only() {
+        // An empty body, of a deletion, stays one.
+        if let Ok(items) = serde_json::from_slice(&reply.body) {
+            reply.body = binary_json::encode(&items).into();
+        }
+    }
+    Ok(reply)
+}
+
+fn dispatch(account: &Account, call: &Call) -> Result<Reply, Failure> {
     match call.operation {
         Operation::ReadAccount => account::read(account, call),
         Operation::CreateDatabase => database::create(account, call),
@@ -127,6 +142,11 @@ pub(crate) fn run(account: &Account, call: &Call) -> Result<Reply, Failure> {
         Operation::ListConflicts => conflict::list(account, call),
         Operation::ReadConflict => conflict::read(account, call),
         Operation::DeleteConflict => conflict::delete(account, call),
+        Operation::CreateEncryptionKey
+        | Operation::ReadEncryptionKey
+        | Operation::ReplaceEncryptionKey
+        | Operation::ListEncryptionKeys
+        | Operation::QueryEncryptionKeys => encryption::run(account, call),
         Operation::CreateUser
         | Operation::ReadUser
         | Operation::ReplaceUser

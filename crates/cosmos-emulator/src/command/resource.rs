@@ -99,7 +99,13 @@ pub(super) fn throughput(asked: &Asked<'_>) -> Result<Option<Throughput>, Failur
         },
         (None, Some(text)) => {
             let settings: Value = serde_json::from_str(text).unwrap_or_default();
-            match settings["maxThroughput"].as_u64() {
+            let units = &settings["maxThroughput"];
+            if let Some(units) = units.as_i64().filter(|units| *units < 0) {
+                return Err(Failure::bad_request(format!(
+                    "Requested throughput {units} is less than required minimum throughput 1000"
+                )));
+            }
+            match units.as_u64() {
                 Some(units) => Ok(Some(Throughput::Autoscale(units, increment_percent(&settings)))),
                 None => Err(Failure::bad_request(
                     "Invalid x-ms-cosmos-offer-autopilot-settings header: it must be {\"maxThroughput\": RU/s}.",

@@ -20,6 +20,7 @@ const TOPOLOGY: u8 = 0x07;
 const OPERATION: u8 = 0x08;
 const RETIRED: u8 = 0x09;
 const COMMON_PATHS: u8 = 0x0a;
+const ENCRYPTION_KEY: u8 = 0x0b;
 const ITEM: u8 = 0x10;
 const BY_VALUE: u8 = 0x11;
 const BY_PARTITION: u8 = 0x12;
@@ -121,7 +122,17 @@ pub(crate) fn users() -> Vec<u8> {
     vec![USER]
 }
 
-/// The database and the number in a key of [`users`].
+/// The record of a client encryption key.
+pub(crate) fn encryption_key(database: u32, number: u32) -> Bytes {
+    join(ENCRYPTION_KEY, &[&database.to_be_bytes(), &number.to_be_bytes()])
+}
+
+/// All client encryption keys of all databases.
+pub(crate) fn encryption_keys() -> Vec<u8> {
+    vec![ENCRYPTION_KEY]
+}
+
+/// The database and the number in a key of [`users`] or of [`encryption_keys`].
 pub(crate) fn user_of(key: &[u8]) -> Option<(u32, u32)> {
     let number = |bytes: &[u8]| bytes.try_into().ok().map(u32::from_be_bytes);
     Some((number(key.get(1..5)?)?, number(key.get(5..9)?)?))

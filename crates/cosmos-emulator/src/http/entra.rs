@@ -222,6 +222,7 @@ fn is_feed(target: &Target) -> bool {
             | Target::Ranges(_)
             | Target::Offers
             | Target::Users(_)
+            | Target::EncryptionKeys(_)
             | Target::Permissions(..)
             | Target::Conflicts(_)
             | Target::Scripts(..)
@@ -258,7 +259,10 @@ fn is_data_plane(operation: Operation) -> bool {
         | Operation::ReadScript
         | Operation::ListScripts
         | Operation::QueryScripts
-        | Operation::ExecuteScript => true,
+        | Operation::ExecuteScript
+        | Operation::ReadEncryptionKey
+        | Operation::ListEncryptionKeys
+        | Operation::QueryEncryptionKeys => true,
         Operation::CreateDatabase
         | Operation::CreateScript
         | Operation::ReplaceScript
@@ -271,6 +275,8 @@ fn is_data_plane(operation: Operation) -> bool {
         | Operation::ListOffers
         | Operation::QueryOffers
         | Operation::ReplaceOffer
+        | Operation::CreateEncryptionKey
+        | Operation::ReplaceEncryptionKey
         | Operation::CreateUser
         | Operation::ReadUser
         | Operation::ReplaceUser

@@ -7,7 +7,6 @@ use std::borrow::Cow;
 use std::fmt;
 
 use bytes::Bytes;
-use cosmos_wire::binary_json;
 use cosmos_wire::epk::Epk;
 use cosmos_wire::gateway2::{self, Operation, PROBE_PATH, Request, Response};
 use cosmos_wire::header;
@@ -84,13 +83,9 @@ impl Gateway2Entrance {
             Ok(head) => head,
             Err(why) => return Ok(refused(400, why.sub_status, why.message, activity_id)),
         };
-        let is_binary_wanted = takes_binary_only(&frame);
         let body = frame.body.map_or_else(Bytes::new, |part| body.slice_ref(part));
         let inner = Received { head, body: Ok(body) };
-        let mut answer: http::Response<Bytes> = account.answer(door, inner, Place::Aside).await?;
-        if is_binary_wanted {
-            make_binary(&mut answer);
-        }
+        let answer: http::Response<Bytes> = account.answer(door, inner, Place::Aside).await?;
         Ok(framed(&answer, activity_id))
     }
 }
@@ -210,22 +205,6 @@ fn of_operation(operation: Operation) -> &'static [(&'static str, &'static str)]
         Operation::QueryPlan => &[SQL, EVERYWHERE, (header::IS_QUERY_PLAN_REQUEST, "True")],
         // One that does not say so is all or nothing: clients without bulk leave the token out.
         Operation::Batch => &[JSON, (header::IS_BATCH_REQUEST, "True"), (header::BATCH_ATOMIC, "True")],
-    }
-}
-
-/// Whether a client takes items in Cosmos binary and in nothing else. One that takes text as well gets text.
-fn takes_binary_only(frame: &Request<'_>) -> bool {
-    let formats = frame.fields.iter().find(|(name, _)| *name == header::SUPPORTED_SERIALIZATION_FORMATS);
-    let is_about_items = !matches!(frame.operation, Operation::Batch | Operation::QueryPlan);
-    is_about_items && formats.is_some_and(|(_, formats)| *formats == header::value::COSMOS_BINARY)
-}
-
-/// Turns the items of an answer into Cosmos binary. Failures are told in text.
-fn make_binary(answer: &mut http::Response<Bytes>) {
-    if answer.status().is_success()
-        && let Ok(items) = serde_json::from_slice(answer.body())
-    {
-        *answer.body_mut() = binary_json::encode(&items).into();
     }
 }
 

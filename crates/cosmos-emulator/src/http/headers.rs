@@ -25,6 +25,7 @@ pub(crate) mod name {
         BATCH_CONTINUE_ON_ERROR,
         CHANGE_FEED_WIRE_FORMAT_VERSION,
         CONSISTENCY_LEVEL,
+        CONTENT_SERIALIZATION_FORMAT,
         CONTENT_TYPE,
         CONTINUATION,
         DATE,
@@ -64,6 +65,7 @@ pub(crate) mod name {
         SESSION_TOKEN,
         START_EPK,
         SUPPORTED_QUERY_FEATURES,
+        SUPPORTED_SERIALIZATION_FORMATS,
         THINCLIENT_USE,
         VERSION,
         X_DATE,
@@ -172,6 +174,14 @@ impl<'a> Asked<'a> {
 
     pub(crate) fn wants_gateway2(&self) -> bool {
         self.flag(name::THINCLIENT_USE)
+    }
+
+    /// Whether a client takes items in Cosmos binary and in nothing else. One that takes text as well gets text.
+    pub(crate) fn takes_binary_only(&self) -> bool {
+        [name::SUPPORTED_SERIALIZATION_FORMATS, name::CONTENT_SERIALIZATION_FORMAT].into_iter().any(|name| {
+            self.text(name)
+                .is_some_and(|formats| formats.trim().eq_ignore_ascii_case(header::value::COSMOS_BINARY))
+        })
     }
 
     pub(crate) fn wants_query_metrics(&self) -> bool {

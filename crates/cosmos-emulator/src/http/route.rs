@@ -24,6 +24,8 @@ pub(crate) enum Target {
     PartitionDelete(ContainerPath),
     Offers,
     Offer(String),
+    EncryptionKeys(String),
+    EncryptionKey(String, String),
     Users(String),
     User(String, String),
     Permissions(String, String),
@@ -148,6 +150,8 @@ fn target(parts: &[&str]) -> Option<Target> {
         }
         ["dbs", db, "colls", c, "conflicts"] => Target::Conflicts(path(db, c)),
         ["dbs", db, "colls", c, "conflicts", id] => Target::Conflict(path(db, c), id.to_owned()),
+        ["dbs", db, "clientencryptionkeys"] => Target::EncryptionKeys(db.to_owned()),
+        ["dbs", db, "clientencryptionkeys", key] => Target::EncryptionKey(db.to_owned(), key.to_owned()),
         ["dbs", db, "users"] => Target::Users(db.to_owned()),
         ["dbs", db, "users", user] => Target::User(db.to_owned(), user.to_owned()),
         ["dbs", db, "users", user, "permissions"] => Target::Permissions(db.to_owned(), user.to_owned()),
@@ -159,7 +163,8 @@ fn target(parts: &[&str]) -> Option<Target> {
 }
 
 fn known_kind(kind: &str) -> &'static str {
-    const KINDS: [&str; 10] = [
+    const KINDS: [&str; 11] = [
+        "clientencryptionkeys",
         "dbs",
         "colls",
         "docs",
@@ -205,6 +210,11 @@ pub(crate) fn operation(method: &Method, target: &Target, asked: &Asked<'_>) -> 
         Target::Offers if is(&Method::POST) => Operation::QueryOffers,
         Target::Offer(_) if is(&Method::GET) => Operation::ReadOffer,
         Target::Offer(_) if is(&Method::PUT) => Operation::ReplaceOffer,
+        Target::EncryptionKeys(_) if is(&Method::GET) => Operation::ListEncryptionKeys,
+        Target::EncryptionKeys(_) if is(&Method::POST) && asked.is_query() => Operation::QueryEncryptionKeys,
+        Target::EncryptionKeys(_) if is(&Method::POST) => Operation::CreateEncryptionKey,
+        Target::EncryptionKey(..) if is(&Method::GET) => Operation::ReadEncryptionKey,
+        Target::EncryptionKey(..) if is(&Method::PUT) => Operation::ReplaceEncryptionKey,
         Target::Users(_) if is(&Method::GET) => Operation::ListUsers,
         Target::Users(_) if is(&Method::POST) && asked.is_query() => Operation::QueryUsers,
         Target::Users(_) if is(&Method::POST) => Operation::CreateUser,

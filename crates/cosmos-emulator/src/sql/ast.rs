@@ -131,6 +131,8 @@ pub(crate) enum Kind {
     Group(usize),
     /// Stands for the filter a client puts into a rewritten query.
     FilterPlaceholder,
+    /// Printed as it is: a count that a client puts in, or a number that the service spells in its own way.
+    Verbatim(String),
 }
 
 /// `IN` or `NOT IN`, and alike.
@@ -302,7 +304,8 @@ impl Expr {
     pub(crate) fn each_child<'e>(&'e self, visit: &mut dyn FnMut(&'e Expr)) {
         match &self.kind {
             Kind::Undefined | Kind::Literal(_) | Kind::Parameter(_) | Kind::Name(_) => {}
-            Kind::Subquery(..) | Kind::Group(_) | Kind::FilterPlaceholder => {}
+            Kind::Subquery(..) | Kind::Group(_) => {}
+            Kind::FilterPlaceholder | Kind::Verbatim(_) => {}
             Kind::Property(base, _) | Kind::Unary(_, base) | Kind::Aggregate(_, _, base) => visit(base),
             Kind::Computed(_, base) => visit(base),
             Kind::Index(left, right) | Kind::Binary(_, left, right) => {
@@ -326,7 +329,8 @@ impl Expr {
     pub(crate) fn each_child_mut(&mut self, visit: &mut dyn FnMut(&mut Expr)) {
         match &mut self.kind {
             Kind::Undefined | Kind::Literal(_) | Kind::Parameter(_) | Kind::Name(_) => {}
-            Kind::Subquery(..) | Kind::Group(_) | Kind::FilterPlaceholder => {}
+            Kind::Subquery(..) | Kind::Group(_) => {}
+            Kind::FilterPlaceholder | Kind::Verbatim(_) => {}
             Kind::Property(base, _) | Kind::Unary(_, base) | Kind::Aggregate(_, _, base) => visit(base),
             Kind::Computed(_, base) => visit(base),
             Kind::Index(left, right) | Kind::Binary(_, left, right) => {

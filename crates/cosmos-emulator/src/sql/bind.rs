@@ -18,7 +18,7 @@ pub(crate) const ROOT: &str = "#root";
 const LOOKUP_MIN: usize = 8;
 /// Everything wrong with the query beyond its grammar.
 pub(crate) fn check(query: &Query) -> Vec<SyntaxError> {
-    let mut checker = Checker { errors: Vec::new(), names: Vec::new() };
+    let mut checker = Checker { errors: Vec::new(), names: Vec::new(), is_rank: false };
     checker.query(query, Level::Top);
     checker.errors
 }
@@ -33,6 +33,8 @@ enum Level {
 struct Checker {
     errors: Vec<SyntaxError>,
     names: Vec<String>,
+    /// Whether it is behind ORDER BY RANK.
+    is_rank: bool,
 }
 
 impl Checker {
@@ -72,6 +74,11 @@ impl Checker {
         }
         query.filter.iter().chain(&query.group_by).for_each(|expr| self.expr(expr));
         query.order_by.iter().for_each(|key| self.expr(&key.expr));
+        if let Some(rank) = &query.rank {
+            self.is_rank = level == Level::Top;
+            self.expr(rank);
+            self.is_rank = false;
+        }
         self.names.truncate(outer);
     }
 
@@ -159,6 +166,13 @@ impl Checker {
                 if let Err(message) = function.check_count(arguments.len()) {
                     self.fail(Code::ArgumentCount, expr.span, message);
                 }
+                if matches!(function.name, "RRF" | "FullTextScore") && !self.is_rank {
+                    let message = format!(
+                        "The {} function is only allowed in the ORDER BY RANK clause of the outermost query.",
+                        function.name
+                    );
+                    self.fail(Code::MisplacedRank, expr.span, message);
+                }
             }
             Kind::Aggregate(_, _, argument) if argument.has_aggregate() || has_subquery(argument) => {
                 let message = "Cannot perform an aggregate function on an expression containing an aggregate or a \
@@ -195,14 +209,6 @@ fn has_subquery(expr: &Expr) -> bool {
 /// Values for the parameters of a query, by name with the `@`.
 pub type Parameters = [(String, Value)];
 
-/// The query with its parameters put in, ready to run; refuses what this engine cannot run.
-pub(crate) fn bind(query: &Query, parameters: &Parameters) -> Result<Query, Failure> {
-    if query.rank.is_some() {
-        return Err(Failure::bad_request("ORDER BY RANK (full text and hybrid search) is not supported."));
-    }
-    bind_shape(query, parameters)
-}
-
 /// Names of the user defined functions that a query calls, one for each call.
 pub(crate) fn called_functions(query: &Query, names: &mut Vec<String>) {
     fn within(expr: &Expr, names: &mut Vec<String>) {
@@ -223,8 +229,8 @@ pub(crate) fn called_functions(query: &Query, names: &mut Vec<String>) {
     }
 }
 
-/// The query with its parameters put in, whether or not it can be run.
-pub(crate) fn bind_shape(query: &Query, parameters: &Parameters) -> Result<Query, Failure> {
+/// The query with its parameters put in.
+pub(crate) fn bind(query: &Query, parameters: &Parameters) -> Result<Query, Failure> {
     let mut names = BTreeSet::new();
     for (name, _) in parameters {
         if !names.insert(name) {
@@ -306,7 +312,7 @@ fn bind_query(query: &mut Query, parameters: &Parameters) -> Result<(), Failure>
         }
         bind_expr(&mut key.expr, parameters)?;
     }
-    Ok(())
+    query.rank.iter_mut().try_for_each(|rank| bind_expr(rank, parameters))
 }
 
 fn use_groups(expr: &mut Expr, groups: &[String]) {

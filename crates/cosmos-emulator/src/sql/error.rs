@@ -40,6 +40,10 @@ pub(crate) enum Code {
     NotGrouped,
     /// SC2104: an aggregate where rows are filtered or grouped.
     MisplacedAggregate,
+    /// SC2105: a score where rows are not ranked (the number is ours).
+    MisplacedRank,
+    /// SC2106: ASC or DESC behind ORDER BY RANK (the number is ours).
+    RankDirection,
     /// SC3030: nested too deep.
     TooDeep,
     /// SC3031: too many joins.
@@ -65,6 +69,8 @@ impl Code {
             Code::NestedAggregate => "SC2101",
             Code::NotGrouped => "SC2102",
             Code::MisplacedAggregate => "SC2104",
+            Code::MisplacedRank => "SC2105",
+            Code::RankDirection => "SC2106",
             Code::TooDeep => "SC3030",
             Code::TooManyJoins => "SC3031",
         }

@@ -318,7 +318,8 @@ pub(crate) fn is_true(expr: &Expr, env: Env<'_>) -> Result<bool, Failure> {
 /// The value of an expression.
 pub(crate) fn eval<'a>(expr: &'a Expr, env: Env<'a>) -> Result<Computed<'a>, Failure> {
     Ok(match &expr.kind {
-        Kind::Undefined | Kind::Parameter(_) | Kind::FilterPlaceholder => None,
+        Kind::Undefined | Kind::Parameter(_) => None,
+        Kind::FilterPlaceholder | Kind::Verbatim(_) => None,
         Kind::Literal(value) => Some(Cow::Borrowed(value)),
         Kind::Name(name) => env.lookup(name).map(Cow::Borrowed),
         Kind::Property(base, name) => eval(base, env)?.and_then(|base| property(base, name)),

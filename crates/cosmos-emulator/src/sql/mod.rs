@@ -9,7 +9,8 @@
 //!    evaluate expressions (`eval`, `function`), and returns a [`Page`] with a continuation.
 //!
 //! [`plan::plan`] says how a client runs a query over many partitions, and [`plan::gateway_verdict`] what the gateway
-//! refuses to do for it. [`Filter`] is the short way for the condition of a patch.
+//! refuses to do for it. Full text and hybrid search (`ORDER BY RANK`) has its words and scores in `full_text`, what is
+//! ranked by in `rank`, its plan in `plan::hybrid` and its execution within one partition in `exec::rank`. [`Filter`] is the short way for the condition of a patch.
 
 mod access;
 mod ast;
@@ -18,6 +19,7 @@ mod error;
 mod eval;
 mod exec;
 mod filter;
+mod full_text;
 mod function;
 mod leash;
 mod lexer;
@@ -26,6 +28,7 @@ mod list;
 mod parser;
 pub mod plan;
 mod print;
+mod rank;
 mod schema;
 pub mod source;
 mod value;

@@ -313,6 +313,7 @@ fn write_operation(f: &mut Formatter<'_>, expr: &Expr, place: Place, spelling: S
         Kind::Computed(_, expr) => whole(f, expr),
         Kind::Group(at) => write!(f, "#group{at}"),
         Kind::FilterPlaceholder => write!(f, "({FILTER_PLACEHOLDER})"),
+        Kind::Verbatim(text) => f.write_str(text),
     }
 }
 

@@ -1,4 +1,5 @@
-//! What a container tells its queries: how its vectors are compared, and the properties it computes.
+//! What a container tells its queries: how its vectors are compared, in which language its texts are, and the properties
+//! it computes.
 
 use std::sync::Arc;
 
@@ -6,7 +7,8 @@ use serde_json::{Value, json};
 
 use super::ast::{Callee, Collection, Expr, InputMode, Kind, Query, Select};
 use super::bind::{ROOT, called_functions};
-use super::function::Function;
+use super::full_text::Language;
+use super::function::{Function, LANGUAGE};
 use super::source::{Direction, Path, Step};
 use crate::Failure;
 
@@ -15,6 +17,10 @@ use crate::Failure;
 pub struct Schema {
     /// Where vectors stand, and how they are compared.
     vectors: Vec<(Path, Distance)>,
+    /// Where texts stand, and in which language.
+    texts: Vec<(Path, String)>,
+    /// The language of all other texts.
+    language: Option<String>,
     computed: Vec<Computed>,
     /// User defined functions: names and texts.
     functions: Arc<Functions>,
@@ -87,7 +93,19 @@ impl Schema {
             let distance = Distance::by_name(embedding["distanceFunction"].as_str()?)?;
             Some((plain_path(embedding["path"].as_str()?), distance))
         });
-        Self { vectors: vectors.collect(), computed: computed(body).unwrap_or_default(), ..Self::default() }
+        let policy = &body["fullTextPolicy"];
+        let tag = |language: &Value| language.as_str().map(str::to_owned);
+        let texts = policy["fullTextPaths"].as_array().into_iter().flatten().filter_map(|text| {
+            let language = tag(&text["language"]).or_else(|| tag(&policy["defaultLanguage"]))?;
+            Some((plain_path(text["path"].as_str()?), language))
+        });
+        Self {
+            vectors: vectors.collect(),
+            texts: texts.collect(),
+            language: tag(&policy["defaultLanguage"]),
+            computed: computed(body).unwrap_or_default(),
+            ..Self::default()
+        }
     }
 
     /// The same with user defined functions.
@@ -164,6 +182,9 @@ impl Schema {
                 }
                 key.direction = Some(distance.nearest_first());
             }
+            if called_name(&key.expr) == Some("_VectorScore") {
+                key.direction.get_or_insert(Direction::Descending);
+            }
             if let Kind::Computed(name, _) = &key.expr.kind
                 && !self.computed.iter().any(|known| known.name == *name && known.is_indexed)
             {
@@ -193,12 +214,24 @@ impl Schema {
             }
         });
         outcome?;
-        if let Kind::Call(Callee::Builtin(function), _, arguments) = &mut expr.kind
-            && is_distance(function)
-        {
-            self.choose_distance(arguments, roots);
+        if let Kind::Call(Callee::Builtin(function), _, arguments) = &mut expr.kind {
+            match function.name {
+                "VectorDistance" | "_VectorScore" => self.choose_distance(arguments, roots),
+                name if name.contains("FullText") => self.choose_language(arguments, roots),
+                _ => {}
+            }
         }
         Ok(())
+    }
+
+    /// Says in which language a text is, where that is not English.
+    fn choose_language(&self, arguments: &mut Vec<Expr>, roots: &[String]) {
+        let path = arguments.first().and_then(|text| path_of(text, roots));
+        let known = self.texts.iter().find(|(known, _)| Some(known) == path.as_ref());
+        let tag = known.map(|(_, tag)| tag).or(self.language.as_ref());
+        if let Some(tag) = tag.filter(|tag| Language::by_tag(tag) != Language::English) {
+            arguments.push(Expr::literal(json!({ LANGUAGE: tag })));
+        }
     }
 
     /// Says how vectors are compared where the call does not: as the container's policy has it for their path.
@@ -222,6 +255,19 @@ impl Schema {
 
 fn is_distance(function: &Function) -> bool {
     function.name == "VectorDistance"
+}
+
+/// The built-in function that an expression calls.
+fn called_name(expr: &Expr) -> Option<&'static str> {
+    match &expr.kind {
+        Kind::Call(Callee::Builtin(function), ..) => Some(function.name),
+        _ => None,
+    }
+}
+
+/// Whether an expression scores documents for an order that no index has.
+pub(crate) fn is_score(expr: &Expr) -> bool {
+    matches!(called_name(expr), Some("VectorDistance" | "_VectorScore" | "_FullTextScore"))
 }
 
 /// Whether an expression compares vectors.
@@ -314,7 +360,7 @@ fn value_of(query: &Query) -> Option<Expr> {
         && query.order_by.is_empty()
         && query.rank.is_none()
         && query.offset_limit.is_none();
-    let bound = super::bind::bind_shape(query, &[]).ok().filter(|_| is_bare)?;
+    let bound = super::bind::bind(query, &[]).ok().filter(|_| is_bare)?;
     let [input] = bound.from.as_slice() else { return None };
     let alias = input.name()?.to_owned();
     let is_root = matches!(&input.collection, Collection::Path(path) if matches!(path.kind, Kind::Name(_)));

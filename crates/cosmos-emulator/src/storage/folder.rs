@@ -20,7 +20,7 @@ use crate::private;
 /// The format this program writes, and the newest it reads.
 pub(super) const FORMAT_VERSION: u32 = 1;
 
-const LOCK_FILE: &str = "emulator.lock";
+pub(super) const LOCK_FILE: &str = "emulator.lock";
 const FORMAT_FILE: &str = "emulator.format";
 const DRAFT_FILE: &str = "emulator.format.new";
 const FORMAT_NAME: &str = "cosmos-emulator data format";
@@ -47,6 +47,15 @@ impl Folder {
             return Err(corrupt(path, &format!("its folder `{STORE_FOLDER}` is missing")));
         }
         Ok(folder)
+    }
+
+    /// Takes a folder that holds a store, and makes nothing.
+    pub(super) fn claim_existing(path: &Path) -> Result<Self, StorageError> {
+        let lock = lock(path)?;
+        if read_format(path)?.is_none() {
+            return Err(StorageError(format!("{} is no data folder of the emulator.", path.display())));
+        }
+        Ok(Self { path: path.to_owned(), is_new: false, lock })
     }
 
     /// Makes way for a new store.

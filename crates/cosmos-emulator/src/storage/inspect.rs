@@ -20,11 +20,18 @@ use xxhash_rust::xxh3::Xxh3;
 pub(super) struct Content {
     /// Where the last whole batch ends.
     pub(super) end: u64,
-    /// Whether a batch was begun behind it, as a killed process leaves it.
-    pub(super) is_torn: bool,
+    /// Bytes of a batch that was begun behind it, as a killed process leaves it.
+    pub(super) torn_bytes: u64,
     /// The numbers of the first and the last batch.
     pub(super) first: Option<u64>,
     pub(super) last: Option<u64>,
+}
+
+impl Content {
+    /// Whether a batch is there in part.
+    pub(super) fn is_torn(&self) -> bool {
+        self.torn_bytes > 0
+    }
 }
 
 /// Why a journal must not be cut at its last whole batch.
@@ -49,19 +56,33 @@ pub(super) fn inspect(path: &Path, before: Option<u64>) -> io::Result<Result<Con
             Ok(_) => return Ok(Err(Damage { end })),
             Err(stop) => {
                 let rest = rest(&mut reader.file, end)?;
-                let content =
-                    Content { end, is_torn: rest.last_byte.is_some(), first, last: first.and(last) };
+                let content = Content { end, torn_bytes: rest.bytes(end), first, last: first.and(last) };
                 let is_damaged = match stop {
-                    _ if !content.is_torn => false,
-                    Stop::Incomplete => rest.has_end_marker,
+                    _ if !content.is_torn() => false,
+                    Stop::Incomplete => rest.end_markers > 0,
                     // What follows a torn batch was never written.
-                    Stop::At(place) => rest.has_end_marker || rest.last_byte >= Some(place),
+                    Stop::At(place) => rest.end_markers > 0 || rest.last_byte >= Some(place),
                     Stop::Failed(error) => return Err(error),
                 };
                 return Ok(if is_damaged { Err(Damage { end }) } else { Ok(content) });
             }
         }
     }
+}
+
+/// What is in a journal behind some place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Behind {
+    /// Up to the last byte that is not zero.
+    pub(super) bytes: u64,
+    /// Batches that have an end there.
+    pub(super) batches: u64,
+}
+
+/// Looks at what is behind a place, whether or not it can be read.
+pub(super) fn batches_behind(path: &Path, at: u64) -> io::Result<Behind> {
+    let rest = rest(&mut BufReader::with_capacity(CHUNK, File::open(path)?), at)?;
+    Ok(Behind { bytes: rest.bytes(at), batches: rest.end_markers })
 }
 
 /// Why a batch could not be read.
@@ -158,12 +179,19 @@ impl Reader {
 struct Rest {
     /// The place of the last byte that is not zero.
     last_byte: Option<u64>,
-    /// Whether something there ends a batch: a batch that was cut off has not got that far.
-    has_end_marker: bool,
+    /// How often something there ends a batch: a batch that was cut off has not got that far.
+    end_markers: u64,
+}
+
+impl Rest {
+    /// How many there are from a place on.
+    fn bytes(&self, from: u64) -> u64 {
+        self.last_byte.map_or(0, |last| last + 1 - from)
+    }
 }
 
 fn rest(file: &mut BufReader<File>, from: u64) -> io::Result<Rest> {
-    let mut rest = Rest { last_byte: None, has_end_marker: false };
+    let mut rest = Rest { last_byte: None, end_markers: 0 };
     let mut at = file.seek(SeekFrom::Start(from))?;
     let mut chunk = vec![0; OVERLAP + CHUNK];
     loop {
@@ -179,7 +207,8 @@ fn rest(file: &mut BufReader<File>, from: u64) -> io::Result<Rest> {
         // Most of it is zeros, and no marker ends in zeros that does not begin before them.
         if rest.last_byte.is_some_and(|last| last >= at) || kept.iter().any(|byte| *byte != 0) {
             let is_marker = |window: &[u8]| window[0] == END && window[9..] == TRAILER;
-            rest.has_end_marker |= chunk[..OVERLAP + length].windows(MARKER_BYTES).any(is_marker);
+            let markers = chunk[..OVERLAP + length].windows(MARKER_BYTES).filter(|window| is_marker(window));
+            rest.end_markers += markers.count() as u64;
         }
         chunk.copy_within(length..length + OVERLAP, 0);
         at += length as u64;
@@ -251,8 +280,9 @@ mod tests {
             for cut in 1..second.len() {
                 let mut bytes = [first.as_slice(), &second[..cut]].concat();
                 bytes.resize(bytes.len() + zeros, 0);
-                let is_zero = second[..cut].iter().all(|byte| *byte == 0);
-                let expected = Content { end, is_torn: !is_zero, first: Some(5), last: Some(5) };
+                let torn_bytes =
+                    second[..cut].iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1);
+                let expected = Content { end, torn_bytes, first: Some(5), last: Some(5) };
                 assert_eq!(inspected(&bytes), Ok(expected), "cut at {cut}, {zeros} zeros");
             }
         }
@@ -264,7 +294,7 @@ mod tests {
         let mut bytes = batches.concat();
         bytes.resize(bytes.len() + 100, 0);
         let length = batches.concat().len();
-        let whole = Content { end: length as u64, is_torn: false, first: Some(5), last: Some(7) };
+        let whole = Content { end: length as u64, torn_bytes: 0, first: Some(5), last: Some(7) };
         assert_eq!(inspected(&bytes), Ok(whole));
         for bit in 0..length * 8 {
             bytes[bit / 8] ^= 1 << (bit % 8);
@@ -272,7 +302,7 @@ mod tests {
                 Err(_) => {}
                 // The numbers of the first and the last batch are compared with those the store was closed with.
                 Ok(content) => {
-                    assert_eq!((content.end, content.is_torn), (whole.end, false), "bit {bit}");
+                    assert_eq!((content.end, content.is_torn()), (whole.end, false), "bit {bit}");
                     assert_ne!(content, whole, "bit {bit}");
                 }
             }
@@ -282,7 +312,7 @@ mod tests {
 
     #[test]
     fn an_empty_journal_is_whole() {
-        let empty = Content { end: 0, is_torn: false, first: None, last: None };
+        let empty = Content { end: 0, torn_bytes: 0, first: None, last: None };
         assert_eq!(inspected(&[]), Ok(empty));
         assert_eq!(inspected(&[0; 100]), Ok(empty));
     }

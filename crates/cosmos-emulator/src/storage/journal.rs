@@ -35,17 +35,26 @@ impl Journals {
     pub(super) fn check(&self) -> Result<(), StorageError> {
         let folder = self.folder();
         let explain = |error: io::Error| explain_io(folder, &error);
-        let mut files = self.files().map_err(explain)?;
-        files.sort_by_key(|file| number(file));
+        let files = self.in_order().map_err(explain)?;
         let (mut last, mut found) = (None, Vec::new());
         for (index, file) in files.iter().enumerate() {
             let is_sealed = index + 1 < files.len();
             match inspect(file, last).map_err(explain)? {
                 // The engine ends a journal with a whole batch before it begins the next one.
-                Ok(content) if content.is_torn && is_sealed => {
+                Ok(content) if content.is_torn() && is_sealed => {
                     return Err(damaged(folder, file, content.end));
                 }
                 Ok(content) => {
+                    if content.is_torn() {
+                        // The engine cuts it off when it opens the journal.
+                        let (journal, at_byte, bytes) = (name(file), content.end, content.torn_bytes);
+                        tracing::warn!(
+                            journal,
+                            at_byte,
+                            bytes,
+                            "the last write of a killed process is there in part and is dropped; it was not acknowledged"
+                        );
+                    }
                     last = content.last.or(last);
                     found.push((name(file), content));
                 }
@@ -102,6 +111,13 @@ impl Journals {
         self.files()?.into_iter().try_fold(0, |bytes, file| Ok(bytes + fs::metadata(file)?.len()))
     }
 
+    /// The files, first written first.
+    pub(super) fn in_order(&self) -> io::Result<Vec<PathBuf>> {
+        let mut files = self.files()?;
+        files.sort_by_key(|file| number(file));
+        Ok(files)
+    }
+
     fn files(&self) -> io::Result<Vec<PathBuf>> {
         let paths = fs::read_dir(&self.store)?.map(|entry| entry.map(|entry| entry.path()));
         paths
@@ -128,7 +144,7 @@ impl Drop for Journals {
 }
 
 /// Written when a store is closed: a line for each of its journals, with its name and [`numbers_of`] it.
-const MARK_FILE: &str = "emulator.closed";
+pub(super) const MARK_FILE: &str = "emulator.closed";
 const MARK_DRAFT_FILE: &str = "emulator.closed.new";
 
 /// How long a journal is, and the numbers of its first and last batch, which no checksum covers.
@@ -156,9 +172,8 @@ fn damaged(folder: &Path, file: &Path, end: u64) -> StorageError {
     let (folder, file) = (folder.display(), file.display());
     StorageError(format!(
         "The data folder {folder} is damaged: its journal {file} cannot be read behind byte {end}, and there are writes \
-         behind it. Nothing was changed. Restore the folder from a copy. To do without everything behind that byte, \
-         make a copy of the folder first, cut the journal there (`truncate -s {end} {file}`), remove `{MARK_FILE}` and \
-         start again."
+         behind it. Nothing was changed. Restore the folder from a copy, or have everything before that byte copied to a \
+         new folder, and be told what is lost: `cdb emulator --data {folder} --salvage NEW-FOLDER`."
     ))
 }
 
@@ -166,8 +181,8 @@ fn changed(folder: &Path, name: &str) -> StorageError {
     let folder = folder.display();
     StorageError(format!(
         "The data folder {folder} is damaged: its journal {name} is not as long as it was when the emulator was stopped, \
-         or has been changed. Nothing was done to it. Restore the folder from a copy, or make one and remove \
-         `{MARK_FILE}` to start with what is left."
+         or has been changed. Nothing was done to it. Restore the folder from a copy, or have what is left copied to a \
+         new folder: `cdb emulator --data {folder} --salvage NEW-FOLDER`. (Its file `{MARK_FILE}` says how long it was.)"
     ))
 }
 

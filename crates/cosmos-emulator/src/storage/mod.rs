@@ -8,6 +8,7 @@ mod journal;
 mod memory;
 #[doc(hidden)]
 pub mod mirror;
+mod salvage;
 pub(crate) mod snapshot;
 
 use std::ops::Bound;
@@ -19,6 +20,7 @@ use tokio::sync::watch;
 
 pub use disk::DiskStorage;
 pub use memory::MemoryStorage;
+pub use salvage::{Cut, Salvaged, salvage};
 
 /// Direction of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -480,3 +480,37 @@ fn computed_properties_are_seen_by_queries_and_by_nobody_else() {
         refused(&json!({"computedProperties": wrong}));
     }
 }
+
+#[test]
+fn throughput_below_zero_is_too_little_and_not_a_wrong_header() {
+    let (_emulator, mut client) = with_container();
+    let body = json!({"id": "other", "partitionKey": {"paths": ["/pk"], "kind": "Hash", "version": 2}});
+    let asked = client.post("/dbs/d/colls", &body);
+    let refused =
+        asked.header("x-ms-cosmos-offer-autopilot-settings", "{\"maxThroughput\": -200}").send().expect(400);
+    let expected = "Requested throughput -200 is less than required minimum throughput 1000";
+    assert!(refused.message().contains(expected), "{}", refused.message());
+}
+
+#[test]
+fn who_takes_only_binary_gets_binary() {
+    const FORMATS: &str = "x-ms-cosmos-supported-serialization-formats";
+    let (_emulator, mut client) = with_container();
+    client.create(&json!({"id": "a", "pk": "p", "n": [1, 2.5, "x", null]})).expect(201);
+    let path = format!("{ITEMS}/a");
+    let text = client.get(&path).key("p").header(FORMATS, "JsonText,CosmosBinary").send().expect(200).json();
+    for (header, value) in
+        [(FORMATS, "CosmosBinary"), ("x-ms-documentdb-content-serialization-format", "CosmosBinary")]
+    {
+        let read = client.get(&path).key("p").header(header, value).send().expect(200);
+        assert_eq!(cosmos_wire::binary_json::decode(&read.body).unwrap(), text, "{header}");
+        let found =
+            client.question(&json!({"query": "SELECT * FROM c"})).key("p").header(header, value).send();
+        let found = cosmos_wire::binary_json::decode(&found.expect(200).body).unwrap();
+        assert_eq!(found["Documents"], json!([text]), "{header}");
+    }
+    let missing =
+        client.get(&format!("{ITEMS}/b")).key("p").header(FORMATS, "CosmosBinary").send().expect(404);
+    assert!(missing.json()["message"].is_string(), "failures are told in text");
+    client.delete(&path).key("p").header(FORMATS, "CosmosBinary").send().expect(204);
+}

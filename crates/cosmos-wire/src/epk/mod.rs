@@ -164,8 +164,7 @@ impl EpkRange {
                     (u64::from(u32::MAX) * u64::from(index) / u64::from(count)) as u32,
                 )),
                 Version::V2 => {
-                    let (index, count) = (u128::from(index), u128::from(count));
-                    let place = HASH_V2_MAX / count * index + HASH_V2_MAX % count * index / count;
+                    let place = HASH_V2_MAX / u128::from(count) * u128::from(index);
                     Epk(place.to_be_bytes().to_vec())
                 }
             },

@@ -101,8 +101,8 @@ fn ranges_hold_their_lower_bound_and_not_their_upper() {
 }
 
 /// V1 bounds as the routing tests of the Python, JavaScript and Spark SDKs list them for five ranges,
-/// and a recorded two-range container; the V2 bound as the Python SDK's routing tests have it. The
-/// V2 bound of five ranges follows from the same division.
+/// and a recorded two-range container; the V2 bounds as the Python SDK's tests of routing
+/// and of its circuit breaker have them.
 #[test]
 fn new_ranges_are_bounded_as_on_the_service() {
     let bounds = |version, count| -> Vec<String> {
@@ -111,6 +111,7 @@ fn new_ranges_are_bounded_as_on_the_service() {
     assert_eq!(EpkRange::equal(Version::V2, 1), [EpkRange::full()]);
     assert_eq!(bounds(Version::V2, 2), ["", "1FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF"]);
     assert_eq!(bounds(Version::V2, 5)[1], "0CCCCCCCCCCCCCCCCCCCCCCCCCCCCCCC");
+    assert_eq!(bounds(Version::V2, 5)[4], "33333333333333333333333333333330");
     assert_eq!(bounds(Version::V1, 2), ["", "05C1DFFFFFFFFC"]);
     assert_eq!(
         bounds(Version::V1, 5),

@@ -93,6 +93,10 @@ pub(crate) struct DataArgs {
     /// Begin with the data of a snapshot (`POST /snapshot` on the management port). The data folder must be empty.
     #[arg(long, value_name = "DIR")]
     pub(crate) restore: Option<PathBuf>,
+
+    /// Copy what can be read of a damaged data folder to this new one, say what is lost, and end. Nothing is served.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["memory", "restore"])]
+    pub(crate) salvage: Option<PathBuf>,
 }
 
 /// Who is let in.

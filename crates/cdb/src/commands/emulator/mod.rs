@@ -30,6 +30,9 @@ const THREADS_MAX: usize = 4;
 
 /// Starts the emulator, says where it is, and waits for the end.
 pub(crate) fn run(args: &EmulatorArgs) -> anyhow::Result<()> {
+    if let Some(folder) = &args.data.salvage {
+        return salvage(&args.data.data, folder);
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         // Listening for signals before anyone can know that we are here, so that none is missed.
@@ -59,6 +62,25 @@ pub(crate) fn run(args: &EmulatorArgs) -> anyhow::Result<()> {
         emulator.shutdown().await;
         Ok(())
     })
+}
+
+/// Copies what can be read of a damaged folder and says what cannot.
+fn salvage(from: &Path, to: &Path) -> anyhow::Result<()> {
+    let salvaged = cosmos_emulator::storage::salvage(from, to)?;
+    for cut in &salvaged.cuts {
+        say(format!(
+            "lost: {} bytes of {} from byte {} on, with at least {} writes",
+            cut.bytes_lost,
+            cut.journal.display(),
+            cut.at_byte,
+            cut.writes_lost
+        ));
+    }
+    if salvaged.cuts.is_empty() {
+        say("nothing is lost");
+    }
+    say(format!("{} holds {} rows; {} is as it was", to.display(), salvaged.rows, from.display()));
+    Ok(())
 }
 
 /// Serves pages about the account. It may have no workflows: nothing is made for them.

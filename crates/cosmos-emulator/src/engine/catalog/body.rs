@@ -3,7 +3,7 @@
 use cosmos_wire::partition_key::Definition;
 use serde_json::{Map, Value, json};
 
-use super::{full_text, vector};
+use super::{encryption, full_text, vector};
 use crate::Failure;
 use crate::engine::index::path::Pattern;
 use crate::engine::index::policy::{self, Mode, Policy};
@@ -61,6 +61,9 @@ pub(crate) fn container(body: &[u8]) -> Result<ContainerBody, Failure> {
             .with_sub_status(1013)
     })?;
     let definition = Definition::from_json(key).map_err(|error| Failure::bad_request(error.to_string()))?;
+    let key_paths: Vec<&str> =
+        key["paths"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    encryption::check_policy(body.get("clientEncryptionPolicy"), &key_paths)?;
     let default_ttl = default_ttl(body.get("defaultTtl"))?;
     let unique_keys = unique_keys(body.get("uniqueKeyPolicy"))?;
     let schema = json!({"computedProperties": body.get("computedProperties"), "indexingPolicy": indexing});

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::body::{self, ContainerBody};
 use super::offer::{self, Offer};
-use super::{check_match, owner_not_found, record, taken, vector};
+use super::{check_match, encryption, owner_not_found, record, taken, vector};
 use crate::Failure;
 use crate::engine::container::{Container, Identity, IndexState, Shape};
 use crate::engine::key::Segment;
@@ -34,6 +34,7 @@ impl Engine {
         let mut control = self.control();
         let mut catalog = self.catalog_mut();
         let owner = catalog.database(database).map_err(owner_not_found)?;
+        encryption::check_keys(body.fields.get("clientEncryptionPolicy").unwrap_or(&Value::Null), owner)?;
         if owner.names.contains_key(&body.name) {
             return Err(taken());
         }
@@ -335,6 +336,7 @@ fn check_unchanged(container: &Container, old: &Shape, new: &ContainerBody) -> R
         return Err(Failure::bad_request("Document collection partition key cannot be changed."));
     }
     vector::check_unchanged(&old.body, &new.fields)?;
+    encryption::check_unchanged(&old.body, &new.fields)?;
     if new.unique_keys != old.unique_keys {
         return Err(Failure::bad_request(
             "The unique keys of a container cannot be changed after it was created.",

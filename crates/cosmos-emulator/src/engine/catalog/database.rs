@@ -55,6 +55,7 @@ impl Engine {
             containers: Default::default(),
             names: Default::default(),
             users: Default::default(),
+            encryption_keys: Default::default(),
         };
         let batch = Batch {
             changes: vec![
@@ -115,6 +116,8 @@ impl Engine {
         let number = found.number;
         let mut changes = vec![Change::Delete(key::database(number))];
         changes.extend(found.users.keys().map(|user| Change::Delete(key::user(number, *user))));
+        let keys = found.encryption_keys.keys();
+        changes.extend(keys.map(|own| Change::Delete(key::encryption_key(number, *own))));
         for container in found.containers.values() {
             changes.push(Change::Delete(key::container(container.number)));
             changes.extend(container.purges());

@@ -6,6 +6,7 @@
 pub(crate) mod body;
 mod container;
 mod database;
+mod encryption;
 mod full_text;
 pub(crate) mod offer;
 mod offers;
@@ -21,7 +22,7 @@ use cosmos_wire::rid::Rid;
 use serde_json::Value;
 
 use self::offer::Offer;
-use self::user::User;
+use self::user::{Put, User};
 use super::container::{Container, owner_missing};
 use super::key;
 use super::region::Topology;
@@ -47,6 +48,8 @@ pub(crate) struct Database {
     pub(crate) names: BTreeMap<String, u32>,
     /// By number, which is the order of creation.
     pub(crate) users: BTreeMap<u32, User>,
+    /// Client encryption keys, by number.
+    pub(crate) encryption_keys: BTreeMap<u32, Value>,
 }
 
 /// The last number given to each kind of resource; held by the one who changes the catalog.
@@ -56,7 +59,7 @@ pub(crate) struct Numbers {
     pub(crate) container: u32,
     pub(crate) offer: u32,
     pub(crate) etag: u32,
-    /// Users and permissions share it.
+    /// Users, permissions and client encryption keys share it.
     pub(crate) user: u32,
 }
 
@@ -106,6 +109,15 @@ impl Catalog {
             let Some((owner, number)) = key::user_of(&key) else { continue };
             if let Some(database) = catalog.databases.get_mut(&owner) {
                 database.users.insert(number, User::load(number, &value)?);
+            }
+        }
+        let prefix = key::encryption_keys();
+        let upper = key::beyond(prefix.clone());
+        for row in storage.scan(Bound::Included(&prefix[..]), Bound::Excluded(&upper), Order::Forward) {
+            let (key, value) = row?;
+            let Some((owner, number)) = key::user_of(&key) else { continue };
+            if let Some(database) = catalog.databases.get_mut(&owner) {
+                database.encryption_keys.insert(number, encryption::load_key(&value)?);
             }
         }
         Ok(catalog)

@@ -85,6 +85,7 @@ pub(crate) fn load_database(number: u32, bytes: &[u8]) -> Result<Database, Stora
             containers: Default::default(),
             names: Default::default(),
             users: Default::default(),
+            encryption_keys: Default::default(),
         })
     };
     parse().ok_or_else(|| broken("a database"))

@@ -213,7 +213,7 @@ impl Numbers {
 }
 
 impl Catalog {
-    fn database_mut(&mut self, name: &str) -> Result<&mut Database, Failure> {
+    pub(super) fn database_mut(&mut self, name: &str) -> Result<&mut Database, Failure> {
         let number = self.database(name)?.number;
         self.databases.get_mut(&number).ok_or_else(not_found)
     }
@@ -264,7 +264,7 @@ impl User {
 }
 
 /// The number of what a write replaces; 409 if the new name belongs to another.
-fn target<'a>(
+pub(super) fn target<'a>(
     put: Put<'_>,
     name: &str,
     mut all: impl Iterator<Item = (u32, &'a Value)> + Clone,
@@ -310,11 +310,11 @@ fn check_permission(given: &Map<String, Value>) -> Result<(), Failure> {
     }
 }
 
-fn written(old: Option<u32>, body: &Value) -> ResourceReply {
+pub(super) fn written(old: Option<u32>, body: &Value) -> ResourceReply {
     answer(if old.is_some() { 200 } else { 201 }, body)
 }
 
-fn answer(status: u16, body: &Value) -> ResourceReply {
+pub(super) fn answer(status: u16, body: &Value) -> ResourceReply {
     ResourceReply {
         status,
         body: body.clone(),
@@ -325,6 +325,6 @@ fn answer(status: u16, body: &Value) -> ResourceReply {
     }
 }
 
-fn text<'a>(body: &'a Value, field: &str) -> &'a str {
+pub(super) fn text<'a>(body: &'a Value, field: &str) -> &'a str {
     body[field].as_str().unwrap_or_default()
 }

@@ -11,6 +11,7 @@ mod join;
 mod order;
 mod page;
 mod project;
+mod rank;
 mod reduce;
 mod resume;
 pub(crate) mod subquery;
@@ -39,7 +40,8 @@ use super::function::document_number;
 use super::leash::Leash;
 use super::lexer::Span;
 use super::list::List;
-use super::schema::{Functions, Schema, is_computed, is_vector_distance};
+use super::rank::Ranking;
+use super::schema::{Functions, Schema, is_computed, is_score};
 use super::source::{Access, Position, Row, Rows, Source};
 use super::value::kept_bytes;
 use crate::Failure;
@@ -56,6 +58,8 @@ pub struct Prepared {
     query: Query,
     /// The query in FROM, whose rows take the place of documents.
     derived: Option<Box<Prepared>>,
+    /// What ORDER BY RANK ranks by.
+    ranking: Option<Ranking>,
     access: Access,
     hash: u64,
     text_bytes: usize,
@@ -107,6 +111,10 @@ impl Prepared {
         if derived.is_none() {
             check_order_keys(&query)?;
         }
+        let ranking = query.rank.as_ref().map(Ranking::of).transpose()?;
+        if ranking.is_some() {
+            Ranking::check(&query)?;
+        }
         let access = access_of(&query);
         let text = format!("{query}{derived:?}");
         // A client that merges partitions goes on with the old token and another filter.
@@ -115,7 +123,7 @@ impl Prepared {
             true => checksum(format!("{}{derived:?}", Query { filter: None, ..query.clone() }).as_bytes()),
             false => checksum(text.as_bytes()),
         };
-        Ok(Self { query, derived, access, hash, text_bytes: text.len(), functions: Arc::default() })
+        Ok(Self { query, derived, ranking, access, hash, text_bytes: text.len(), functions: Arc::default() })
     }
 
     /// What the query asks from its source.
@@ -210,7 +218,7 @@ fn is_reduced(query: &Query) -> bool {
 pub(crate) fn check_order_keys(query: &Query) -> Result<(), Failure> {
     let is_order_of_documents = !is_reduced(query) && !query.from.is_empty();
     let is_served = |key: &OrderKey| {
-        is_vector_distance(&key.expr) || is_computed(&key.expr) || document_path(&key.expr, query).is_some()
+        is_score(&key.expr) || is_computed(&key.expr) || document_path(&key.expr, query).is_some()
     };
     if is_order_of_documents && order_of(query).is_none() && !query.order_by.iter().all(is_served) {
         return Err(Failure::bad_request(
@@ -244,6 +252,9 @@ impl Run<'_> {
         }
         if is_reduced(query) {
             return self.reduce(source, place.as_ref());
+        }
+        if let Some(ranking) = &self.prepared.ranking {
+            return self.rank(source, ranking, place.as_ref());
         }
         if query.distinct.is_some()
             && query.order_by.is_empty()

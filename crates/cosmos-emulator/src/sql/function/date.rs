@@ -31,6 +31,12 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::pure("Year", 1, 1, |a| date_part(Part::by_name("year")?, parse(a.text(0)?)?)),
     Function::pure("Month", 1, 1, |a| date_part(Part::by_name("month")?, parse(a.text(0)?)?)),
     Function::pure("Day", 1, 1, |a| date_part(Part::by_name("day")?, parse(a.text(0)?)?)),
+    Function::contextual("Ago", 2, 2, |a, context| {
+        format(add(Part::by_name(a.text(0)?)?, a.integer(1)?.checked_neg()?, now(context))?)
+    }),
+    Function::pure("DateTimeFormat", 2, 2, |a| {
+        Some(formatted(parse(&a.text(0)?.replacen(' ', "T", 1))?, a.text(1)?).into())
+    }),
     Function::contextual("Now", 0, 0, |_, context| format(now(context))),
     Function::pure("DateTimeBin", 2, 4, bin),
     Function::pure("DateTimeFromParts", 3, 7, from_parts),
@@ -140,6 +146,43 @@ fn format(ticks: i64) -> Option<Value> {
     let fraction = time % SECOND;
     let Date { year, month, day } = date;
     Some(format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{fraction:07}Z").into())
+}
+
+/// A moment as a pattern says: runs of the letters `dfFhHmMsty` stand for its parts, a backslash for what follows it.
+fn formatted(ticks: i64, pattern: &str) -> String {
+    let Date { year, month, day } = Date::of(ticks);
+    let time = ticks.rem_euclid(DAY);
+    let (hour, minute, second) = (time / HOUR, time % HOUR / MINUTE, time % MINUTE / SECOND);
+    let fraction = format!("{:07}", time % SECOND);
+    let mut text = String::new();
+    let mut letters = pattern.chars().peekable();
+    while let Some(letter) = letters.next() {
+        if letter == '\\' {
+            text.extend(letters.next());
+            continue;
+        }
+        let mut count = 1;
+        while "dfFhHmMsty".contains(letter) && letters.next_if_eq(&letter).is_some() {
+            count += 1;
+        }
+        let padded = |number: i64| format!("{number:0width$}", width = count.min(4));
+        let digits = &fraction[..count.min(fraction.len())];
+        match letter {
+            'd' => text.push_str(&padded(day)),
+            'M' => text.push_str(&padded(month)),
+            'y' if count <= 2 => text.push_str(&padded(year % 100)),
+            'y' => text.push_str(&padded(year)),
+            'H' => text.push_str(&padded(hour)),
+            'h' => text.push_str(&padded((hour + 11) % 12 + 1)),
+            'm' => text.push_str(&padded(minute)),
+            's' => text.push_str(&padded(second)),
+            't' => text.push_str(&(if hour < 12 { "AM" } else { "PM" })[..count.min(2)]),
+            'f' => text.push_str(digits),
+            'F' => text.push_str(digits.trim_end_matches('0')),
+            other => text.push(other),
+        }
+    }
+    text
 }
 
 /// `YYYY-MM-DDThh:mm:ss.fffffffZ`; time and fraction may be missing.

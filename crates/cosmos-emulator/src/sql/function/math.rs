@@ -64,6 +64,11 @@ pub(super) const FUNCTIONS: &[Function] = &[
         a.value(branch).cloned()
     }),
     Function::pure("VectorDistance", 2, 4, vector_distance),
+    // What clients of hybrid search send in place of it: the nearest has the highest.
+    Function::pure("_VectorScore", 2, 4, |a| {
+        let distance = vector_distance(a)?;
+        if function_of(a)? == Distance::Euclidean { number(-distance.as_f64()?) } else { Some(distance) }
+    }),
 ];
 
 /// Rounding to whole numbers leaves integers alone, however large.
@@ -99,9 +104,7 @@ fn vector_distance(arguments: &Arguments<'_>) -> Option<Value> {
         return None;
     }
     let dot: f64 = left.iter().zip(&right).map(|(a, b)| a * b).sum();
-    let options = arguments.optional(3, &Value::Null, |a, at| a.0.get(at)?.as_deref())?;
-    let named = options["distanceFunction"].as_str().map(Distance::by_name);
-    match named.unwrap_or(Some(Distance::Cosine))? {
+    match function_of(arguments)? {
         Distance::Euclidean => {
             number(left.iter().zip(&right).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt())
         }
@@ -111,4 +114,11 @@ fn vector_distance(arguments: &Arguments<'_>) -> Option<Value> {
             number(dot / (length(&left) * length(&right)))
         }
     }
+}
+
+/// How a call compares vectors.
+fn function_of(arguments: &Arguments<'_>) -> Option<Distance> {
+    let options = arguments.optional(3, &Value::Null, |a, at| a.0.get(at)?.as_deref())?;
+    let named = options["distanceFunction"].as_str().map(Distance::by_name);
+    named.unwrap_or(Some(Distance::Cosine))
 }

@@ -4,6 +4,7 @@
 
 mod array;
 mod date;
+mod full_text;
 mod math;
 mod object;
 mod spatial;
@@ -15,6 +16,7 @@ use std::fmt::{self, Debug, Formatter};
 
 use serde_json::Value;
 
+pub(crate) use self::full_text::LANGUAGE;
 pub(crate) use self::object::document_number;
 
 use super::eval::{Computed, Context};
@@ -106,7 +108,7 @@ pub(crate) fn by_name(name: &str) -> Option<&'static Function> {
     TABLES.iter().flat_map(|table| table.iter()).find(|function| function.name.eq_ignore_ascii_case(name))
 }
 
-const TABLES: [&[Function]; 7] = [
+const TABLES: [&[Function]; 8] = [
     string::FUNCTIONS,
     math::FUNCTIONS,
     array::FUNCTIONS,
@@ -114,6 +116,7 @@ const TABLES: [&[Function]; 7] = [
     type_check::FUNCTIONS,
     date::FUNCTIONS,
     spatial::FUNCTIONS,
+    full_text::FUNCTIONS,
 ];
 
 /// The arguments of a call, read by type.

@@ -8,6 +8,7 @@ use crate::sql::value::number;
 
 pub(super) const FUNCTIONS: &[Function] = &[
     Function::pure("ST_DISTANCE", 2, 2, |a| number(distance(&shape(a, 0)?, &shape(a, 1)?)?)),
+    Function::pure("ST_AREA", 1, 1, |a| number(area(&shape(a, 0)?))),
     Function::pure("ST_WITHIN", 2, 2, |a| Some(is_within(&shape(a, 0)?, &shape(a, 1)?)?.into())),
     Function::pure("ST_INTERSECTS", 2, 2, |a| Some(intersects(&shape(a, 0)?, &shape(a, 1)?)?.into())),
     Function::pure("ST_ISVALID", 1, 1, |a| Some(Shape::read(a.value(0)?).is_ok().into())),
@@ -78,6 +79,49 @@ impl Shape {
         })
     }
 }
+
+/// Square metres inside of polygons whose edges are geodesics; nothing else has an area. A polygon whose outer ring runs
+/// clockwise is everything but what it surrounds.
+///
+/// The ellipsoid is taken for the sphere of the same surface on which every zone between two parallels has its area.
+fn area(shape: &Shape) -> f64 {
+    let whole = 4.0 * std::f64::consts::PI * AUTHALIC_RADIUS.powi(2);
+    let inside = |rings: &Vec<Vec<Place>>| {
+        let outer = rings.first().map_or(0.0, |ring| ring_area(ring));
+        let holes: f64 = rings.iter().skip(1).map(|ring| ring_area(ring).abs()).sum();
+        if outer < 0.0 { whole + outer - holes } else { outer - holes }
+    };
+    shape.polygons.iter().map(inside).sum()
+}
+
+/// The area to the left of a ring, negative where that is outside.
+fn ring_area(ring: &[Place]) -> f64 {
+    let edges = ring.windows(2).map(|edge| {
+        let (from, to) = (edge[0], edge[1]);
+        let step = (to.0 - from.0).to_radians();
+        let [a, b] = [from, to].map(|place| (authalic(place.1.to_radians()) / 2.0).tan());
+        // The triangle between an edge and the equator.
+        2.0 * ((step / 2.0).tan() * (a + b)).atan2(1.0 + a * b)
+    });
+    -edges.sum::<f64>() * AUTHALIC_RADIUS.powi(2)
+}
+
+/// The latitude on the sphere of equal surface.
+fn authalic(latitude: f64) -> f64 {
+    (zone(latitude.sin()) / zone(1.0)).clamp(-1.0, 1.0).asin()
+}
+
+/// What grows with the surface between the equator and a latitude of this sine.
+fn zone(sine: f64) -> f64 {
+    let eccentricity = ECCENTRICITY_SQUARED.sqrt();
+    (1.0 - ECCENTRICITY_SQUARED)
+        * (sine / (1.0 - ECCENTRICITY_SQUARED * sine * sine) + (eccentricity * sine).atanh() / eccentricity)
+}
+
+/// Of WGS-84.
+const ECCENTRICITY_SQUARED: f64 = 0.006_694_379_990_141_317;
+/// Of the sphere with the surface of the WGS-84 ellipsoid, in metres.
+const AUTHALIC_RADIUS: f64 = 6_371_007.180_918_474;
 
 fn list(value: &Value) -> Result<&Vec<Value>, &'static str> {
     value.as_array().ok_or("The coordinates have the wrong form.")

@@ -39,6 +39,11 @@ impl Parser<'_> {
             if self.is_word("RANK") && !matches!(self.peek_behind(1), Token::Symbol("." | "[") | Token::End) {
                 self.advance();
                 rank = Some(self.expr()?);
+                if self.is_word("ASC") || self.is_word("DESC") {
+                    let message =
+                        "Specifying a sort order (ASC or DESC) in the ORDER BY RANK clause is not allowed.";
+                    return Err(SyntaxError::new(Code::RankDirection, self.span(), message));
+                }
             } else {
                 order_by = self.order_keys()?;
             }

@@ -35,12 +35,19 @@ const VALUE_ONLY: &str = "Cross partition query only supports 'VALUE <AggregateF
 
 /// Decides what becomes of a query that names no partition.
 pub fn gateway_verdict(plan: &QueryPlan, request: GatewayRequest) -> Verdict {
-    let info = &plan.query_info;
+    let is_single = matches!(plan.query_ranges.as_slice(), [range] if range.is_single_value());
+    let Some(info) = &plan.query_info else {
+        // A search within one key is run as it is; over more of them only the client can rank.
+        return match (is_single, request.cross_partition_enabled) {
+            (true, _) => Verdict::Serve,
+            (false, true) => Verdict::Refuse(not_served(plan)),
+            (false, false) => Verdict::Refuse(with_plan(Failure::bad_request(DISABLED), plan)),
+        };
+    };
     let has_listed_aggregate = info.group_by_alias_to_aggregate_type.values().any(|name| !name.is_null());
     if has_listed_aggregate {
         return Verdict::Refuse(Failure::bad_request(VALUE_ONLY));
     }
-    let is_single = matches!(plan.query_ranges.as_slice(), [range] if range.is_single_value());
     let is_distinct = info.distinct_type != DistinctType::None;
     let is_grouped = !info.group_by_expressions.is_empty();
     let has_aggregates = !info.aggregates.is_empty() || info.d_count_info.is_some();

@@ -2,6 +2,7 @@
 //! by itself. Pure functions; nothing here reads a document.
 
 mod gateway;
+mod hybrid;
 mod ranges;
 mod rewrite;
 
@@ -10,10 +11,11 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 pub use self::gateway::{GatewayRequest, Verdict, gateway_verdict};
+pub use self::hybrid::HybridSearch;
 pub use self::ranges::QueryRange;
 
 use super::ast::{Aggregate, Collection, Kind, Query, Select};
-use super::bind::{Parameters, bind_shape, count_of};
+use super::bind::{Parameters, bind, count_of};
 use super::error::refusal;
 use super::exec::check_order_keys;
 use super::parser::parse_query;
@@ -28,12 +30,12 @@ use crate::Failure;
 pub struct QueryPlan {
     /// Always 2.
     pub partitioned_query_execution_info_version: u8,
-    /// What the client does with the partitions' answers.
-    pub query_info: QueryInfo,
+    /// What the client does with the partitions' answers; null for a search.
+    pub query_info: Option<QueryInfo>,
     /// Where the answers are.
     pub query_ranges: Vec<QueryRange>,
-    /// Always null: hybrid search is refused.
-    pub hybrid_search_query_info: Option<Value>,
+    /// How the client searches; null for all other queries.
+    pub hybrid_search_query_info: Option<HybridSearch>,
 }
 
 /// What the client does with the partitions' answers.
@@ -128,23 +130,27 @@ pub fn plan_in_container(
     features: &Features,
     schema: &Schema,
 ) -> Result<QueryPlan, Failure> {
-    let mut bound = bind_shape(query, parameters)?;
+    let mut bound = bind(query, parameters)?;
     schema.resolve(&mut bound)?;
-    let query_info = describe(query, &bound, parameters)?;
-    refuse_unsupported(query, &query_info, features)?;
+    let query_ranges = ranges::query_ranges(&bound, definition);
+    let (mut query_info, mut hybrid_search_query_info) = (None, None);
+    if query.rank.is_some() {
+        hybrid_search_query_info = Some(hybrid::describe(query, &bound, parameters, features)?);
+    } else {
+        let info = describe(query, &bound, parameters)?;
+        refuse_unsupported(query, &info, features)?;
+        query_info = Some(info);
+    }
     Ok(QueryPlan {
         partitioned_query_execution_info_version: 2,
         query_info,
-        query_ranges: ranges::query_ranges(&bound, definition),
-        hybrid_search_query_info: None,
+        query_ranges,
+        hybrid_search_query_info,
     })
 }
 
 /// The plan without its ranges.
 fn describe(query: &Query, bound: &Query, parameters: &Parameters) -> Result<QueryInfo, Failure> {
-    if query.rank.is_some() {
-        return Err(Failure::bad_request("ORDER BY RANK (full text and hybrid search) is not supported."));
-    }
     let (counted, d_count_info) = match distinct_count(query) {
         Some((inner, alias)) => (inner, Some(DCountInfo { d_count_alias: alias })),
         None => (query, None),
@@ -254,7 +260,7 @@ fn direction_name(direction: Option<Direction>) -> &'static str {
 /// The text of a rewritten query: as the service writes it, with the fewest parentheses where that would be nested too
 /// deep to be run, or refused where even that is.
 fn text_of(query: &Query) -> Result<String, Failure> {
-    let filled = |text: &str| text.replace(FILTER_PLACEHOLDER, "true");
+    let filled = |text: &str| hybrid::filled(&text.replace(FILTER_PLACEHOLDER, "true"));
     let text = in_service_spelling(query);
     if query.depth() <= DEPTH_CERTAIN || parse_query(&filled(&text)).is_ok() {
         return Ok(text);
@@ -289,6 +295,11 @@ fn refuse_unsupported(query: &Query, info: &QueryInfo, features: &Features) -> R
         ("NonStreamingOrderBy", info.has_non_streaming_order_by),
         ("Top", info.top.is_some()),
     ];
+    refuse_missing(&needs, features)
+}
+
+/// 400 if the client lacks one of the features that are needed.
+fn refuse_missing(needs: &[(&str, bool)], features: &Features) -> Result<(), Failure> {
     let missing: Vec<String> = needs
         .iter()
         .filter(|(feature, is_needed)| *is_needed && !features.has(feature))

@@ -255,7 +255,8 @@ fn is_constant(expr: &Expr) -> bool {
         | Kind::Subquery(..)
         | Kind::Aggregate(..)
         | Kind::Group(_)
-        | Kind::FilterPlaceholder => false,
+        | Kind::FilterPlaceholder
+        | Kind::Verbatim(_) => false,
         // The service leaves this one to the partitions.
         Kind::Call(Callee::Builtin(function), ..) => function.is_pure() && function.name != "ST_ISVALID",
         Kind::Call(Callee::Udf(_) | Callee::Unknown(_), ..) => false,

@@ -96,33 +96,46 @@ fn distinct(query: &Query, shape: &Shape<'_>) -> Option<Query> {
 }
 
 fn ordered(query: &Query) -> Query {
-    let root = query.from.first().and_then(root_name).unwrap_or("c");
     let keys = query.order_by.iter().map(|key| object(vec![("item", key.expr.clone())])).collect();
-    let (payload, defined) = match &query.select {
-        Select::Star(_) => (name(root), None),
-        Select::Value(expr) => (expr.clone(), Some(expr)),
-        Select::List(items) => {
-            let mut unnamed = 0;
-            let entries = items.iter().map(|item| (name_of(item, &mut unnamed), item.expr.clone())).collect();
-            (expr(Kind::Object(entries)), None)
-        }
-    };
     let items = vec![
-        Item { expr: expr(Kind::Property(Box::new(name(root)), "_rid".to_owned())), alias: None },
+        Item { expr: expr(Kind::Property(Box::new(name(root_of(query))), "_rid".to_owned())), alias: None },
         named(expr(Kind::Array(keys)), "orderByItems"),
-        named(payload, "payload"),
+        named(payload_of(query), "payload"),
     ];
-    let placeholder = expr(Kind::FilterPlaceholder);
-    let mut filter = match &query.filter {
-        Some(filter) => expr(Kind::And(vec![filter.clone(), placeholder])),
-        None => placeholder,
-    };
-    if let (Some(value), Some(is_defined)) = (defined, function::by_name("IS_DEFINED")) {
+    let mut filter = with_placeholder(query);
+    if let (Select::Value(value), Some(is_defined)) = (&query.select, function::by_name("IS_DEFINED")) {
         let callee = super::super::ast::Callee::Builtin(is_defined);
         let is_defined = expr(Kind::Call(callee, Span::default(), vec![value.clone()]));
         filter = expr(Kind::And(vec![filter, is_defined]));
     }
     Query { distinct: None, select: Select::List(items), filter: Some(filter), ..query.clone() }
+}
+
+/// What the client hands on of each row.
+pub(super) fn payload_of(query: &Query) -> Expr {
+    match &query.select {
+        Select::Star(_) => name(root_of(query)),
+        Select::Value(expr) => expr.clone(),
+        Select::List(items) => {
+            let mut unnamed = 0;
+            let entries = items.iter().map(|item| (name_of(item, &mut unnamed), item.expr.clone())).collect();
+            expr(Kind::Object(entries))
+        }
+    }
+}
+
+/// The filter, and the place of the one that a client adds.
+pub(super) fn with_placeholder(query: &Query) -> Expr {
+    let placeholder = expr(Kind::FilterPlaceholder);
+    match &query.filter {
+        Some(filter) => expr(Kind::And(vec![filter.clone(), placeholder])),
+        None => placeholder,
+    }
+}
+
+/// The name by which the query calls a document.
+pub(super) fn root_of(query: &Query) -> &str {
+    query.from.first().and_then(root_name).unwrap_or("c")
 }
 
 /// The name that stands for the document.
@@ -179,18 +192,18 @@ fn partial(aggregate: Aggregate, argument: &Expr) -> Expr {
     }
 }
 
-fn expr(kind: Kind) -> Expr {
+pub(super) fn expr(kind: Kind) -> Expr {
     Expr::new(kind, Span::default())
 }
 
-fn name(text: &str) -> Expr {
+pub(super) fn name(text: &str) -> Expr {
     expr(Kind::Name(text.to_owned()))
 }
 
-fn object(entries: Vec<(&str, Expr)>) -> Expr {
+pub(super) fn object(entries: Vec<(&str, Expr)>) -> Expr {
     expr(Kind::Object(entries.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()))
 }
 
-fn named(expr: Expr, alias: &str) -> Item {
+pub(super) fn named(expr: Expr, alias: &str) -> Item {
     Item { expr, alias: Some(alias.to_owned()) }
 }

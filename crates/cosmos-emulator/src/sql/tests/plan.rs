@@ -4,13 +4,18 @@ use cosmos_wire::partition_key::{Definition, Kind, Version};
 use serde_json::{Value, json};
 
 use super::super::parse;
-use super::super::plan::{Features, GatewayRequest, QueryPlan, Verdict, gateway_verdict, plan};
+use super::super::plan::{Features, GatewayRequest, QueryInfo, QueryPlan, Verdict, gateway_verdict, plan};
 use crate::Failure;
 
 fn plan_of(text: &str, paths: &[&str]) -> Result<QueryPlan, Failure> {
     let kind = if paths.len() > 1 { Kind::MultiHash } else { Kind::Hash };
     let definition = Definition::new(paths, kind, Version::V2).expect("a definition");
     plan(&parse(text)?, &[("@p".to_owned(), json!("redmond"))], &definition, &Features::all())
+}
+
+/// The part of a plan that all queries but searches have.
+fn info_of(text: &str) -> QueryInfo {
+    plan_of(text, &["/pk"]).expect("a plan").query_info.expect("what the client does")
 }
 
 fn ranges(text: &str, paths: &[&str]) -> Vec<(String, String)> {
@@ -81,7 +86,7 @@ fn distinct_rows_follow_each_other_only_where_they_are_sorted_by_their_value() {
         ("SELECT DISTINCT VALUE 1 FROM c", "Unordered"),
         ("SELECT DISTINCT VALUE 1", "None"),
     ] {
-        let info = plan_of(text, &["/pk"]).unwrap().query_info;
+        let info = info_of(text);
         assert_eq!(serde_json::to_value(info.distinct_type).unwrap(), expected, "{text}");
     }
 }
@@ -93,10 +98,9 @@ fn partitions_do_not_cut_what_the_client_makes_distinct() {
         ("SELECT DISTINCT c.a FROM c OFFSET 1 LIMIT 2", "SELECT DISTINCT c.a\nFROM c"),
         ("SELECT DISTINCT c.a FROM c", ""),
     ] {
-        assert_eq!(plan_of(text, &["/pk"]).unwrap().query_info.rewritten_query, expected, "{text}");
+        assert_eq!(info_of(text).rewritten_query, expected, "{text}");
     }
-    let ordered =
-        plan_of("SELECT DISTINCT c.a FROM c ORDER BY c.b OFFSET 1 LIMIT 2", &["/pk"]).unwrap().query_info;
+    let ordered = info_of("SELECT DISTINCT c.a FROM c ORDER BY c.b OFFSET 1 LIMIT 2");
     assert!(!ordered.rewritten_query.contains("LIMIT"), "{}", ordered.rewritten_query);
     assert_eq!((ordered.offset, ordered.limit), (Some(1), Some(2)));
 }
@@ -109,7 +113,10 @@ fn distinct_values_are_counted_by_the_client() {
     assert_eq!((&info["distinctType"], &info["hasSelectValue"]), (&json!("Unordered"), &json!(false)));
     assert_eq!(info["rewrittenQuery"], "SELECT DISTINCT VALUE c.a\nFROM c");
     let ordered = plan_of("SELECT DISTINCT VALUE c.a FROM c ORDER BY c.a", &["/pk"]).unwrap();
-    assert_eq!(serde_json::to_value(ordered.query_info.distinct_type).unwrap(), "Ordered");
+    assert_eq!(
+        serde_json::to_value(ordered.query_info.expect("what the client does").distinct_type).unwrap(),
+        "Ordered"
+    );
 }
 
 #[test]
@@ -209,7 +216,7 @@ fn queries_are_rewritten_for_clients_that_merge_the_rows_of_partitions() {
         ),
     ];
     for (text, rewritten, aggregates) in cases {
-        let info = serde_json::to_value(plan_of(text, &["/pk"]).unwrap().query_info).unwrap();
+        let info = serde_json::to_value(info_of(text)).unwrap();
         assert_eq!(info["rewrittenQuery"], rewritten, "{text}");
         assert_eq!(info["aggregates"], json!(aggregates), "{text}");
     }
@@ -230,4 +237,107 @@ fn what_groups_wrongly_is_refused_with_the_place() {
     );
     let composed = plan_of("SELECT ABS(AVG(c.age)) AS a FROM c GROUP BY c.name", &["/pk"]).unwrap_err();
     assert!(composed.message.contains("Compositions of aggregates and other expressions are not allowed."));
+}
+
+const STATISTICS: &str = "SELECT COUNT(1) AS documentCount, [{\"totalWordCount\": SUM(_FullTextWordCount(c.text)), \
+     \"hitCounts\": [COUNTIF(FullTextContains(c.text, \"swim\")), COUNTIF(FullTextContains(c.text, \"run\"))]}] AS \
+     fullTextStatistics\nFROM c";
+const SCORE: &str = "_FullTextScore(c.text, [\"swim\", \"run\"], \
+     {documentdb-formattablehybridsearchquery-totaldocumentcount}, \
+     {documentdb-formattablehybridsearchquery-totalwordcount-0}, \
+     {documentdb-formattablehybridsearchquery-hitcountsarray-0})";
+const FILTER: &str = "({documentdb-formattableorderbyquery-filter})";
+
+fn search(text: &str, features: &str) -> Value {
+    let definition = Definition::new(&["/pk"], Kind::Hash, Version::V2).expect("a definition");
+    let parameters = [("@w".to_owned(), json!([1, -0.3]))];
+    let plan =
+        plan(&parse(text).expect("a query"), &parameters, &definition, &Features::parse(Some(features)));
+    let plan = serde_json::to_value(plan.expect("a plan")).unwrap();
+    assert_eq!(plan["queryInfo"], Value::Null);
+    plan["hybridSearchQueryInfo"].clone()
+}
+
+#[test]
+fn a_search_is_planned_as_the_service_plans_it() {
+    let text = "SELECT TOP 10 * FROM c ORDER BY RANK FullTextScore(c.text, \"swim\", \"run\")";
+    let plan = search(text, "HybridSearch");
+    assert_eq!(plan["globalStatisticsQuery"], STATISTICS);
+    assert_eq!((&plan["take"], &plan["skip"]), (&json!(10), &Value::Null));
+    assert_eq!((&plan["requiresGlobalStatistics"], &plan["componentWeights"]), (&json!(true), &json!([])));
+    let [component] = plan["componentQueryInfos"].as_array().unwrap().as_slice() else { panic!("{plan}") };
+    assert_eq!((&component["top"], &component["orderBy"]), (&json!(120), &json!(["Descending"])));
+    assert_eq!(component["orderByExpressions"], json!([SCORE]));
+    assert_eq!(component["hasNonStreamingOrderBy"], true);
+    assert_eq!(
+        component["rewrittenQuery"],
+        format!(
+            "SELECT TOP 120 c._rid, [{{\"item\": {SCORE}}}] AS orderByItems, {{\"payload\": c, \"componentScores\": \
+             [({SCORE} ?? -1)]}} AS payload\nFROM c\nWHERE {FILTER}\nORDER BY {SCORE} DESC"
+        )
+    );
+    let lone = search(text, "HybridSearch, HybridSearchSkipOrderByRewrite");
+    let lone = lone["componentQueryInfos"][0]["rewrittenQuery"].as_str().unwrap().to_owned();
+    assert!(lone.contains("\"componentScores\": []} AS payload"), "{lone}");
+}
+
+#[test]
+fn scores_that_are_fused_are_planned_as_the_service_plans_them() {
+    let text = "SELECT c.a FROM c WHERE c.n = 1 ORDER BY RANK RRF(VectorDistance(c.v, [1, 2]), VectorDistance(c.w, \
+                @v), @w) OFFSET 5 LIMIT 200";
+    let features = "HybridSearch, WeightedRankFusion";
+    let plan = search(text, features);
+    assert_eq!(
+        plan["globalStatisticsQuery"],
+        "SELECT COUNT(1) AS documentCount, [] AS fullTextStatistics\nFROM c"
+    );
+    assert_eq!((&plan["skip"], &plan["take"]), (&json!(5), &json!(200)));
+    assert_eq!(
+        (&plan["requiresGlobalStatistics"], &plan["componentWeights"]),
+        (&json!(false), &json!([1.0, 0.3]))
+    );
+    let (one, two) = ("_VectorScore(c.v, [1, 2])", "_VectorScore(c.w, @v)");
+    let scores = format!("[({one} ?? -1.79769e+308), ({two} ?? 1.79769e+308)]");
+    let expected = |key: &str, direction: &str| {
+        format!(
+            "SELECT TOP 205 c._rid, [{{\"item\": {key}}}] AS orderByItems, {{\"payload\": {{\"a\": c.a}}, \
+             \"componentScores\": {scores}}} AS payload\nFROM c\nWHERE ((c.n = 1) AND {FILTER})\nORDER BY {key}{direction}"
+        )
+    };
+    let component = |at: usize| plan["componentQueryInfos"][at].clone();
+    assert_eq!(component(0)["rewrittenQuery"], expected(one, ""));
+    assert_eq!(component(1)["rewrittenQuery"], expected(two, " ASC"));
+    assert_eq!(component(1)["orderBy"], json!(["Ascending"]));
+    let plan = search(text, &format!("{features}, HybridSearchSkipOrderByRewrite"));
+    let component = &plan["componentQueryInfos"][1];
+    assert_eq!(
+        component["rewrittenQuery"],
+        format!(
+            "SELECT TOP 205 c._rid, {{\"a\": c.a}} AS payload, [({one} ?? -1.79769e+308), (-1 * ({two} ?? \
+             1.79769e+308))] AS componentScores\nFROM c\nWHERE (c.n = 1)\nORDER BY {two} ASC"
+        )
+    );
+    assert_eq!((&component["top"], &component["orderBy"]), (&Value::Null, &json!([])));
+    assert_eq!(component["hasNonStreamingOrderBy"], false);
+}
+
+#[test]
+fn a_search_is_left_to_the_client_unless_it_is_within_a_key() {
+    let enabled = GatewayRequest { cross_partition_enabled: true, ..GatewayRequest::default() };
+    let verdict = |text: &str| gateway_verdict(&plan_of(text, &["/pk"]).unwrap(), enabled);
+    let everywhere = "SELECT TOP 1 * FROM c ORDER BY RANK FullTextScore(c.text, 'a')";
+    assert!(matches!(verdict(everywhere), Verdict::Refuse(failure) if failure.sub_status == 1004));
+    let within = "SELECT TOP 1 * FROM c WHERE c.pk = 'a' ORDER BY RANK FullTextScore(c.text, 'a')";
+    assert_eq!(verdict(within), Verdict::Serve);
+}
+
+#[test]
+fn a_client_that_cannot_search_is_told_so() {
+    let definition = Definition::new(&["/pk"], Kind::Hash, Version::V2).expect("a definition");
+    let query = parse("SELECT TOP 1 * FROM c ORDER BY RANK FullTextScore(c.text, 'a')").unwrap();
+    let refusal = plan(&query, &[], &definition, &Features::parse(Some("OrderBy"))).unwrap_err();
+    assert!(
+        refusal.message.contains("HybridSearch, which the calling client does not support"),
+        "{refusal:?}"
+    );
 }

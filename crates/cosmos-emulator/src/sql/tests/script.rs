@@ -68,6 +68,7 @@ const SCRIPTS: &[(&str, &str)] = scripts![
     "distinct",
     "errors",
     "from",
+    "full_text",
     "functions",
     "group",
     "join",

@@ -5,7 +5,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use cosmos_emulator::storage::{DiskStorage, Storage};
+use cosmos_emulator::storage::{DiskStorage, Storage, salvage};
 
 use super::random::Random;
 use super::{QUICK, batch, open_disk, put, rows};
@@ -56,11 +56,72 @@ fn a_damaged_byte_is_told_with_its_place_and_the_way_out() {
     let at = before.windows(4).position(|bytes| bytes == b"FJL\x03").unwrap() + 4;
     journal.overwrite(at as u64, &[before[at] ^ 0x40]);
     let refusal = journal.whole_batches().expect_err("damage");
-    assert!(refusal.contains(&format!("truncate -s {at} ")), "{refusal}");
+    assert!(refusal.contains(&format!("behind byte {at},")) && refusal.contains("--salvage"), "{refusal}");
     assert_eq!(fs::read(journal.journal()).unwrap().len(), before.len(), "nothing was cut");
-    journal.cut(at as u64);
-    journal.forget_closing();
-    assert_eq!(journal.whole_batches(), Ok(1));
+    let new = tempfile::tempdir().unwrap();
+    let salvaged = salvage(journal.folder.path(), new.path()).expect("what is before the damage");
+    let [cut] = salvaged.cuts.as_slice() else { panic!("{salvaged:?}") };
+    assert_eq!((cut.at_byte, cut.bytes_lost), (at as u64, journal.len - at as u64));
+    assert_eq!((salvaged.rows, cut.writes_lost), (ROWS as u64, BATCHES as u64 - 1));
+    assert_eq!(fs::read(journal.journal()).unwrap().len(), before.len(), "still nothing was cut");
+    let copy = Journal { folder: new, len: at as u64 };
+    assert_eq!(copy.whole_batches(), Ok(1));
+    let refusal = salvage(journal.folder.path(), copy.folder.path()).expect_err("not over another store");
+    assert!(refusal.0.contains("is not empty"), "{refusal}");
+}
+
+#[test]
+fn a_folder_that_is_whole_is_salvaged_whole_and_another_folder_not_at_all() {
+    let journal = Journal::written();
+    let new = tempfile::tempdir().unwrap();
+    let salvaged = salvage(journal.folder.path(), &new.path().join("copy")).expect("a copy");
+    assert_eq!((salvaged.rows, salvaged.cuts.len()), ((BATCHES * ROWS) as u64, 0));
+    assert_eq!(journal.whole_batches(), Ok(BATCHES), "the first one is as it was");
+    let nothing = tempfile::tempdir().unwrap();
+    assert!(salvage(nothing.path(), &new.path().join("other")).is_err());
+    assert!(!new.path().join("other").exists(), "nothing was made");
+}
+
+#[test]
+fn no_flipped_bit_in_a_table_is_read_as_something_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let storage = open_disk(folder.path());
+    for number in 0..BATCHES {
+        // More than a journal keeps when the store is closed, so that the rows are in tables.
+        let rows = (0..8).map(|row| put(format!("{number:03}/{row}"), value(number, 0)));
+        storage.commit(batch(rows)).unwrap();
+    }
+    drop(storage);
+    let files: Vec<(PathBuf, u64)> = files(folder.path()).into_iter().filter(|file| file.1 > 0).collect();
+    assert!(
+        files.iter().any(|(path, length)| path.to_string_lossy().contains("tables") && *length > 1 << 20)
+    );
+    let mut random = Random(5);
+    let mut refused = 0;
+    for round in 0..60 {
+        let (path, length) = &files[round % files.len()];
+        let copy = tempfile::tempdir().unwrap();
+        copy_folder(folder.path(), copy.path());
+        let path = copy.path().join(path.strip_prefix(folder.path()).unwrap());
+        let (at, bit) = (random.next() % length, random.next() % 8);
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[usize::try_from(at).unwrap()] ^= 1 << bit;
+        fs::write(&path, bytes).unwrap();
+        let found = DiskStorage::open(copy.path(), QUICK).and_then(|storage| rows(&storage));
+        match found {
+            Ok(found) => {
+                assert_eq!(found.len(), BATCHES * 8, "bit {bit} of byte {at} in {}", path.display());
+                let is_right = |(at, (_, bytes)): (usize, &(_, _))| *bytes == value(at / 8, 0);
+                assert!(
+                    found.iter().enumerate().all(is_right),
+                    "bit {bit} of byte {at} in {}",
+                    path.display()
+                );
+            }
+            Err(_) => refused += 1,
+        }
+    }
+    assert!(refused > 0);
 }
 
 #[test]
