@@ -100,7 +100,7 @@ def run_file(folder, name, extra):
     report.unlink(missing_ok=True)
     area = name.removeprefix("test_").removesuffix(".py").removesuffix("_async")
     is_fixed = any(sign in (folder / name).read_text() for sign in FIXED_SIGNS)
-    preset = ["--like-docker", "--export-certificate", str(WORK / "certificate.pem")] if is_fixed else []
+    preset = ["--like-docker", "--tls", "--export-certificate", str(WORK / "certificate.pem")] if is_fixed else []
     arguments = [*preset, *ACCOUNTS.get(area, [])]
     with harness.Emulator(f"python-sdk-{name}", *arguments, port=FIXED_PORT if is_fixed else 0) as emulator:
         emulator.delay_answers(LATENCY_MS)

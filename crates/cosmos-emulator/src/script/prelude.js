@@ -23,9 +23,19 @@
             getBody: function () { return body; },
             setBody: function (value) { body = value; },
             appendBody: function (value) { body = body === undefined ? value : body + value; },
-            getValue: function (name) { return values[name]; },
-            setValue: function (name, value) { values[name] = value; },
-            appendValue: function (name, value) { values[name] = name in values ? values[name] + value : value; },
+            // The body is one of the values.
+            getValue: function (name) { return name === "Body" ? body : values[name]; },
+            setValue: function (name, value) {
+                if (name === "Body") {
+                    body = value;
+                } else {
+                    values[name] = value;
+                }
+            },
+            appendValue: function (name, value) {
+                var before = this.getValue(name);
+                this.setValue(name, (before === undefined ? "" : before) + String(value));
+            },
             getOperationType: function () { return setup.operation; },
         };
     }
@@ -72,9 +82,16 @@
     };
 
     function note() {
-        var line = Array.prototype.map.call(arguments, function (value) {
+        var rest = Array.prototype.map.call(arguments, function (value) {
             return typeof value === "string" ? value : JSON.stringify(value);
-        }).join(" ");
+        });
+        if (typeof arguments[0] === "string") {
+            var given = rest;
+            rest = [given.shift().replace(/%([sdifjoO%])/g, function (sign, kind) {
+                return kind === "%" ? "%" : given.length ? given.shift() : sign;
+            })].concat(given);
+        }
+        var line = rest.join(" ");
         if (log.length + line.length <= LOG_MAX) {
             log += (log ? "\n" : "") + line;
         }

@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Waker};
 
 use bytes::{Bytes, BytesMut};
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Incoming};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -84,22 +83,6 @@ pub(super) async fn serve<H: Handler>(
     }
 }
 
-/// Runs the streams of a connection: at once where nothing is to be waited for, as with point reads, else in a task of
-/// their own. hyper would give every stream a task, and two threads would wake each other for each of them.
-#[derive(Clone, Copy)]
-struct AtOnce;
-
-impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for AtOnce {
-    fn execute(&self, stream: F) {
-        let mut stream = Box::pin(stream);
-        // Nobody is woken by this look: what is not done is looked at again by its own task.
-        let is_done = stream.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready();
-        if !is_done {
-            tokio::spawn(stream);
-        }
-    }
-}
-
 fn host_missing() -> Response<Full<Bytes>> {
     let text = r#"{"code":"BadRequest","message":"A request names one host: send the header Host once."}"#;
     let mut response = Response::new(Full::new(Bytes::from_static(text.as_bytes())));
@@ -109,8 +92,8 @@ fn host_missing() -> Response<Full<Bytes>> {
     response
 }
 
-fn builder(limits: &Limits) -> auto::Builder<AtOnce> {
-    let mut builder = auto::Builder::new(AtOnce);
+fn builder(limits: &Limits) -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
         .timer(TokioTimer::new())

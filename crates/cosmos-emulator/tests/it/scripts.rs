@@ -216,3 +216,29 @@ fn scripts_survive_a_restart() {
     let mut client = Client::new(&emulator);
     assert_eq!(execute(&mut client, "hello", &json!([])).expect(200).json(), "hello");
 }
+
+#[test]
+fn values_named_body_are_the_body_and_logs_are_formatted() {
+    let (_emulator, mut client) = with_container();
+    let body = "function () { for (var i = 0; i < 10; i++) getContext().getResponse().appendValue('Body', i); \
+                console.log('The value of %s is %d%%', 'x', 1, 'and more'); }";
+    client.post("/dbs/d/colls/c/sprocs", &json!({"id": "append", "body": body})).send().expect(201);
+    let run = client.post("/dbs/d/colls/c/sprocs/append", &json!([])).key("p");
+    let answer = run.header("x-ms-documentdb-script-enable-logging", "true").send().expect(200);
+    assert_eq!(answer.json(), "0123456789");
+    assert_eq!(
+        answer.header("x-ms-documentdb-script-log-results"),
+        "The%20value%20of%20x%20is%201%25%20and%20more"
+    );
+}
+
+#[test]
+fn a_text_that_is_no_function_is_kept_and_refused_when_it_is_to_run() {
+    let (_emulator, mut client) = with_container();
+    let body = "Line Separator (\u{2028}) & nothing else";
+    let kept =
+        client.post("/dbs/d/colls/c/sprocs", &json!({"id": "text", "body": body})).send().expect(201).json();
+    assert_eq!(kept["body"], body);
+    let refused = client.post("/dbs/d/colls/c/sprocs/text", &json!([])).key("p").send().expect(400).message();
+    assert!(refused.contains("SyntaxError"), "{refused}");
+}

@@ -19,7 +19,7 @@ use crate::secret::Secret;
 #[derive(Debug, Args)]
 #[command(
     after_help = EXAMPLES,
-    group(ArgGroup::new("secure").args(["tls", "tls_certificate"]).multiple(true))
+    group(ArgGroup::new("secure").args(["tls", "tls_certificate", "like_docker"]).multiple(true))
 )]
 pub(crate) struct EmulatorArgs {
     /// Port of the account; 0 takes any free one. Further regions listen ten ports apart.
@@ -139,7 +139,7 @@ pub(crate) struct TlsArgs {
     pub(crate) tls: bool,
 
     /// A name or address the made certificate is for, besides localhost, 127.0.0.1 and ::1; may be repeated.
-    #[arg(long, value_name = "NAME", requires = "tls")]
+    #[arg(long, value_name = "NAME", requires = "secure")]
     pub(crate) tls_name: Vec<String>,
 
     /// Write the certificate that clients have to trust to a file, as PEM.

@@ -39,6 +39,14 @@ pub(crate) fn run(args: &EmulatorArgs) -> anyhow::Result<()> {
         let mut signals = Signals::new().context("cannot listen for signals")?;
         let emulator = Emulator::start(config(args)?)?;
         export(&emulator, args)?;
+        if args.like_docker && args.bind.is_loopback() {
+            // Tests with two addresses for one account rely on the one it names itself by.
+            for region in emulator.regions().list() {
+                if let Some(endpoint) = region.endpoint {
+                    emulator.regions().announce(&region.name, endpoint)?;
+                }
+            }
+        }
         announce(&emulator).context("cannot write the ready line")?;
         for warning in exposures(emulator.config()) {
             say(format!("WARNING: {warning}"));
