@@ -51,7 +51,8 @@ pub(crate) fn run(account: &Account, call: &Call) -> Result<Reply, Failure> {
         parameters: question.parameters,
         scope,
         page_size: page_size(&asked)?,
-        continuation: text(&asked, name::CONTINUATION),
+        // A place among the documents of another account is before all of ours.
+        continuation: text(&asked, name::CONTINUATION).filter(|token| !token.starts_with(FOREIGN_PLACE)),
         session_token: session_token(account, &asked),
         resume: question.resume,
     };
@@ -71,6 +72,9 @@ pub(crate) fn run(account: &Account, call: &Call) -> Result<Reply, Failure> {
         ..Reply::standing(&container, page.standing, None)
     })
 }
+
+/// How the service's own continuations begin, which clients may have kept.
+const FOREIGN_PLACE: &str = "-RID:~";
 
 /// What the gateway does with a query that names no partition: refuses it, or says where to look.
 fn gate(asked: &Asked<'_>, container: &Container, question: &Question) -> Result<Scope, Failure> {
@@ -198,10 +202,11 @@ fn metrics(page: &QueryPage, body_bytes: usize, elapsed: Duration) -> (HeaderNam
         "totalExecutionTimeInMs={millis:.2};queryCompileTimeInMs=0.00;queryLogicalPlanBuildTimeInMs=0.00;\
          queryPhysicalPlanBuildTimeInMs=0.00;queryOptimizationTimeInMs=0.00;VMExecutionTimeInMs={millis:.2};\
          indexLookupTimeInMs=0.00;documentLoadTimeInMs=0.00;systemFunctionExecuteTimeInMs=0.00;\
-         userFunctionExecuteTimeInMs=0.00;retrievedDocumentCount={};retrievedDocumentSize={body_bytes};\
+         userFunctionExecuteTimeInMs=0.00;retrievedDocumentCount={};retrievedDocumentSize={};\
          outputDocumentCount={rows};outputDocumentSize={body_bytes};writeOutputTimeInMs=0.00;\
          indexUtilizationRatio={ratio:.2}",
-        page.documents_visited
+        page.documents_visited,
+        if page.documents_visited == 0 { 0 } else { body_bytes },
     );
     (QUERY_METRICS, HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("")))
 }

@@ -412,7 +412,8 @@ fn a_count_within_a_key_reads_no_documents() {
     let mut ask = |text: &str| {
         let asked = client.question(&json!({"query": text})).key("p");
         let answer = asked.header("x-ms-documentdb-populatequerymetrics", "true").send().expect(200);
-        (rows(&answer), answer.header("x-ms-documentdb-query-metrics").contains("retrievedDocumentCount=0;"))
+        let metrics = answer.header("x-ms-documentdb-query-metrics");
+        (rows(&answer), metrics.contains("retrievedDocumentCount=0;retrievedDocumentSize=0;"))
     };
     assert_eq!(ask("SELECT VALUE COUNT(1) FROM c"), (vec![json!(25)], true));
     assert_eq!(ask("SELECT VALUE [{\"item\": COUNT(1)}] FROM c"), (vec![json!([{"item": 25}])], true));
@@ -513,4 +514,20 @@ fn who_takes_only_binary_gets_binary() {
         client.get(&format!("{ITEMS}/b")).key("p").header(FORMATS, "CosmosBinary").send().expect(404);
     assert!(missing.json()["message"].is_string(), "failures are told in text");
     client.delete(&path).key("p").header(FORMATS, "CosmosBinary").send().expect(204);
+}
+
+#[test]
+fn a_continuation_of_the_service_begins_at_the_start() {
+    let (_emulator, mut client) = with_container();
+    client.create(&json!({"id": "a", "pk": "p"})).expect(201);
+    let token = "-RID:~a0NPAOszCpOChB4AAAAAAA==#RT:1#TRC:2#ISV:2#IEO:65567#QCF:8";
+    let mut ask = |token: &str| {
+        client
+            .question(&json!({"query": "SELECT VALUE c.id FROM c"}))
+            .key("p")
+            .header("x-ms-continuation", token)
+            .send()
+    };
+    assert_eq!(texts(&ask(token).expect(200)), ["a"]);
+    ask("RID:nonsense").expect(400);
 }
