@@ -55,6 +55,14 @@ impl Clock {
         micros.fetch_add(micros_of(by), Ordering::SeqCst);
     }
 
+    /// Whether it was put forward from the machine's: then answers must tell its time, which nobody else knows.
+    pub(crate) fn is_ahead(&self) -> bool {
+        match &self.0 {
+            Kind::Real(ahead) => ahead.load(Ordering::SeqCst) > 0,
+            Kind::Manual(_) => false,
+        }
+    }
+
     /// The time as the standard library has it.
     pub fn now(&self) -> SystemTime {
         UNIX_EPOCH + Duration::from_micros(self.now_micros())

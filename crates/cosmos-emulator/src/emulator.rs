@@ -61,6 +61,9 @@ impl Emulator {
         let management = config.management_port.map(|port| bind(&config, port)).transpose()?;
         let mut emulator = Self::open_with_clock(config, clock)?;
         emulator.serving = Some(Serving::start(&emulator, management)?);
+        if let Store::Folder { path, .. } = &emulator.config.store {
+            storage::tell_address(path, &emulator.endpoint());
+        }
         Ok(emulator)
     }
 

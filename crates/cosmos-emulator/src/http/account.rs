@@ -140,6 +140,7 @@ impl Account {
             elapsed: started.elapsed(),
             location,
             read_regions: satellites,
+            date: self.clock.is_ahead().then(|| cosmos_wire::date::format(self.clock.now())),
         };
         Ok(match outcome {
             Ok(reply) => self.renderer.reply(reply, &stamp),

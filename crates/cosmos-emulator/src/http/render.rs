@@ -52,6 +52,8 @@ pub(crate) struct Stamp<'a> {
     pub(crate) location: Option<String>,
     /// Regions besides the one that writes.
     pub(crate) read_regions: usize,
+    /// The account's time, where its clock was put forward; otherwise connections tell the machine's.
+    pub(crate) date: Option<String>,
 }
 
 /// Builds responses on headers prepared once.
@@ -143,6 +145,9 @@ impl Renderer {
         if let Some(location) = &stamp.location {
             answer.put(&[CONTENT_LOCATION], location);
         }
+        if let Some(date) = &stamp.date {
+            answer.put_date(date);
+        }
         answer
     }
 }
@@ -216,7 +221,13 @@ mod tests {
     use super::*;
 
     fn stamp() -> Stamp<'static> {
-        Stamp { activity_id: "a-1", elapsed: Duration::from_millis(2), location: None, read_regions: 0 }
+        Stamp {
+            activity_id: "a-1",
+            elapsed: Duration::from_millis(2),
+            location: None,
+            read_regions: 0,
+            date: None,
+        }
     }
 
     #[test]

@@ -17,6 +17,11 @@ pub(crate) trait Answer: From<Response<Bytes>> + Send + 'static {
         self.put(names, itoa::Buffer::new().format(value));
     }
 
+    /// Says what time it is, which connections do otherwise.
+    fn put_date(&mut self, date: &str) {
+        self.put(&[http::header::DATE], date);
+    }
+
     fn finish(self, body: Bytes) -> Self;
 }
 
@@ -59,6 +64,8 @@ pub(crate) struct Text {
     pub(super) status: u16,
     pub(super) head: Vec<u8>,
     pub(super) body: Bytes,
+    /// Whether it says itself what time it is.
+    pub(super) is_dated: bool,
 }
 
 /// Room for an answer about an item, since a short body goes out behind its head.
@@ -72,7 +79,7 @@ impl Text {
         for part in ["HTTP/1.1 ", digits.format(status), " ", reason.unwrap_or_default(), "\r\n"] {
             head.extend_from_slice(part.as_bytes());
         }
-        Self { status, head, body: Bytes::new() }
+        Self { status, head, body: Bytes::new(), is_dated: false }
     }
 }
 
@@ -90,6 +97,11 @@ impl Answer for Text {
         for name in names {
             push_line(&mut self.head, name, value.as_bytes());
         }
+    }
+
+    fn put_date(&mut self, date: &str) {
+        self.put(&[http::header::DATE], date);
+        self.is_dated = true;
     }
 
     fn finish(self, body: Bytes) -> Self {

@@ -229,8 +229,10 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Talk<'a, S> {
     /// Sends an answer; false when it was the last.
     async fn send(&mut self, answer: Answer, is_last: bool) -> bool {
         let is_last = is_last || self.is_leaving;
-        let Answer { status, mut head, mut body } = answer;
-        head.extend_from_slice(self.date.line());
+        let Answer { status, mut head, mut body, is_dated } = answer;
+        if !is_dated {
+            head.extend_from_slice(self.date.line());
+        }
         if !matches!(status, 204 | 304) {
             head.extend_from_slice(b"content-length: ");
             head.extend_from_slice(itoa::Buffer::new().format(body.len()).as_bytes());

@@ -4,6 +4,7 @@
 //! emulator.lock         held by the process that uses the folder, and names it
 //! emulator.format       one line: the version of everything below; it is there once the store is complete
 //! emulator.format.new   the same line while the store is being made
+//! emulator.address      where the process that uses the folder serves it, and which process that is
 //! emulator.closed       how long each journal was when the store was closed; gone while it is open
 //! store/                the engine's files
 //! ```
@@ -22,6 +23,7 @@ pub(super) const FORMAT_VERSION: u32 = 1;
 
 pub(super) const LOCK_FILE: &str = "emulator.lock";
 const FORMAT_FILE: &str = "emulator.format";
+const ADDRESS_FILE: &str = "emulator.address";
 const DRAFT_FILE: &str = "emulator.format.new";
 const FORMAT_NAME: &str = "cosmos-emulator data format";
 const STORE_FOLDER: &str = "store";
@@ -106,6 +108,31 @@ impl Drop for Folder {
         // A lock that cannot be given back ends with this process.
         let _ = self.lock.unlock();
     }
+}
+
+/// Writes down where this process serves the folder, for [`running_at`].
+pub(crate) fn tell_address(path: &Path, endpoint: &str) {
+    let text = format!("{} {endpoint}", std::process::id());
+    // A courtesy: on a full disk the folder is still served, and is found by its endpoint.
+    let _ = private::write(&path.join(ADDRESS_FILE), &text);
+}
+
+/// Where the emulator is that uses this folder now, if one does and serves it.
+///
+/// A process that was killed leaves its address behind: it counts only while the process that wrote it holds the folder.
+#[must_use]
+pub fn running_at(path: &Path) -> Option<String> {
+    let mut lock = File::open(path.join(LOCK_FILE)).ok()?;
+    if lock.try_lock_shared().is_ok() {
+        // Nobody has it. A lock that cannot be given back ends with the file.
+        let _ = lock.unlock();
+        return None;
+    }
+    let mut holder = String::new();
+    lock.read_to_string(&mut holder).ok()?;
+    let text = fs::read_to_string(path.join(ADDRESS_FILE)).ok()?;
+    let (writer, endpoint) = text.split_once(' ')?;
+    (writer == holder.trim()).then(|| endpoint.to_owned())
 }
 
 /// The message for a file system error in a data folder.

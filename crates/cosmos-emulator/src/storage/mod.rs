@@ -19,6 +19,8 @@ use bytes::Bytes;
 use tokio::sync::watch;
 
 pub use disk::DiskStorage;
+pub use folder::running_at;
+pub(crate) use folder::tell_address;
 pub use memory::MemoryStorage;
 pub use salvage::{Cut, Salvaged, salvage};
 
