@@ -36,6 +36,7 @@
 //! |---|---|
 //! | `fault-injection` | `fault`: rules that break requests below the connection pools |
 //! | `entra` | `Credential::token`: Microsoft Entra tokens through `azure_core` |
+//! | `identity` | `Credential::identity`: those of the identities that `azure_identity` finds on a machine |
 
 mod attempt;
 mod batch;
@@ -53,6 +54,8 @@ mod driver;
 #[cfg(feature = "entra")]
 mod entra;
 mod error;
+#[cfg(feature = "identity")]
+mod identity;
 mod limits;
 mod metadata;
 mod meters;
@@ -84,6 +87,8 @@ pub use database::Database;
 pub use diagnostics::{Attempt, Context, Delivery, Diagnostics, LateCharge, Protocol};
 pub use driver::Driver;
 pub use error::{Error, ErrorKind};
+#[cfg(feature = "identity")]
+pub use identity::Identity;
 pub use options::{
     CallOptions, Consistency, ContentResponse, ItemOptions, OnUnknown, ReadConsistencyStrategy, Throughput,
 };

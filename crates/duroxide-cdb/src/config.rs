@@ -88,10 +88,13 @@ impl CosmosDBProviderConfig {
 
     /// Reads `COSMOS_ENDPOINT`, `COSMOS_KEY`, `COSMOS_DATABASE` and `COSMOS_CONTAINER` (or the same names with
     /// `COSMOSDB_`). Where neither endpoint nor key is set, they are those of an emulator on this machine,
-    /// `http://localhost:8081` and the key that everybody knows.
+    /// `http://localhost:8081` and the key that everybody knows; an endpoint on this machine needs no key either.
+    ///
+    /// With the feature `identity`, `COSMOS_ENTRA` (`auto`, `environment`, `workload`, `managed` or `developer`) signs in with
+    /// Microsoft Entra in place of a key.
     ///
     /// # Errors
-    /// When only one of endpoint and key is set.
+    /// When a key is missing, or an endpoint, or what the identity needs.
     pub fn from_env() -> Result<Self, ProviderError> {
         Self::from_lookup(|name| std::env::var(name).ok())
     }
@@ -107,13 +110,21 @@ impl CosmosDBProviderConfig {
                 .find_map(|prefix| lookup(&format!("{prefix}_{suffix}")).filter(|value| !value.is_empty()))
         };
         let missing = |sentence: &str| Err(ProviderError::permanent("from_env", sentence));
+        let identity = find("ENTRA");
         let (endpoint, key) = match (find("ENDPOINT"), find("KEY")) {
             (Some(endpoint), Some(key)) => (endpoint, key),
-            (None, None) => (format!("http://localhost:{EMULATOR_PORT}"), EMULATOR_KEY.to_owned()),
-            (Some(_), None) => return missing("Set the environment variable COSMOS_KEY."),
-            (None, Some(_)) => return missing("Set the environment variable COSMOS_ENDPOINT."),
+            (None, None) if identity.is_none() => {
+                (format!("http://localhost:{EMULATOR_PORT}"), EMULATOR_KEY.to_owned())
+            }
+            (Some(endpoint), None) if identity.is_some() => (endpoint, String::new()),
+            (Some(endpoint), None) if is_local(&endpoint) => (endpoint, EMULATOR_KEY.to_owned()),
+            (Some(_), None) => return missing("Set the environment variable COSMOS_KEY, or COSMOS_ENTRA."),
+            (None, Some(_) | None) => return missing("Set the environment variable COSMOS_ENDPOINT."),
         };
         let mut config = Self::new(endpoint, key);
+        if let Some(identity) = identity {
+            config.credential = Some(of_identity(&identity)?);
+        }
         if let Some(database) = find("DATABASE") {
             config.database = database;
         }
@@ -275,6 +286,28 @@ impl fmt::Debug for CosmosDBProviderConfig {
     }
 }
 
+/// Whether only this machine answers there: emulators, whose key everybody knows.
+fn is_local(endpoint: &str) -> bool {
+    let Some((_, host)) = endpoint.split_once("://") else { return false };
+    ["localhost", "127.0.0.1", "[::1]"].iter().any(|name| {
+        host.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with([':', '/']))
+    })
+}
+
+#[cfg(feature = "identity")]
+fn of_identity(text: &str) -> Result<cosmos_driver::Credential, ProviderError> {
+    let refused = |error: cosmos_driver::Error| {
+        ProviderError::permanent("from_env", format!("COSMOS_ENTRA: {}", error.message()))
+    };
+    cosmos_driver::Credential::identity(text.parse().map_err(refused)?).map_err(refused)
+}
+
+#[cfg(not(feature = "identity"))]
+fn of_identity(_: &str) -> Result<cosmos_driver::Credential, ProviderError> {
+    let text = "COSMOS_ENTRA is set, and duroxide-cdb was built without its feature `identity`.";
+    Err(ProviderError::permanent("from_env", text))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -315,6 +348,22 @@ mod tests {
             let error = CosmosDBProviderConfig::from_lookup(lookup).unwrap_err();
             assert!(error.message.contains(missing), "{error:?}");
         }
+    }
+
+    #[test]
+    fn an_endpoint_on_this_machine_needs_no_key_and_an_identity_needs_an_endpoint() {
+        let with = |pairs: &'static [(&str, &str)]| {
+            CosmosDBProviderConfig::from_lookup(|name| {
+                pairs.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+            })
+        };
+        let local = with(&[("COSMOS_ENDPOINT", "http://127.0.0.1:9000")]).unwrap();
+        assert_eq!((local.endpoint.as_str(), local.key.as_str()), ("http://127.0.0.1:9000", EMULATOR_KEY));
+        assert!(with(&[("COSMOS_ENDPOINT", "https://localhost.example.com")]).is_err());
+        let error = with(&[("COSMOS_ENTRA", "auto")]).unwrap_err();
+        assert!(error.message.contains("COSMOS_ENDPOINT"), "{error:?}");
+        let error = with(&[("COSMOS_ENDPOINT", "https://a.test"), ("COSMOS_ENTRA", "me")]).unwrap_err();
+        assert!(error.message.contains("COSMOS_ENTRA"), "{error:?}");
     }
 
     #[test]
