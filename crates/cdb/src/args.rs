@@ -18,7 +18,7 @@ use crate::commands::import::ImportArgs;
 use crate::commands::instances::InstancesArgs;
 use crate::commands::prune::PruneArgs;
 use crate::commands::queues::QueuesArgs;
-use crate::commands::rerun::RerunArgs;
+use crate::commands::rerun::{RerunArgs, RewindArgs};
 use crate::commands::runtimes::RuntimesArgs;
 use crate::commands::send::{CancelArgs, EnqueueArgs, RaiseArgs, StartArgs};
 use crate::commands::show::ShowArgs;
@@ -100,6 +100,9 @@ pub(crate) enum Command {
     Stress(StressArgs),
     Emulator(EmulatorArgs),
     Completions(CompletionsArgs),
+    /// There is no rewind: says what to do instead.
+    #[command(hide = true, alias = "reset")]
+    Rewind(RewindArgs),
     /// Print the version.
     #[command(hide = true)]
     Version,

@@ -16,6 +16,7 @@ use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
 use serde_json::{Value, json};
 
 use crate::documents::Documents;
+use crate::entra;
 use crate::exit::Problem;
 use crate::places::Places;
 use crate::secret::Secret;
@@ -24,7 +25,7 @@ use crate::secret::Secret;
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct ConnectionArgs {
-    /// Folder of an embedded emulator, opened in this process. One process uses it at a time.
+    /// Folder of an embedded emulator, opened in this process; or through the emulator that has it open.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["endpoint", "key"])]
     pub(crate) data: Option<PathBuf>,
 
@@ -41,6 +42,21 @@ pub(crate) struct ConnectionArgs {
     /// The environment is the better place: command lines are visible to others.
     #[arg(long, value_name = "KEY")]
     pub(crate) key: Option<Secret>,
+
+    /// Sign in with Microsoft Entra instead of a key [env: COSMOS_ENTRA].
+    ///
+    /// Alone, or with =auto, it takes the first identity that the machine tells of: a service principal (=environment), the
+    /// identity of a pod (=workload), that of an app (=managed), or who is signed in with `az` or `azd` (=developer). A
+    /// virtual machine's has to be named: --entra=managed.
+    #[arg(
+        long,
+        value_name = "IDENTITY",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "auto",
+        conflicts_with_all = ["key", "data"]
+    )]
+    pub(crate) entra: Option<String>,
 
     /// Database [env: COSMOS_DATABASE] [default: duroxide].
     #[arg(long, value_name = "NAME")]
@@ -67,7 +83,27 @@ pub(crate) enum Place {
     /// An embedded emulator that forgets.
     Memory,
     /// An account.
-    Account { endpoint: String, key: String },
+    Account { endpoint: String, access: Access },
+}
+
+/// How one gets in.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// With a key of the account.
+    Key(String),
+    /// With tokens of an identity.
+    Entra(String),
+}
+
+impl Access {
+    fn credential(&self) -> Result<Credential, Problem> {
+        match self {
+            Self::Key(key) => Credential::key(key).map_err(|error| {
+                Problem::Usage(format!("the key cannot be one of an account: {}", error.message()))
+            }),
+            Self::Entra(identity) => entra::credential(identity),
+        }
+    }
 }
 
 impl Target {
@@ -113,14 +149,29 @@ impl Target {
                 // Before anything is said of it.
                 refuse_user(&endpoint)?;
                 require_scheme(&endpoint)?;
-                let key = args.key.as_ref().map(|key| key.reveal().to_owned());
+                let typed = args.key.as_ref().map(|key| key.reveal().to_owned());
+                // What was typed, what belongs to the place, what the environment says: in each an identity before a key.
+                let identity = match (&args.entra, &typed, &named.entra, &named.key_env) {
+                    (Some(identity), ..) => Some(identity.clone()),
+                    (None, Some(_), ..) => None,
+                    (None, None, Some(identity), _) => Some(identity.clone()),
+                    (None, None, None, Some(_)) => None,
+                    (None, None, None, None) => find("ENTRA"),
+                };
                 let of_place = || named.key_env.as_deref().and_then(set);
-                let key = key.or_else(of_place).or_else(|| find("KEY")).or_else(|| emulator_key(&endpoint));
-                let key = key.ok_or_else(|| {
-                    let variable = named.key_env.as_deref().unwrap_or("COSMOS_KEY");
-                    Problem::Usage(format!("there is no key for {endpoint}: set {variable}, or give --key"))
-                })?;
-                Place::Account { endpoint, key }
+                let access = match identity {
+                    Some(identity) => Access::Entra(identity),
+                    None => {
+                        let key = typed.or_else(of_place).or_else(|| find("KEY"));
+                        Access::Key(key.or_else(|| emulator_key(&endpoint)).ok_or_else(|| {
+                            let variable = named.key_env.as_deref().unwrap_or("COSMOS_KEY");
+                            Problem::Usage(format!(
+                                "there is no key for {endpoint}: set {variable}, or sign in with --entra"
+                            ))
+                        })?)
+                    }
+                };
+                Place::Account { endpoint, access }
             }
             (None, None) => otherwise()?,
         };
@@ -139,7 +190,10 @@ impl Target {
         let mut options = match &self.place {
             Place::Folder(folder) => format!("--data {}", quoted(&folder.display().to_string())),
             Place::Memory => String::new(),
-            Place::Account { endpoint, .. } => format!("--endpoint {endpoint}"),
+            Place::Account { endpoint, access: Access::Entra(identity) } => {
+                format!("--endpoint {endpoint} --entra={}", quoted(identity))
+            }
+            Place::Account { endpoint, access: Access::Key(_) } => format!("--endpoint {endpoint}"),
         };
         for (option, name) in [("database", &self.database), ("container", &self.container)] {
             if name != "duroxide" {
@@ -200,7 +254,8 @@ pub(crate) struct Connection {
     pub(crate) target: Target,
     emulator: Option<Emulator>,
     endpoint: String,
-    key: String,
+    access: Access,
+    credential: Credential,
     driver: Driver,
     /// Also containers that are none of workflows.
     accepts_any: bool,
@@ -251,31 +306,22 @@ impl Connection {
         Box::pin(Self::connect(target, emulator, if_missing)).await
     }
 
-    async fn connect(
-        target: Target,
-        emulator: Option<Emulator>,
-        if_missing: IfMissing,
-    ) -> anyhow::Result<Self> {
-        let (endpoint, key) = match (&target.place, &emulator) {
-            (Place::Account { endpoint, key }, _) => (endpoint.clone(), key.clone()),
-            (Place::Folder(_) | Place::Memory, Some(emulator)) => {
-                (emulator.endpoint(), emulator.key().to_owned())
-            }
-            (Place::Folder(_) | Place::Memory, None) => {
-                unreachable!("embedded() starts one for every such place")
+    async fn connect(target: Target, embedded: Embedded, if_missing: IfMissing) -> anyhow::Result<Self> {
+        let (endpoint, access, emulator) = match embedded {
+            Embedded::Account { endpoint, access } => (endpoint, access, None),
+            Embedded::Own(emulator) => {
+                (emulator.endpoint(), Access::Key(emulator.key().to_owned()), Some(emulator))
             }
         };
-        let credential = Credential::key(&key).map_err(|error| {
-            Problem::Usage(format!("the key cannot be one of an account: {}", error.message()))
-        })?;
+        let credential = access.credential()?;
         let timeouts = Timeouts { operation: OPERATION_TIMEOUT, ..Timeouts::default() };
-        let driver = Driver::builder(&endpoint, credential)
+        let driver = Driver::builder(&endpoint, credential.clone())
             .application_name("cdb")
             .timeouts(timeouts)
             .build()
             .await
-            .map_err(|error| explain(&error, &endpoint))?;
-        let connection = Self { target, emulator, endpoint, key, driver, accepts_any: false };
+            .map_err(|error| explain(&error, &endpoint, &access))?;
+        let connection = Self { target, emulator, endpoint, access, credential, driver, accepts_any: false };
         if if_missing == IfMissing::Refuse {
             connection.require_container().await?;
         }
@@ -296,9 +342,12 @@ impl Connection {
         }
     }
 
-    /// What requests are signed with.
-    pub(crate) fn key(&self) -> &str {
-        &self.key
+    /// The key that requests are signed with, if it is one.
+    pub(crate) fn key(&self) -> Option<&str> {
+        match &self.access {
+            Access::Key(key) => Some(key),
+            Access::Entra(_) => None,
+        }
     }
 
     /// The driver, for what is not about this container.
@@ -321,7 +370,8 @@ impl Connection {
         &self,
         adjust: impl FnOnce(&mut CosmosDBProviderConfig),
     ) -> anyhow::Result<Arc<CosmosDBProvider>> {
-        let mut config = CosmosDBProviderConfig::new(&self.endpoint, &self.key)
+        let mut config = CosmosDBProviderConfig::new(&self.endpoint, "")
+            .with_credential(self.credential.clone())
             .with_database(&self.target.database)
             .with_container(&self.target.container);
         adjust(&mut config);
@@ -395,32 +445,61 @@ impl Connection {
                 self.place()
             ))
             .into()),
-            Err(error) => Err(explain(&error, &self.endpoint).into()),
+            Err(error) => Err(explain(&error, &self.endpoint, &self.access).into()),
         }
     }
 }
 
-fn embedded(place: &Place, if_missing: IfMissing, config: Config) -> anyhow::Result<Option<Emulator>> {
-    let store = match place {
-        Place::Account { .. } => return Ok(None),
-        Place::Memory => Store::Memory,
-        Place::Folder(path) => {
-            if if_missing == IfMissing::Refuse && !path.join(FOLDER_MARK).is_file() {
-                let state = if path.is_dir() { "has no data of an emulator" } else { "is not there" };
-                let path = path.display();
-                let text = format!("the folder {path} {state}: `cdb demo --data {path}` makes one");
-                return Err(Problem::Missing(text).into());
-            }
-            // A demo survives a killed process either way; waiting for the disk would only slow it down.
-            Store::Folder { path: path.clone(), fsync: Fsync::Off }
+/// What answers for a place.
+enum Embedded {
+    /// Somebody else's process.
+    Account { endpoint: String, access: Access },
+    /// An emulator of this process.
+    Own(Emulator),
+}
+
+/// A folder that another process has open is looked at through that process, which serves it. Whoever would make one, the demo
+/// for example, wants it for itself.
+fn embedded(place: &Place, if_missing: IfMissing, config: Config) -> anyhow::Result<Embedded> {
+    let path = match place {
+        Place::Account { endpoint, access } => {
+            return Ok(Embedded::Account { endpoint: endpoint.clone(), access: access.clone() });
         }
+        Place::Memory => {
+            return Ok(Embedded::Own(Emulator::start(Config { store: Store::Memory, ..config })?));
+        }
+        Place::Folder(path) => path,
     };
-    Ok(Some(Emulator::start(Config { store, ..config })?))
+    if if_missing == IfMissing::Refuse && !path.join(FOLDER_MARK).is_file() {
+        let state = if path.is_dir() { "has no data of an emulator" } else { "is not there" };
+        let path = path.display();
+        let text = format!("the folder {path} {state}: `cdb demo --data {path}` makes one");
+        return Err(Problem::Missing(text).into());
+    }
+    // A demo survives a killed process either way; waiting for the disk would only slow it down.
+    let store = Store::Folder { path: path.clone(), fsync: Fsync::Off };
+    match (Emulator::start(Config { store, ..config }), if_missing) {
+        (Ok(emulator), _) => Ok(Embedded::Own(emulator)),
+        (Err(error), IfMissing::Create) => Err(error.into()),
+        (Err(error), IfMissing::Refuse) => {
+            let endpoint = cosmos_emulator::storage::running_at(path).ok_or(error)?;
+            let key = std::env::var("COSMOS_KEY").ok().filter(|key| !key.is_empty());
+            let access = Access::Key(key.unwrap_or_else(|| cosmos_wire::EMULATOR_KEY.to_owned()));
+            Ok(Embedded::Account { endpoint, access })
+        }
+    }
 }
 
 /// A sentence that says what to do.
-fn explain(error: &cosmos_driver::Error, endpoint: &str) -> Problem {
+fn explain(error: &cosmos_driver::Error, endpoint: &str, access: &Access) -> Problem {
     match error.kind() {
+        ErrorKind::Unauthorized | ErrorKind::Forbidden if matches!(access, Access::Entra(_)) => {
+            Problem::Refused(format!(
+                "{endpoint} did not let the identity in: it needs the role Cosmos DB Built-in Data Contributor (or Reader, \
+                 for commands that only look), and to be signed in. It said: {}",
+                first_line(error.message())
+            ))
+        }
         ErrorKind::Unauthorized | ErrorKind::Forbidden => Problem::Refused(format!(
             "{endpoint} refused the key: check --key or COSMOS_KEY (a read-only key is not enough for commands that \
              write). It said: {}",
@@ -458,7 +537,7 @@ pub(crate) fn no_place() -> Problem {
         "an embedded emulator's folder: --data DIR (`cdb demo` makes one)".to_owned()
     };
     Problem::Usage(format!(
-        "say where the container is: an account (--endpoint and --key, or COSMOS_ENDPOINT and COSMOS_KEY), or {folder}"
+        "say where the container is: an account (--endpoint and --entra, or COSMOS_ENDPOINT and COSMOS_KEY), or {folder}"
     ))
 }
 
@@ -504,7 +583,10 @@ mod tests {
             ..Default::default()
         };
         let prod = resolve(&with(None), &[("P_KEY", "a2V5")]).unwrap();
-        assert!(prod.place == Place::Account { endpoint: "https://p.test".into(), key: "a2V5".into() });
+        assert!(
+            prod.place
+                == Place::Account { endpoint: "https://p.test".into(), access: Access::Key("a2V5".into()) }
+        );
         assert_eq!((prod.database.as_str(), prod.container.as_str()), ("flows", "duroxide"));
         let problem = resolve(&with(None), &[]).err().unwrap().to_string();
         assert!(problem.contains("set P_KEY"), "{problem}");
@@ -524,13 +606,46 @@ mod tests {
         let environment =
             [("COSMOS_ENDPOINT", "https://a.test"), ("COSMOSDB_KEY", "a2V5"), ("COSMOS_CONTAINER", "flows")];
         let target = resolve(&ConnectionArgs::default(), &environment).unwrap();
-        assert!(target.place == Place::Account { endpoint: "https://a.test".into(), key: "a2V5".into() });
+        assert!(
+            target.place
+                == Place::Account { endpoint: "https://a.test".into(), access: Access::Key("a2V5".into()) }
+        );
         assert_eq!((target.database.as_str(), target.container.as_str()), ("duroxide", "flows"));
         let args =
             ConnectionArgs { data: Some("x".into()), container: Some("c d".into()), ..Default::default() };
         let target = resolve(&args, &environment).unwrap();
         assert!(target.place == Place::Folder("x".into()));
         assert_eq!(target.options(), "--data x --container 'c d'");
+    }
+
+    #[test]
+    fn an_identity_comes_before_a_key_and_what_is_typed_before_both() {
+        let access = |args: &ConnectionArgs, environment: &[(&str, &str)]| match resolve(args, environment)
+            .map(|target| target.place)
+        {
+            Ok(Place::Account { access: Access::Key(key), .. }) => key,
+            Ok(Place::Account { access: Access::Entra(identity), .. }) => identity,
+            Ok(Place::Folder(_) | Place::Memory) => "none".to_owned(),
+            Err(problem) => problem.to_string(),
+        };
+        let at = |entra: Option<&str>, key: Option<&str>| ConnectionArgs {
+            endpoint: Some("https://a.test".into()),
+            entra: entra.map(str::to_owned),
+            key: key.map(|key| Secret::from(key.to_owned())),
+            ..Default::default()
+        };
+        let both = [("COSMOS_KEY", "a2V5"), ("COSMOS_ENTRA", "workload")];
+        assert_eq!(access(&at(Some("managed"), None), &both), "managed");
+        assert_eq!(access(&at(None, Some("dHlwZWQ=")), &both), "dHlwZWQ=");
+        assert_eq!(access(&at(None, None), &both), "workload");
+        assert_eq!(access(&at(None, None), &both[..1]), "a2V5");
+        assert!(access(&at(None, None), &[]).contains("sign in with --entra"));
+        let named = ConnectionArgs { context: Some("prod".into()), ..Default::default() };
+        assert_eq!(
+            access(&named, &[("P_KEY", "cA=="), ("COSMOS_ENTRA", "auto")]),
+            "cA==",
+            "the place has a key"
+        );
     }
 
     #[test]

@@ -251,7 +251,9 @@ impl Fleet {
         let last = self.members.iter().max_by_key(|member| member.beat_at);
         if self.living().next().is_none() {
             remarks.push(match last {
-                None => "nobody is there: no runtime has told that it runs work on this container".to_owned(),
+                None => {
+                    "nobody is there now: no runtime tells that it runs work on this container".to_owned()
+                }
                 Some(last) => format!(
                     "nobody is there: the last that was, {:?}, was heard of {} ago. Start a runtime",
                     last.owner,

@@ -14,6 +14,7 @@ mod demo;
 mod diagnosis;
 mod documents;
 mod ending;
+mod entra;
 mod exit;
 mod files;
 mod fleet;
@@ -89,6 +90,7 @@ async fn dispatch(command: &Command) -> anyhow::Result<()> {
         Command::Rerun(args) => commands::rerun::run(args).await,
         Command::Sql(args) => commands::sql::run(args).await,
         Command::Context(args) => commands::contexts::run(args),
+        Command::Rewind(args) => commands::rerun::rewind(args),
         Command::Version => commands::version(),
         Command::Delete(args) => commands::delete::run(args).await,
         Command::Prune(args) => commands::prune::run(args).await,

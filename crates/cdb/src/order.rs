@@ -8,6 +8,10 @@ pub(crate) fn arrange(args: Vec<OsString>) -> Vec<OsString> {
     let mut args = args.into_iter();
     let mut arranged: Vec<OsString> = args.next().into_iter().collect();
     let mut rest: Vec<OsString> = args.collect();
+    // There it is a file.
+    if !rest.iter().any(|arg| arg == "export") {
+        say_json(&mut rest);
+    }
     let mut moved = take_options(&mut rest);
     let group = rest
         .first()
@@ -26,6 +30,22 @@ pub(crate) fn arrange(args: Vec<OsString>) -> Vec<OsString> {
     arranged.extend(moved);
     arranged.extend(behind);
     arranged
+}
+
+/// Other tools want `-o json`, `--output json` or `--output=json`: it means `--json` here, too.
+fn say_json(args: &mut Vec<OsString>) {
+    let mut place = 0;
+    while place < args.len() && args[place] != "--" {
+        let is_pair = ["-o", "--output"].iter().any(|name| args[place] == *name)
+            && args.get(place + 1).is_some_and(|value| value == "json");
+        if is_pair {
+            args.remove(place);
+        }
+        if is_pair || ["-ojson", "--output=json"].iter().any(|name| args[place] == *name) {
+            args[place] = "--json".into();
+        }
+        place += 1;
+    }
 }
 
 /// Takes the options at the beginning that belong to commands.
@@ -63,7 +83,7 @@ fn is_flag(arg: &OsString) -> bool {
 const WITH_VALUE: [&str; 7] =
     ["--data", "--endpoint", "--key", "--database", "--container", "--context", "--management"];
 /// Options of commands that take none.
-const ALONE: [&str; 1] = ["--json"];
+const ALONE: [&str; 2] = ["--json", "--entra"];
 /// Options that stand before commands as well: they take a value.
 const ROOT: [&str; 2] = ["--log", "--color"];
 /// Commands that have actions, and the usual one.
@@ -95,6 +115,11 @@ mod tests {
             ("cdb dl --json --data d list", "cdb dl list --json --data d"),
             ("cdb dead-letters --help", "cdb dead-letters --help"),
             ("cdb context", "cdb context list"),
+            ("cdb show x -o json --data d", "cdb show x --json --data d"),
+            ("cdb --output json show x", "cdb show x --json"),
+            ("cdb show x --output=json", "cdb show x --json"),
+            ("cdb export -o json", "cdb export -o json"),
+            ("cdb sql -- -o json", "cdb sql -- -o json"),
             ("cdb --version", "cdb --version"),
             ("cdb --help", "cdb --help"),
             ("cdb", "cdb"),

@@ -28,6 +28,9 @@ pub(crate) struct Named {
     /// The variable that holds the key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) key_env: Option<String>,
+    /// The identity that signs in, in place of a key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) entra: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) database: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -77,6 +77,37 @@ pub(crate) fn spans(instance: &str, events: &[Event]) -> Vec<Span> {
     spans
 }
 
+/// The same with many of one name that all ended well as one: three hundred lines that say the same hide the one that does
+/// not. What failed, or goes on, has a line of its own.
+pub(crate) fn grouped(spans: Vec<Span>) -> Vec<Span> {
+    let is_like = |one: &Span, other: &Span| {
+        let is_done = |span: &Span| matches!(span.end, End::Done(_));
+        is_done(one) && is_done(other) && (one.kind, &one.name) == (other.kind, &other.name)
+    };
+    let mut grouped = Vec::new();
+    for run in spans.chunk_by(is_like) {
+        let [first, .., last] = run else {
+            grouped.extend_from_slice(run);
+            continue;
+        };
+        if run.len() < GROUP_MIN {
+            grouped.extend_from_slice(run);
+            continue;
+        }
+        let count = run.len();
+        grouped.push(Span {
+            name: format!("{} ×{count}", first.name),
+            ended_ms: run.iter().filter_map(|span| span.ended_ms).max(),
+            end: End::Done(format!("#{} to #{}, all done; --full shows each", first.id, last.id)),
+            ..first.clone()
+        });
+    }
+    grouped
+}
+
+/// So many of one name are shown one by one.
+const GROUP_MIN: usize = 12;
+
 /// What is still open when the execution has not ended.
 pub(crate) fn open(instance: &str, events: &[Event]) -> Vec<Span> {
     let mut spans = spans(instance, events);
@@ -197,6 +228,27 @@ mod tests {
         };
         let lines = draw(&spans("a", &[event(1, None, 0, kind)]), 0, 10, 80, Style::new(false));
         assert!(lines.iter().all(|line| !line.text().contains(char::is_control)), "{lines:?}");
+    }
+
+    #[test]
+    fn many_that_ended_well_are_one_line_and_what_failed_among_them_is_not() {
+        let one = |id: u64, end: End| Span {
+            id,
+            kind: SpanKind::Activity,
+            name: "Bake".to_owned(),
+            began_ms: id,
+            ended_ms: Some(id + 10),
+            end,
+            due_ms: None,
+        };
+        let mut spans: Vec<Span> = (1..=40).map(|id| one(id, End::Done(String::new()))).collect();
+        spans.push(one(41, End::Failed("burnt".to_owned())));
+        spans.extend((42..=44).map(|id| one(id, End::Done(String::new()))));
+        let grouped = grouped(spans);
+        let names: Vec<&str> = grouped.iter().map(|span| span.name.as_str()).collect();
+        assert_eq!(names, ["Bake ×40", "Bake", "Bake", "Bake", "Bake"], "three are too few for a group");
+        assert_eq!((grouped[0].began_ms, grouped[0].ended_ms), (1, Some(50)));
+        assert_eq!(grouped[1].end, End::Failed("burnt".to_owned()));
     }
 
     fn event(id: u64, source: Option<u64>, at: u64, kind: EventKind) -> Event {

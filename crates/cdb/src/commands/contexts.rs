@@ -20,6 +20,7 @@ pub(crate) struct ContextArgs {
 
 const EXAMPLES: &str = "Examples:
   cdb context add prod --endpoint https://shop.documents.azure.com --database flows --key-env SHOP_KEY
+  cdb context add prod --endpoint https://shop.documents.azure.com --database flows --entra
   cdb context use prod
   cdb instances --context prod
   cdb context list";
@@ -60,6 +61,17 @@ struct AddArgs {
     #[arg(long, value_name = "NAME")]
     key_env: Option<String>,
 
+    /// Sign in with Microsoft Entra: auto, environment, workload, managed or developer [default: auto].
+    #[arg(
+        long,
+        value_name = "IDENTITY",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "auto",
+        conflicts_with_all = ["key_env", "data"]
+    )]
+    entra: Option<String>,
+
     /// Database.
     #[arg(long, value_name = "NAME")]
     database: Option<String>,
@@ -92,6 +104,7 @@ pub(crate) fn run(args: &ContextArgs) -> anyhow::Result<()> {
                 data,
                 endpoint: args.endpoint.clone(),
                 key_env: args.key_env.clone(),
+                entra: args.entra.clone(),
                 database: args.database.clone(),
                 container: args.container.clone(),
             };
@@ -135,7 +148,11 @@ fn list(places: &Places, is_json: bool) -> anyhow::Result<()> {
     for (name, place) in &places.named {
         let text =
             |value: &Option<String>, otherwise: &str| value.clone().unwrap_or_else(|| otherwise.to_owned());
-        let key = if place.data.is_some() { String::new() } else { text(&place.key_env, "COSMOS_KEY") };
+        let key = match (&place.data, &place.entra) {
+            (Some(_), _) => String::new(),
+            (None, Some(identity)) => format!("Entra, {identity}"),
+            (None, None) => text(&place.key_env, "COSMOS_KEY"),
+        };
         table.row([
             if is_used(name) { "*".to_owned() } else { String::new() },
             name.clone(),

@@ -12,6 +12,7 @@ pub(crate) mod fsck;
 pub(crate) mod history;
 pub(crate) mod import;
 pub(crate) mod instances;
+mod pending;
 pub(crate) mod prune;
 pub(crate) mod queues;
 pub(crate) mod rerun;

@@ -17,8 +17,11 @@ use crate::output::{Output, say};
 /// The old ones stay as they are. One that is named is run at once; several, or those that filters choose, are counted
 /// first, and --yes runs them. Filters without --status choose those that failed. A workflow that continued as new begins
 /// with the input of its oldest execution that is still there. A child becomes a workflow of its own.
+///
+/// There is no way back into an instance that has ended: its parent and its clients were told how. Activities that can be
+/// repeated make running it again cheap.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, aliases = ["restart", "retry"])]
 pub(crate) struct RerunArgs {
     /// Instance ids; or choose with the filters below.
     ids: Vec<String>,
@@ -54,6 +57,24 @@ const EXAMPLES: &str = "Examples:
   cdb rerun order-17 --input '13 rye loaves' --as order-17b --wait
   cdb rerun --name order --error 'no flour' --since 1h          how many that are
   cdb rerun --name order --error 'no flour' --since 1h --yes";
+
+/// Whatever was typed after `rewind`.
+#[derive(Debug, Args)]
+pub(crate) struct RewindArgs {
+    /// Instance ids.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<String>,
+}
+
+/// Says that there is no way back, and what there is.
+pub(crate) fn rewind(args: &RewindArgs) -> anyhow::Result<()> {
+    let id = args.words.iter().find(|word| !word.starts_with('-')).map_or("ID", String::as_str);
+    Err(Problem::Usage(format!(
+        "there is no rewind: an instance that has ended stays as it ended, because its parent and its clients were told so. \
+         `cdb rerun {id}` runs the same name, version and input as a new instance, --input changes the input"
+    ))
+    .into())
+}
 
 /// What a workflow was started with.
 #[derive(Debug)]

@@ -1,11 +1,15 @@
 //! `cdb show ID`: everything worth knowing about one instance.
 
+use std::sync::Arc;
+
 use clap::Args;
 use duroxide::providers::{ExecutionInfo, InstanceInfo, Provider as _};
 use duroxide::{Client, Event, EventKind};
+use duroxide_cdb::CosmosDBProvider;
 use serde_json::{Value, json};
 
 use crate::clock::now_ms;
+use crate::commands::pending::Pending;
 use crate::commands::tree::{legible_info, place};
 use crate::context::{Connection, ConnectionArgs};
 use crate::ending::{self, shown_status};
@@ -42,10 +46,15 @@ impl ExecutionArgs {
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES, aliases = ["status", "describe"])]
 pub(crate) struct ShowArgs {
-    #[command(flatten)]
-    chosen: ExecutionArgs,
+    /// Instance ids.
+    #[arg(required = true)]
+    ids: Vec<String>,
 
-    /// Show texts whole, however long they are, and JSON in them laid out.
+    /// Which execution's events, of one instance [default: the current one].
+    #[arg(long, value_name = "N")]
+    execution: Option<u64>,
+
+    /// Show texts whole, however long they are, JSON in them laid out, and each of many activities of one name.
     #[arg(long)]
     full: bool,
 
@@ -60,6 +69,7 @@ pub(crate) struct ShowArgs {
 const EXAMPLES: &str = "Examples:
   cdb show bakery-1-order --data cdb-demo
   cdb show bakery-1-shift --execution 2 --data cdb-demo
+  cdb show order-17 order-18
   cdb show order-17 --json | jq .kv";
 
 /// What is shown.
@@ -74,26 +84,69 @@ struct Portrait {
     is_full: bool,
 }
 
-/// Shows an instance.
-pub(crate) async fn run(args: &ShowArgs) -> anyhow::Result<()> {
-    let portrait =
-        Connection::during(&args.connection, async |connection| Box::pin(look(connection, args)).await)
-            .await?;
-    let output = Output::new(args.json);
-    if output.is_json() {
-        output.json(&portrait.json())?;
-    } else {
-        portrait.print(output)?;
-    }
-    Ok(())
+/// What there is of an instance.
+enum Sight {
+    /// It has begun.
+    Portrait(Box<Portrait>),
+    /// Its start waits for a runtime.
+    Pending(Box<Pending>),
 }
 
-async fn look(connection: &Connection, args: &ShowArgs) -> anyhow::Result<Portrait> {
-    let id = &args.chosen.id;
-    let provider = connection.provider().await?;
+/// Shows instances, one after the other.
+pub(crate) async fn run(args: &ShowArgs) -> anyhow::Result<()> {
+    if args.execution.is_some() && args.ids.len() > 1 {
+        return Err(Problem::Usage("--execution is of one instance: name one".to_owned()).into());
+    }
+    let output = Output::new(args.json);
+    Connection::during(&args.connection, async |connection| {
+        let provider = connection.provider().await?;
+        for (place, id) in args.ids.iter().enumerate() {
+            let sight = Box::pin(look(connection, &provider, id, args)).await?;
+            match (&sight, args.ids.len()) {
+                (sight, 1) if output.is_json() => output.json(&sight.json())?,
+                (sight, _) if output.is_json() => output.json_line(&sight.json())?,
+                (sight, _) => {
+                    if place > 0 {
+                        output.line("")?;
+                    }
+                    sight.print(output)?;
+                }
+            }
+        }
+        Ok(())
+    })
+    .await
+}
+
+impl Sight {
+    fn json(&self) -> Value {
+        match self {
+            Self::Portrait(portrait) => portrait.json(),
+            Self::Pending(pending) => pending.json(),
+        }
+    }
+
+    fn print(&self, output: Output) -> anyhow::Result<()> {
+        match self {
+            Self::Portrait(portrait) => portrait.print(output),
+            Self::Pending(pending) => pending.print(output),
+        }
+    }
+}
+
+async fn look(
+    connection: &Connection,
+    provider: &Arc<CosmosDBProvider>,
+    id: &String,
+    args: &ShowArgs,
+) -> anyhow::Result<Sight> {
     let client = Client::new(provider.clone());
     if !connection.documents()?.is_instance(id).await? {
-        return Err(absence(connection, id).await?);
+        let partition = Partition::new(connection.documents()?.partition(id).await?);
+        return match Pending::of(&partition, id, args.full) {
+            Some(pending) => Ok(Sight::Pending(Box::new(pending))),
+            None => Err(absence(connection, id).await?),
+        };
     }
     let info = client.get_instance_info(id).await?;
     let status = provider.get_custom_status(id, 0).await?;
@@ -102,7 +155,8 @@ async fn look(connection: &Connection, args: &ShowArgs) -> anyhow::Result<Portra
         executions.push(client.get_execution_info(id, execution).await?);
     }
     let known: Vec<u64> = executions.iter().map(|known| known.execution_id).collect();
-    let execution = args.chosen.execution(info.current_execution_id, &known)?;
+    let chosen = ExecutionArgs { id: id.clone(), execution: args.execution };
+    let execution = chosen.execution(info.current_execution_id, &known)?;
     let tree = client.get_instance_tree(id).await?;
     let mut children = Vec::new();
     for child in tree.all_ids.iter().filter(|child| *child != id) {
@@ -115,7 +169,7 @@ async fn look(connection: &Connection, args: &ShowArgs) -> anyhow::Result<Portra
     let mut kv: Vec<(String, String)> = client.get_kv_all_values(id).await?.into_iter().collect();
     kv.sort();
     let events = client.read_execution_history(id, execution).await?;
-    Ok(Portrait {
+    Ok(Sight::Portrait(Box::new(Portrait {
         info,
         custom_status: status.and_then(|(text, _)| text),
         executions,
@@ -124,7 +178,7 @@ async fn look(connection: &Connection, args: &ShowArgs) -> anyhow::Result<Portra
         execution,
         events,
         is_full: args.full,
-    })
+    })))
 }
 
 /// Why an instance cannot be shown: nothing is there, or nothing has begun.
@@ -182,14 +236,13 @@ impl Portrait {
             fact("custom", text.into())?;
         }
         for (name, text) in [("input", self.input()), ("output", info.output.as_deref())] {
-            for (place, part) in
-                text.map(|text| self.cut(output, text)).unwrap_or_default().iter().enumerate()
-            {
+            let parts = text.map(|text| cut(output, text, self.is_full)).unwrap_or_default();
+            for (place, part) in parts.iter().enumerate() {
                 fact(if place == 0 { name } else { "" }, part.into())?;
             }
         }
         for (key, value) in &self.kv {
-            for (place, part) in self.cut(output, value).iter().enumerate() {
+            for (place, part) in cut(output, value, self.is_full).iter().enumerate() {
                 fact("kv", if place == 0 { line![key, " = ", part] } else { line!["  ", part] })?;
             }
         }
@@ -207,24 +260,6 @@ impl Portrait {
             EventKind::OrchestrationStarted { input, .. } => Some(input.as_str()),
             _ => None,
         })
-    }
-
-    /// The lines of a text: its beginning, as much as fits; or all of it, if that is asked for, with JSON laid out.
-    fn cut(&self, output: Output, text: &str) -> Vec<String> {
-        if self.is_full {
-            let laid_out = serde_json::from_str::<Value>(text)
-                .ok()
-                .filter(|value| value.is_object() || value.is_array());
-            let laid_out = laid_out.and_then(|value| serde_json::to_string_pretty(&value).ok());
-            return laid_out.as_deref().unwrap_or(text).lines().map(str::to_owned).collect();
-        }
-        let room = output.columns.map_or(PLAIN_TEXT_MAX, |columns| columns.saturating_sub(14).max(20));
-        let cut = clip(text, room);
-        if cut.ends_with('…') && text.len() > PLAIN_TEXT_MAX {
-            let rest = format!("({} bytes; --full shows all)", text.len());
-            return vec![cut, rest];
-        }
-        vec![cut]
     }
 
     fn execution_table(&self) -> Table {
@@ -267,7 +302,7 @@ impl Portrait {
             self.execution,
             self.events.len()
         )))?;
-        let mut spans = self.spans();
+        let mut spans = if self.is_full { self.spans() } else { timeline::grouped(self.spans()) };
         for span in spans.iter_mut().filter(|span| span.kind == SpanKind::Child) {
             // What all children have in common would be all there is room for.
             if let Some(rest) = span.name.strip_prefix(&self.info.instance_id) {
@@ -338,6 +373,23 @@ impl Portrait {
             },
         })
     }
+}
+
+/// The lines of a text: its beginning, as much as fits; or all of it, if that is asked for, with JSON laid out.
+pub(super) fn cut(output: Output, text: &str, is_full: bool) -> Vec<String> {
+    if is_full {
+        let laid_out =
+            serde_json::from_str::<Value>(text).ok().filter(|value| value.is_object() || value.is_array());
+        let laid_out = laid_out.and_then(|value| serde_json::to_string_pretty(&value).ok());
+        return laid_out.as_deref().unwrap_or(text).lines().map(str::to_owned).collect();
+    }
+    let room = output.columns.map_or(PLAIN_TEXT_MAX, |columns| columns.saturating_sub(14).max(20));
+    let cut = clip(text, room);
+    if cut.ends_with('…') && text.len() > PLAIN_TEXT_MAX {
+        let rest = format!("({} bytes; --full shows all)", text.len());
+        return vec![cut, rest];
+    }
+    vec![cut]
 }
 
 /// What something was begun with.

@@ -291,3 +291,20 @@ fn entra_is_closed_unless_opened() {
         assert!(answer.contains(&format!("x-ms-substatus: {expected}")), "{answer}");
     }
 }
+
+#[cfg(unix)]
+#[test]
+fn on_a_terminal_the_key_and_the_connection_string_can_be_copied() {
+    use crate::terminal::Terminal;
+
+    let own = "b3duIGtleSBvZiB0aGUgdXNlcg==";
+    for (options, is_shown) in [(&[][..], true), (&["--key", own][..], false)] {
+        let args = [&["emulator", "--memory", "--port", "0"][..], options].concat();
+        let mut terminal = Terminal::start(&args, 200, 30);
+        let told = terminal.told_until("pages for a browser");
+        assert_eq!(told.contains("AccountEndpoint=http://127.0.0.1:"), is_shown, "{told}");
+        assert!(!told.contains("\"event\"") && !told.contains(own), "{told}");
+        terminal.signal("-TERM");
+        assert_eq!(terminal.wait(), 0);
+    }
+}

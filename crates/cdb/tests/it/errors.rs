@@ -83,13 +83,15 @@ fn a_missing_container_folder_or_place_says_what_to_do() {
 }
 
 #[test]
-fn a_folder_in_use_or_of_no_use_has_code_4() {
+fn a_folder_that_is_in_use_is_looked_at_through_who_uses_it_and_one_of_no_use_has_code_4() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("bakery").to_str().unwrap().to_owned();
     let mut demo = Watched::start(&["demo", "--data", &path, "--pace", "300"]);
     demo.until("running");
-    let locked = run(&["instances", "--data", &path]).with_code(4);
-    assert!(locked.stderr.contains(&path), "{locked:?}");
+    let listed = run(&["instances", "--data", &path]).with_code(0);
+    assert!(listed.stdout.contains("bakery-1-order"), "{listed:?}");
+    let locked = run(&["demo", "--data", &path]).with_code(4);
+    assert!(locked.stderr.contains(&path), "a demo wants it for itself: {locked:?}");
     demo.interrupt();
     demo.end_within(SOON).with_code(130);
     let file = tempfile::NamedTempFile::new().unwrap();

@@ -5,6 +5,7 @@ mod costs;
 mod crash;
 mod demo;
 mod emulator;
+mod entra;
 mod environment;
 mod errors;
 mod fleet;

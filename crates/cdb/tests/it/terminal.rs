@@ -57,8 +57,11 @@ fn code(status: ExitStatus) -> i32 {
 pub(crate) fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cdb"));
     command.args(args).stdin(Stdio::null());
-    for name in ["ENDPOINT", "KEY", "DATABASE", "CONTAINER"] {
+    for name in ["ENDPOINT", "KEY", "ENTRA", "DATABASE", "CONTAINER"] {
         command.env_remove(format!("COSMOS_{name}")).env_remove(format!("COSMOSDB_{name}"));
+    }
+    for name in ["AZURE_CLIENT_SECRET", "AZURE_FEDERATED_TOKEN_FILE", "IDENTITY_ENDPOINT"] {
+        command.env_remove(name);
     }
     for name in ["CDB_LOG", "COLUMNS", "NO_COLOR", "CLICOLOR_FORCE", "FORCE_COLOR", "CDB_CONTEXT"] {
         command.env_remove(name);
@@ -265,6 +268,22 @@ impl Terminal {
             match self.arriving.recv_timeout(PATIENCE.saturating_sub(began.elapsed())) {
                 Ok(bytes) => self.drawn.extend(bytes),
                 Err(_) => panic!("no such frame: {}", String::from_utf8_lossy(&self.drawn)),
+            }
+        }
+    }
+
+    /// Everything that was told, without colours, once this is among it.
+    #[track_caller]
+    pub(crate) fn told_until(&mut self, text: &str) -> String {
+        let began = Instant::now();
+        loop {
+            let told = plain(&String::from_utf8_lossy(&self.drawn));
+            if told.contains(text) {
+                return told;
+            }
+            match self.arriving.recv_timeout(PATIENCE.saturating_sub(began.elapsed())) {
+                Ok(bytes) => self.drawn.extend(bytes),
+                Err(_) => panic!("{text:?} is not told: {told}"),
             }
         }
     }

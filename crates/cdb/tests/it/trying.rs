@@ -204,3 +204,32 @@ fn dead_letters_are_counted_before_they_are_dropped_and_damaged_ones_can_be() {
     stage.run(&["dead-letters", "drop", "--all", "--yes"]).with_code(0);
     assert!(stage.ok(&["dead-letters", "--json"]).is_empty());
 }
+
+#[test]
+fn what_has_only_been_started_is_shown_as_pending_and_several_are_shown_at_once() {
+    let stage = Stage::new("trying-show");
+    stage.play_to_the_end(&[("echo-1", "echo", "x"), ("echo-2", "echo", "y")]);
+    stage.start_only("late-1", "order", "12 rye loaves");
+    let shown = stage.ok(&["show", "late-1"]);
+    assert!(shown.starts_with("late-1  Pending  order") && shown.contains("12 rye loaves"), "{shown}");
+    assert!(shown.contains("no runtime has taken it yet"), "{shown}");
+    let shown = stage.run(&["show", "late-1", "-o", "json"]).with_code(0).json();
+    assert_eq!((&shown["status"], &shown["input"]), (&json!("Pending"), &json!("12 rye loaves")));
+    let both = stage.ok(&["show", "echo-1", "echo-2"]);
+    assert!(both.contains("echo-1  Completed") && both.contains("echo-2  Completed"), "{both}");
+    let lines = stage.run(&["show", "echo-1", "late-1", "--json"]).with_code(0).json_lines();
+    assert_eq!((&lines[0]["instance"], &lines[1]["instance"]), (&json!("echo-1"), &json!("late-1")));
+    stage.run(&["show", "echo-1", "echo-2", "--execution", "1"]).with_code(2);
+    stage.run(&["show", "nobody"]).with_code(5);
+}
+
+#[test]
+fn there_is_no_way_back_and_it_is_said_what_there_is() {
+    let stage = Stage::new("trying-rewind");
+    stage.play_to_the_end(&[("fails-1", "fails", "no flour")]);
+    let told = stage.run(&["rewind", "fails-1"]).with_code(2).stderr;
+    assert!(told.contains("there is no rewind") && told.contains("cdb rerun fails-1"), "{told}");
+    assert!(run(&["rerun", "--help"]).with_code(0).stdout.contains("no way back into an instance"));
+    let again = stage.run(&["restart", "fails-1", "--json"]).with_code(0).json();
+    assert!(again["instance"].as_str().unwrap().starts_with("fails-1-rerun-"), "{again}");
+}

@@ -13,7 +13,7 @@ use crate::secret::Secret;
 ///
 /// Speaks the NoSQL REST protocol over HTTP/1.1 and HTTP/2, so the official SDKs work against it. When it is ready
 /// it writes one line of JSON to standard output, with the addresses it listens on, and a line for people to standard
-/// error. Ctrl-C or SIGTERM stops it after the requests in flight.
+/// error; on a terminal the key and the connection string instead of JSON. Ctrl-C or SIGTERM stops it after the requests in flight.
 ///
 /// Exit codes: 0 stopped as asked, 1 failed, 2 wrong usage, 3 the port is taken, 4 the data folder cannot be used.
 #[derive(Debug, Args)]

@@ -19,11 +19,11 @@ use serde_json::{Value, json};
 pub(crate) use self::args::EmulatorArgs;
 use self::args::{AccountArgs, DataArgs, Level, Switch, TlsArgs};
 use crate::commands::dashboard::announcement;
-use crate::context::{Connection, IfMissing, Place, Target};
+use crate::context::{Access, Connection, IfMissing, Place, Target};
 use crate::dashboard::Dashboard;
 use crate::exit::Problem;
 use crate::files;
-use crate::output::{Output, say};
+use crate::output::{Output, is_terminal, say};
 
 /// Threads that serve requests unless told otherwise: more do not help one developer's machine.
 const THREADS_MAX: usize = 4;
@@ -93,7 +93,8 @@ fn salvage(from: &Path, to: &Path) -> anyhow::Result<()> {
 
 /// Serves pages about the account. It may have no workflows: nothing is made for them.
 async fn explorer(emulator: &Emulator, args: &EmulatorArgs) -> anyhow::Result<Dashboard> {
-    let place = Place::Account { endpoint: emulator.endpoint(), key: emulator.key().to_owned() };
+    let place =
+        Place::Account { endpoint: emulator.endpoint(), access: Access::Key(emulator.key().to_owned()) };
     let target = Target { place, database: "duroxide".to_owned(), container: "duroxide".to_owned() };
     let connection = Arc::new(Connection::open_target(target, IfMissing::Create).await?);
     let dashboard =
@@ -222,7 +223,9 @@ fn announce(emulator: &Emulator) -> io::Result<()> {
     if let Some(management) = emulator.management_endpoint() {
         ready["managementEndpoint"] = management.into();
     }
-    Output::new(true).json_line(&ready)?;
+    if !is_terminal() {
+        Output::new(true).json_line(&ready)?;
+    }
     let place = match &emulator.config().store {
         Store::Memory => "in memory".to_owned(),
         Store::Folder { path, .. } => format!("in {}", path.display()),
@@ -236,7 +239,27 @@ fn announce(emulator: &Emulator) -> io::Result<()> {
         count => format!(" ({count} regions)"),
     };
     say(format!("Cosmos DB account at {endpoint}{others}, data {place}{auth}. Ctrl-C stops it."));
+    if is_terminal() {
+        for line in welcome(&endpoint, emulator.key(), emulator.management_endpoint().as_deref()) {
+            say(line);
+        }
+    }
     Ok(())
+}
+
+/// What somebody who looks at a terminal wants to copy. A key of the user's own is not shown: it may be a real secret.
+fn welcome(endpoint: &str, key: &str, management: Option<&str>) -> Vec<String> {
+    let mut lines = Vec::new();
+    if key == cosmos_wire::EMULATOR_KEY {
+        lines.push(format!("  key (of all emulators)  {key}"));
+        lines.push(format!("  connection string       AccountEndpoint={endpoint};AccountKey={key};"));
+    }
+    if let Some(management) = management {
+        lines.push(format!("  management              {management} (GET / lists what it offers)"));
+    }
+    lines.push(format!("  workflows               cdb instances --endpoint {endpoint}"));
+    lines.push("  pages for a browser     cdb emulator --explorer".to_owned());
+    lines
 }
 
 /// What other machines can do that they should not, by where the ports listen.

@@ -210,8 +210,8 @@ async fn signed(
     let path = format!("/{path}");
     let link = Link::parse(&path).map_err(|_| anyhow::anyhow!("there is no such container"))?;
     let date = cosmos_wire::date::format(std::time::SystemTime::now());
-    let key =
-        Key::from_base64(store.connection.key()).map_err(|_| anyhow::anyhow!("the key is not base64"))?;
+    let key = store.connection.key().ok_or_else(|| anyhow::anyhow!("this needs a key of the account"))?;
+    let key = Key::from_base64(key).map_err(|_| anyhow::anyhow!("the key is not base64"))?;
     let authorization =
         key.authorization(&Signable::new(method, link.signed_type(), &link.signed_link(), &date));
     let mut request = Request::builder()
