@@ -9,6 +9,8 @@
 //! The account is an emulator in memory in this process, the commands are processes of their own. Instances are copies of a
 //! few that a real runtime ran: of a hundred, 95 are completed, three failed, one was cancelled and one waits for an event.
 
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "its table is what it is for")]
+
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -103,6 +105,14 @@ impl Options {
     }
 }
 
+/// All commands at one number of instances.
+struct Column {
+    heading: String,
+    /// Whether requests and request units are shown, not only seconds.
+    is_counted: bool,
+    rows: Vec<(String, Spent)>,
+}
+
 /// What one command took.
 struct Spent {
     seconds: f64,
@@ -126,7 +136,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let emulator = Emulator::start(Config { partitions: Some(1), ..Config::default() })?;
             threads.block_on(Box::pin(crowd(&emulator, *size)))?;
             eprintln!("{heading}: loaded in {:.0} s", started.elapsed().as_secs_f64());
-            columns.push((heading, delay.is_zero(), measure(&emulator, delay, options.is_looking)?));
+            let rows = measure(&emulator, delay, options.is_looking)?;
+            columns.push(Column { heading, is_counted: delay.is_zero(), rows });
             threads.block_on(emulator.shutdown());
         }
     }
@@ -134,19 +145,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-#[allow(clippy::print_stdout)]
-fn print(columns: &[(String, bool, Vec<(String, Spent)>)]) {
-    let headings: Vec<&str> = columns.iter().map(|(heading, ..)| heading.as_str()).collect();
+fn print(columns: &[Column]) {
+    let headings: Vec<&str> = columns.iter().map(|column| column.heading.as_str()).collect();
     println!("| command | {} |", headings.join(" | "));
     println!("|---|{}", "---:|".repeat(columns.len()));
-    let rows = columns.first().map(|(.., rows)| rows.as_slice()).unwrap_or_default();
+    let rows = columns.first().map(|column| column.rows.as_slice()).unwrap_or_default();
     for (place, (command, _)) in rows.iter().enumerate() {
         let cells: Vec<String> = columns
             .iter()
-            .map(|(_, is_counted, rows)| {
-                let spent = &rows[place].1;
+            .map(|column| {
+                let spent = &column.rows[place].1;
                 let mark = if spent.is_right { "" } else { " (failed)" };
-                if *is_counted {
+                if column.is_counted {
                     format!("{:.2} / {} / {:.1}{mark}", spent.seconds, spent.requests, spent.units)
                 } else {
                     format!("{:.2}{mark}", spent.seconds)

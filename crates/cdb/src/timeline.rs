@@ -79,7 +79,7 @@ pub(crate) fn spans(instance: &str, events: &[Event]) -> Vec<Span> {
 
 /// The same with many of one name that all ended well as one: three hundred lines that say the same hide the one that does
 /// not. What failed, or goes on, has a line of its own.
-pub(crate) fn grouped(spans: Vec<Span>) -> Vec<Span> {
+pub(crate) fn grouped(spans: &[Span]) -> Vec<Span> {
     let is_like = |one: &Span, other: &Span| {
         let is_done = |span: &Span| matches!(span.end, End::Done(_));
         is_done(one) && is_done(other) && (one.kind, &one.name) == (other.kind, &other.name)
@@ -244,7 +244,7 @@ mod tests {
         let mut spans: Vec<Span> = (1..=40).map(|id| one(id, End::Done(String::new()))).collect();
         spans.push(one(41, End::Failed("burnt".to_owned())));
         spans.extend((42..=44).map(|id| one(id, End::Done(String::new()))));
-        let grouped = grouped(spans);
+        let grouped = grouped(&spans);
         let names: Vec<&str> = grouped.iter().map(|span| span.name.as_str()).collect();
         assert_eq!(names, ["Bake ×40", "Bake", "Bake", "Bake", "Bake"], "three are too few for a group");
         assert_eq!((grouped[0].began_ms, grouped[0].ended_ms), (1, Some(50)));

@@ -160,7 +160,7 @@ async fn look(
     let tree = client.get_instance_tree(id).await?;
     let mut children = Vec::new();
     for child in tree.all_ids.iter().filter(|child| *child != id) {
-        let child = legible_info(&provider, child).await?;
+        let child = legible_info(provider, child).await?;
         if child.parent_instance_id.as_ref() == Some(id) {
             children.push(child);
         }
@@ -302,7 +302,7 @@ impl Portrait {
             self.execution,
             self.events.len()
         )))?;
-        let mut spans = if self.is_full { self.spans() } else { timeline::grouped(self.spans()) };
+        let mut spans = if self.is_full { self.spans() } else { timeline::grouped(&self.spans()) };
         for span in spans.iter_mut().filter(|span| span.kind == SpanKind::Child) {
             // What all children have in common would be all there is room for.
             if let Some(rest) = span.name.strip_prefix(&self.info.instance_id) {
