@@ -189,7 +189,283 @@ impl Target {
     pub(crate) fn options(&self) -> String {
         let mut options = match &self.place {
             Place::Folder(folder) => format!("--data {}", quoted(&folder.display().to_string())),
-            Place::Memory => {
+            Place::Memory => String::new(),
+            Place::Account { endpoint, access: Access::Entra(identity) } => {
+                format!("--endpoint {endpoint} --entra={}", quoted(identity))
+            }
+            Place::Account { endpoint, access: Access::Key(_) } => format!("--endpoint {endpoint}"),
+        };
+        for (option, name) in [("database", &self.database), ("container", &self.container)] {
+            if name != "duroxide" {
+                options.push_str(&format!(" --{option} {}", quoted(name)));
+            }
+        }
+        options
+    }
+}
+
+/// An endpoint is printed in many places, and none of them is for passwords.
+pub(crate) fn refuse_user(endpoint: &str) -> Result<(), Problem> {
+    if has_user(endpoint) {
+        return Err(Problem::Usage(format!(
+            "the endpoint {} has a user name or password, which Cosmos DB does not know: leave that out",
+            without_user(endpoint)
+        )));
+    }
+    Ok(())
+}
+
+/// An endpoint without a scheme is the commonest slip.
+fn require_scheme(endpoint: &str) -> Result<(), Problem> {
+    if endpoint.contains("://") {
+        return Ok(());
+    }
+    Err(Problem::Usage(format!(
+        "the endpoint {endpoint:?} has no scheme: write https://{endpoint} for an account, http://{endpoint} for an emulator"
+    )))
+}
+
+/// The well-known key opens emulators, which listen on this machine only.
+fn emulator_key(endpoint: &str) -> Option<String> {
+    let host = endpoint.split_once("://")?.1;
+    let is_local = ["localhost", "127.0.0.1", "[::1]"].iter().any(|name| {
+        host.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with([':', '/']))
+    });
+    is_local.then(|| cosmos_wire::EMULATOR_KEY.to_owned())
+}
+
+/// A text as one word of a shell.
+pub(crate) fn quoted(text: &str) -> String {
+    let is_plain = !text.is_empty() && text.chars().all(|c| c.is_alphanumeric() || "-_./~:@%+=,".contains(c));
+    if is_plain { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
+}
+
+/// What happens if the container is not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IfMissing {
+    /// Say so.
+    Refuse,
+    /// Make it.
+    Create,
+}
+
+/// A container that is there and can be reached.
+pub(crate) struct Connection {
+    pub(crate) target: Target,
+    emulator: Option<Emulator>,
+    endpoint: String,
+    access: Access,
+    credential: Credential,
+    driver: Driver,
+    /// Also containers that are none of workflows.
+    accepts_any: bool,
+}
+
+impl Connection {
+    /// As [`during`](Self::during), with any container.
+    pub(crate) async fn during_any<T>(
+        args: &ConnectionArgs,
+        work: impl AsyncFnOnce(&Self) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        let target = Target::resolve(args, |name| std::env::var(name).ok(), || Err(no_place()))?;
+        let emulator = embedded(&target.place, IfMissing::Refuse, Config::default())?;
+        let mut connection = Box::pin(Self::connect(target, emulator, IfMissing::Create)).await?;
+        connection.accepts_any = true;
+        connection.require_container().await?;
+        let outcome = connection.guard(work(&connection)).await;
+        connection.close().await;
+        outcome
+    }
+
+    /// Opens what an operating command works on.
+    pub(crate) async fn open(args: &ConnectionArgs) -> anyhow::Result<Self> {
+        let target = Target::resolve(args, |name| std::env::var(name).ok(), || Err(no_place()))?;
+        Box::pin(Self::open_target(target, IfMissing::Refuse)).await
+    }
+
+    /// Opens what an operating command works on, works on it, and closes it again.
+    pub(crate) async fn during<T>(
+        args: &ConnectionArgs,
+        work: impl AsyncFnOnce(&Self) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        let connection = Self::open(args).await?;
+        let outcome = connection.guard(work(&connection)).await;
+        connection.close().await;
+        outcome
+    }
+
+    /// Opens a place, and makes the container if that is wanted.
+    pub(crate) async fn open_target(target: Target, if_missing: IfMissing) -> anyhow::Result<Self> {
+        let emulator = embedded(&target.place, if_missing, Config::default())?;
+        Box::pin(Self::connect(target, emulator, if_missing)).await
+    }
+
+    /// Opens a place whose emulator, if it is one of this process, has a management port.
+    pub(crate) async fn open_managed(target: Target, if_missing: IfMissing) -> anyhow::Result<Self> {
+        let emulator = embedded(&target.place, if_missing, Config::default().with_management())?;
+        Box::pin(Self::connect(target, emulator, if_missing)).await
+    }
+
+    async fn connect(target: Target, embedded: Embedded, if_missing: IfMissing) -> anyhow::Result<Self> {
+        let (endpoint, access, emulator) = match embedded {
+            Embedded::Account { endpoint, access } => (endpoint, access, None),
+            Embedded::Own(emulator) => {
+                (emulator.endpoint(), Access::Key(emulator.key().to_owned()), Some(*emulator))
+            }
+        };
+        let credential = access.credential()?;
+        let timeouts = Timeouts { operation: OPERATION_TIMEOUT, ..Timeouts::default() };
+        let driver = Driver::builder(&endpoint, credential.clone())
+            .application_name("cdb")
+            .timeouts(timeouts)
+            .build()
+            .await
+            .map_err(|error| explain(&error, &endpoint, &access))?;
+        let connection = Self { target, emulator, endpoint, access, credential, driver, accepts_any: false };
+        if if_missing == IfMissing::Refuse {
+            connection.require_container().await?;
+        }
+        Ok(connection)
+    }
+
+    /// The embedded emulator, if there is one.
+    pub(crate) fn emulator(&self) -> Option<&Emulator> {
+        self.emulator.as_ref()
+    }
+
+    /// Where the data is, in words.
+    pub(crate) fn place(&self) -> String {
+        match &self.target.place {
+            Place::Folder(folder) => folder.display().to_string(),
+            Place::Memory => "memory".to_owned(),
+            Place::Account { endpoint, .. } => endpoint.clone(),
+        }
+    }
+
+    /// The key that requests are signed with, if it is one.
+    pub(crate) fn key(&self) -> Option<&str> {
+        match &self.access {
+            Access::Key(key) => Some(key),
+            Access::Entra(_) => None,
+        }
+    }
+
+    /// The driver, for what is not about this container.
+    pub(crate) fn driver(&self) -> &Driver {
+        &self.driver
+    }
+
+    /// Where requests go.
+    pub(crate) fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
+    /// The provider of an operating command: it does what it is told and sweeps nothing by itself.
+    pub(crate) async fn provider(&self) -> anyhow::Result<Arc<CosmosDBProvider>> {
+        self.provider_with(|config| config.reconciler_interval = NO_SWEEP).await
+    }
+
+    /// A provider with settings of its own.
+    pub(crate) async fn provider_with(
+        &self,
+        adjust: impl FnOnce(&mut CosmosDBProviderConfig),
+    ) -> anyhow::Result<Arc<CosmosDBProvider>> {
+        let mut config = CosmosDBProviderConfig::new(&self.endpoint, "")
+            .with_credential(self.credential.clone())
+            .with_database(&self.target.database)
+            .with_container(&self.target.container);
+        adjust(&mut config);
+        // Opening an account is a large future, and happens once.
+        let provider = Box::pin(CosmosDBProvider::new_with_config(config)).await;
+        Ok(Arc::new(provider.context("cannot open the container")?))
+    }
+
+    /// A client of duroxide.
+    pub(crate) async fn client(&self) -> anyhow::Result<Client> {
+        let provider: Arc<dyn Provider> = self.provider().await?;
+        Ok(Client::new(provider))
+    }
+
+    /// The documents themselves.
+    pub(crate) fn documents(&self) -> anyhow::Result<Documents> {
+        Ok(Documents::new(self.driver.container(&self.target.database, &self.target.container)?))
+    }
+
+    /// Does something, and stops in the middle when the data folder takes no more writes: trying again does not help
+    /// there, and everybody in between would.
+    pub(crate) async fn guard<T>(&self, work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+        tokio::select! {
+            outcome = work => outcome,
+            // In a box, because it is a part of every command's future.
+            problem = Box::pin(self.failure()) => Err(problem.into()),
+        }
+    }
+
+    async fn failure(&self) -> Problem {
+        match &self.emulator {
+            Some(emulator) => Problem::Folder(emulator.failed().await.to_string()),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Ends the embedded emulator after its last writes.
+    pub(crate) async fn close(self) {
+        let Self { emulator, driver, .. } = self;
+        drop(driver);
+        if let Some(emulator) = emulator {
+            emulator.shutdown().await;
+        }
+    }
+
+    /// A container of another program has nothing in it that is known here: all commands would say that it is empty.
+    fn require_ours(&self, definition: &Value) -> anyhow::Result<()> {
+        let paths = &definition["partitionKey"]["paths"];
+        if paths.is_null() || *paths == json!([PARTITION_KEY]) || self.accepts_any {
+            return Ok(());
+        }
+        let text = format!(
+            "the container {:?} in database {:?} is not one of workflows: its partition key is {paths} and not \
+             [{PARTITION_KEY:?}]. Check --database and --container; `cdb sql` asks any container",
+            self.target.container, self.target.database
+        );
+        Err(Problem::Usage(text).into())
+    }
+
+    /// Checks that the container is there.
+    pub(crate) async fn require_container(&self) -> anyhow::Result<()> {
+        let container = self.driver.container(&self.target.database, &self.target.container);
+        let container = container.map_err(|error| Problem::Usage(error.message().to_owned()))?;
+        match container.read(cosmos_driver::CallOptions::default()).await {
+            Ok(response) => self.require_ours(&response.json::<Value>().unwrap_or_default()),
+            Err(error) if error.kind() == ErrorKind::NotFound => Err(Problem::Missing(format!(
+                "there is no container {:?} in database {:?} at {}: check --database and --container; `cdb demo` and \
+                 the first runtime that connects make one",
+                self.target.container,
+                self.target.database,
+                self.place()
+            ))
+            .into()),
+            Err(error) => Err(explain(&error, &self.endpoint, &self.access).into()),
+        }
+    }
+}
+
+/// What answers for a place.
+enum Embedded {
+    /// Somebody else's process.
+    Account { endpoint: String, access: Access },
+    /// An emulator of this process.
+    Own(Box<Emulator>),
+}
+
+/// A folder that another process has open is looked at through that process, which serves it. Whoever would make one, the demo
+/// for example, wants it for itself.
+fn embedded(place: &Place, if_missing: IfMissing, config: Config) -> anyhow::Result<Embedded> {
+    let path = match place {
+        Place::Account { endpoint, access } => {
+            return Ok(Embedded::Account { endpoint: endpoint.clone(), access: access.clone() });
+        }
+        Place::Memory => {
             let emulator = Emulator::start(Config { store: Store::Memory, ..config })?;
             return Ok(Embedded::Own(Box::new(emulator)));
         }
