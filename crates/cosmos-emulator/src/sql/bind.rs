@@ -159,13 +159,7 @@ impl Checker {
                 );
             }
             Kind::Call(Callee::Unknown(name), name_span, _) => {
-                let message = if NOT_HERE.iter().any(|known| known.eq_ignore_ascii_case(name)) {
-                    format!(
-                        "'{name}' is a function of the service that this emulator does not have (COMPAT.md)."
-                    )
-                } else {
-                    format!("'{name}' is not a recognized built-in function name.")
-                };
+                let message = format!("'{name}' is not a recognized built-in function name.");
                 self.fail(Code::UnknownFunction, *name_span, message);
             }
             Kind::Call(Callee::Builtin(function), _, arguments) => {
@@ -396,7 +390,3 @@ fn fold(expr: &mut Expr) {
         _ => {}
     }
 }
-
-/// Functions of the service that are missing here. Who reads that a name is unknown looks for a typo.
-const NOT_HERE: [&str; 5] =
-    ["FullTextContains", "FullTextContainsAll", "FullTextContainsAny", "FullTextScore", "RRF"];
