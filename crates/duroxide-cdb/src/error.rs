@@ -28,6 +28,8 @@ pub(crate) struct Fault {
     pub(crate) trouble: Trouble,
     /// Whether a write may have taken effect all the same.
     pub(crate) may_have_been_applied: bool,
+    /// Whether an earlier try of the same request, after which this one was sent, may have taken effect.
+    pub(crate) follows_doubt: bool,
     /// Which operation of a batch was the cause.
     pub(crate) index: Option<usize>,
     pub(crate) retry_after: Option<Duration>,
@@ -68,6 +70,7 @@ impl Fault {
         Self {
             trouble,
             may_have_been_applied: false,
+            follows_doubt: false,
             index: None,
             retry_after: None,
             needs_a_key: false,
@@ -175,6 +178,13 @@ impl std::fmt::Display for About<'_> {
     }
 }
 
+impl From<serde_json::Error> for Fault {
+    /// What cannot be written as JSON never can be.
+    fn from(error: serde_json::Error) -> Self {
+        Self::refused(error.to_string())
+    }
+}
+
 impl From<Error> for Fault {
     fn from(error: Error) -> Self {
         let (trouble, advice) = match error.kind() {
@@ -201,6 +211,7 @@ impl From<Error> for Fault {
         Self {
             trouble,
             may_have_been_applied: error.may_have_been_applied(),
+            follows_doubt: false,
             index: None,
             retry_after: error.retry_after(),
             is_damage: false,

@@ -188,7 +188,7 @@ pub(crate) async fn append(
     const OPERATION: &str = "append_with_execution";
     let call = core.store.call(OPERATION);
     let surface = |fault: Fault| fault.surface(OPERATION, instance);
-    let refused = |error: serde_json::Error| surface(Fault::refused(error.to_string()));
+    let refused = |error: serde_json::Error| surface(error.into());
     let texts = events
         .iter()
         .map(|event| serde_json::to_string(event).map(|text| (event.event_id, text)))

@@ -11,7 +11,8 @@ use duroxide::providers::ProviderError;
 use serde::{Deserialize, Serialize};
 
 use crate::documents::{Document, FORMAT_VERSION, Tagged, ids};
-use crate::error::{Fault, Trouble};
+use crate::error::Fault;
+use crate::store::settle::{Rests, Settled, settled};
 use crate::store::{Call, Op, Read, Store, decode};
 
 /// The stamp.
@@ -72,12 +73,12 @@ pub(crate) async fn put_stamp(store: &Store, call: Call, found: Option<&Tagged<S
         Some((Some(raised), etag)) => Op::replace(ids::FORMAT, &raised, Some(etag)),
         Some((None, _)) => return Ok(()),
     };
-    let op = op.map_err(|error| Fault::refused(error.to_string()))?;
-    match store.write(call, ids::META, &op).await {
-        Err(fault) if matches!(fault.trouble, Trouble::Exists | Trouble::Changed | Trouble::Missing) => {
+    let op = op?;
+    match settled(store.write(call, ids::META, &op).await, Rests::Shared)? {
+        Settled::Applied(_) | Settled::Arrived => Ok(()),
+        Settled::Superseded(_) => {
             Err(Fault::transient("another process has stamped the container at the same time"))
         }
-        outcome => outcome.map(drop),
     }
 }
 

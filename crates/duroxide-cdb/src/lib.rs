@@ -43,6 +43,7 @@ mod orchestration;
 mod outbox;
 mod outbox_faults;
 mod parallel;
+mod poll;
 mod provider;
 mod queries;
 mod queue;

@@ -11,6 +11,7 @@ use crate::documents::{Chunks, Manifest, Message, WorkDocument, addressee, ids};
 use crate::error::{Fault, Trouble};
 use crate::staging::layout::PREPARING_MS;
 use crate::staging::publish;
+use crate::store::settle::{Rests, Settled, settled};
 use crate::store::{Call, Op};
 
 /// Enqueues a message for an instance.
@@ -28,13 +29,12 @@ pub(crate) async fn for_orchestrator(
         let message = Message { delivered: counts_twice(item), ..message };
         Ok((Op::create(&message)?, message))
     });
-    let (op, message) = message.map_err(|error| surface(Fault::refused(error.to_string())))?;
+    let (op, message) = message.map_err(|error| surface(error.into()))?;
     match put(core, call, &instance, op, &chunks).await {
-        // The id is this call's own: an earlier try arrived, and may have been consumed since.
-        Err(fault) if fault.trouble == Trouble::Exists => {}
         Err(fault) if cosmos_wire::mutant!(19) && fault.may_have_been_applied => {}
+        // The id is this call's own: what is there arrived with an earlier try. It may have been consumed since.
         outcome => {
-            outcome.map_err(surface)?;
+            settled(outcome, Rests::OwnId).and_then(Settled::unless_superseded).map_err(surface)?;
         }
     }
     core.tell_of_message(&message);
@@ -52,7 +52,7 @@ pub(crate) async fn for_worker(core: &Core, item: &WorkItem) -> Result<(), Provi
     let call = core.store.call(OPERATION);
     let instance = addressable(OPERATION, item)?;
     let surface = |fault: Fault| fault.surface(OPERATION, &instance);
-    let refused = |error: serde_json::Error| surface(Fault::refused(error.to_string()));
+    let refused = |error: serde_json::Error| surface(error.into());
     let mut chunks = Chunks::new(&uuid::Uuid::new_v4().simple().to_string());
     let mut work = WorkDocument::new(item, &core.clock, 0, &mut chunks).map_err(refused)?;
     work.nonce = Some(uuid::Uuid::new_v4().simple().to_string());
@@ -107,18 +107,8 @@ pub(crate) async fn put(
     let mark = Manifest::prepared(partition, chunks.commit(), 0, parts, core.clock.now_ms() + PREPARING_MS);
     publish::prepare(&core.store, call.into(), &mark, &[], chunks).await?;
     let ops = [op, Op::delete(&mark.id, None)];
-    let mut unsure = false;
-    let mut backoff = crate::store::Backoff::default();
-    loop {
-        let fault = match core.store.batch(call, partition, &ops).await {
-            Ok(mut etags) => return Ok(etags.swap_remove(0)),
-            Err(fault) => fault,
-        };
-        unsure |= fault.may_have_been_applied;
-        match fault.trouble {
-            Trouble::Missing | Trouble::Exists if unsure => return Ok(String::new()),
-            Trouble::Transient if backoff.wait(call, &fault).await => {}
-            _ => return Err(fault),
-        }
-    }
+    // The mark goes only with this document: if it is gone after a try without an answer, that try arrived.
+    let etags =
+        core.store.patient(call).settle(partition, &ops, Rests::Removal(1)).await?.unless_superseded()?;
+    Ok(etags.map(|mut etags| etags.swap_remove(0)).unwrap_or_default())
 }

@@ -14,9 +14,10 @@ use serde::Deserialize;
 
 use crate::clock::millis;
 use crate::documents::{Session, Tagged, ids};
-use crate::error::{About, Fault, Trouble};
+use crate::error::{About, Fault};
 use crate::parallel::in_parallel;
 use crate::queries::{self, Query};
+use crate::store::settle::{Rests, Settled};
 use crate::store::{Call, Op, Patience, Store, Strays, decode};
 
 /// What this process knows about sessions.
@@ -190,16 +191,16 @@ impl Sessions {
                 }
                 None => None,
             };
-            match write(store, call.into(), &claimed, etag).await {
-                Ok(etag) => {
+            match write(store, call.into(), &claimed, etag).await? {
+                Settled::Applied(etag) => {
                     self.lock().own(session, Tagged { document: claimed, etag }, now);
                     return Ok(true);
                 }
-                Err(fault) if raced(&fault) => {
+                // Another process was quicker, or an unanswered try of this one: the document tells.
+                Settled::Arrived | Settled::Superseded(_) => {
                     exists = true;
                     self.lock().owned.remove(session);
                 }
-                Err(fault) => return Err(fault),
             }
         }
         Ok(false)
@@ -218,22 +219,18 @@ struct Owner {
     locked_until: u64,
 }
 
-fn raced(fault: &Fault) -> bool {
-    matches!(fault.trouble, Trouble::Changed | Trouble::Exists | Trouble::Missing)
-}
-
 async fn write(
     store: &Store,
     patience: Patience<'_>,
     session: &Session,
     etag: Option<&str>,
-) -> Result<String, Fault> {
+) -> Result<Settled<String>, Fault> {
     let op = match etag {
         Some(etag) => Op::replace(&session.id, session, Some(etag)),
         None => Op::create(session),
     };
-    let op = op.map_err(|error| Fault::refused(error.to_string()))?;
-    store.patient(patience).write(&session.instance_id, &op).await
+    let op = op?;
+    store.patient(patience).settle_one(&session.instance_id, &op, Rests::Shared).await
 }
 
 /// Makes the locks of the owners' sessions last longer, unless they are idle. Returns how many it did.
@@ -294,13 +291,13 @@ async fn renew_one(
         let until_ms = AtomicU64::new(owned.document.locked_until);
         let patience = Patience::to_renew(operation, store.clock(), &until_ms);
         owned.document.locked_until = owned.document.locked_until.max(store.clock().after(extend_for));
-        match write(store, patience, &owned.document, Some(&owned.etag)).await {
-            Ok(etag) => {
+        match write(store, patience, &owned.document, Some(&owned.etag)).await? {
+            Settled::Applied(etag) => {
                 owned.etag = etag;
                 sessions.lock().own(session, owned, now);
                 return Ok(true);
             }
-            Err(fault) if raced(&fault) => {
+            Settled::Arrived | Settled::Superseded(_) => {
                 // Perhaps an unanswered write of our own: the document tells.
                 let call = patience.call();
                 let found =
@@ -316,7 +313,6 @@ async fn renew_one(
                     }
                 }
             }
-            Err(fault) => return Err(fault),
         }
     }
     Ok(false)
@@ -348,14 +344,14 @@ pub(crate) async fn clean_up(
             continue;
         }
         let op = Op::delete(&row.session.id, Some(&row.etag));
-        match store.patient(call).write(&row.session.instance_id, &op).await {
-            Ok(_) => {
+        let settled = store.patient(call).settle_one(&row.session.instance_id, &op, Rests::Shared).await;
+        match settled.map_err(surface)? {
+            Settled::Applied(_) => {
                 removed += 1;
                 sessions.lock().owned.remove(&row.session.session_id);
             }
-            // Claimed again, or removed by somebody else: not ours to count.
-            Err(fault) if raced(&fault) => {}
-            Err(fault) => return Err(surface(fault)),
+            // Claimed again, or removed by another process: not this one's to count.
+            Settled::Arrived | Settled::Superseded(_) => {}
         }
     }
     Ok(removed)

@@ -11,9 +11,10 @@ use duroxide::providers::{DeleteInstanceResult, ProviderError};
 
 use crate::core::Core;
 use crate::documents::{Head, Status, kind};
-use crate::error::{Fault, Trouble};
+use crate::error::Fault;
 use crate::queries::{self, Query};
-use crate::store::{Backoff, Op, decode};
+use crate::store::settle::{Rests, Settled};
+use crate::store::{Op, decode};
 
 use super::delete::{OPERATION, Stored, removal, stored};
 use super::fence::Terms;
@@ -41,22 +42,11 @@ pub(super) async fn delete(
     for row in &rows {
         ops.push(removal(core, instance, row).map_err(surface)?);
     }
-    let mut backoff = Backoff::default();
-    let mut is_unsure = false;
-    loop {
-        match core.store.batch(call, instance, &ops).await {
-            Ok(_) => break,
-            // An earlier try of this call arrived, and its answer did not.
-            Err(fault) if is_unsure && fault.trouble == Trouble::Missing && fault.index == Some(0) => break,
-            Err(fault) if fault.is_transient() => {
-                is_unsure |= fault.may_have_been_applied;
-                if !backoff.wait(call, &fault).await {
-                    return Err(surface(fault));
-                }
-            }
-            Err(fault) if fault.trouble != Trouble::Refused => return Ok(None),
-            Err(fault) => return Err(surface(fault)),
-        }
+    // The head goes only with this batch: if it is gone after a try without an answer, that try arrived.
+    let settled = core.store.patient(call).settle(instance, &ops, Rests::Removal(0)).await;
+    match settled.map_err(surface)? {
+        Settled::Applied(_) | Settled::Arrived => {}
+        Settled::Superseded(_) => return Ok(None),
     }
     core.cache.forget(instance);
     core.turns.forget(instance);

@@ -28,6 +28,7 @@ use crate::outbox;
 use crate::parallel::in_parallel;
 use crate::queries::{self, Query};
 use crate::staging::join;
+use crate::store::settle::{Rests, Settled};
 use crate::store::{Call, Op, decode};
 
 use super::fence::{Fences, Terms, fenced_by, fencing_call, unfence};
@@ -96,7 +97,7 @@ pub(crate) async fn instances(
 
 /// Writes the record of a deletion: from here on there is no way back.
 async fn enter(core: &Core, call: Call, record: &Deletion) -> Result<(), Fault> {
-    let op = Op::create(record).map_err(|error| Fault::refused(error.to_string()))?;
+    let op = Op::create(record)?;
     core.store.patient(call).create_own(ids::DELETIONS, &op).await.map(drop)
 }
 
@@ -151,19 +152,17 @@ async fn remove(core: &Core, instance: &str, deletion: &Deletion) -> Result<Coun
             continue;
         }
         let op = Op::delete(&head.document.id, Some(&head.etag));
-        match core.store.patient(call).write(instance, &op).await {
-            Ok(_) => {
+        match core.store.patient(call).settle_one(instance, &op, Rests::Shared).await? {
+            Settled::Applied(_) => {
                 counts.events = counts.events.saturating_add(head.document.events.len() as u64);
                 break;
             }
-            Err(fault) if fault.trouble == Trouble::Missing => break,
-            Err(fault) if fault.trouble == Trouble::Changed => {
-                match fenced_by(core, call, instance, &deletion.id).await? {
-                    Some(now) => head = now,
-                    None => return Ok(counts),
-                }
-            }
-            Err(fault) => return Err(fault),
+            Settled::Arrived => break,
+            Settled::Superseded(fault) if fault.trouble == Trouble::Missing => break,
+            Settled::Superseded(_) => match fenced_by(core, call, instance, &deletion.id).await? {
+                Some(now) => head = now,
+                None => return Ok(counts),
+            },
         }
     }
     core.cache.forget(instance);
@@ -275,16 +274,13 @@ pub(super) async fn stored(
 
 /// Carries out removals, except of documents that are gone or have changed.
 pub(super) async fn remove_all(core: &Core, call: Call, instance: &str, ops: &[Op]) -> Result<(), Fault> {
-    let moved = |fault: &Fault| matches!(fault.trouble, Trouble::Missing | Trouble::Changed);
-    match core.store.patient(call).batch(instance, ops).await {
-        Err(fault) if moved(&fault) => {}
-        outcome => return outcome.map(drop),
+    match core.store.patient(call).settle(instance, ops, Rests::Shared).await? {
+        Settled::Applied(_) | Settled::Arrived => return Ok(()),
+        // One of them has moved, so none was removed: one by one then.
+        Settled::Superseded(_) => {}
     }
     for op in ops {
-        match core.store.patient(call).write(instance, op).await {
-            Err(fault) if !moved(&fault) => return Err(fault),
-            _ => {}
-        }
+        core.store.patient(call).settle_one(instance, op, Rests::Shared).await?;
     }
     Ok(())
 }
@@ -365,12 +361,10 @@ async fn claim(core: &Core, call: Call, record: Tagged<Deletion>) -> Result<Opti
     }
     let claimed =
         Deletion { sweep_at: now + core.settings.age_threshold_ms.max(CLAIM_MS), ..record.document };
-    let op = Op::replace(&claimed.id, &claimed, Some(&record.etag))
-        .map_err(|error| Fault::refused(error.to_string()))?;
-    match core.store.patient(call).write(ids::DELETIONS, &op).await {
-        Ok(_) => Ok(Some(claimed)),
-        Err(fault) if matches!(fault.trouble, Trouble::Changed | Trouble::Missing) => Ok(None),
-        Err(fault) => Err(fault),
+    let op = Op::replace(&claimed.id, &claimed, Some(&record.etag))?;
+    match core.store.patient(call).settle_one(ids::DELETIONS, &op, Rests::Shared).await? {
+        Settled::Applied(_) | Settled::Arrived => Ok(Some(claimed)),
+        Settled::Superseded(_) => Ok(None),
     }
 }
 

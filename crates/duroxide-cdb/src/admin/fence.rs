@@ -16,9 +16,10 @@ use futures::future::BoxFuture;
 
 use crate::core::Core;
 use crate::documents::{Forgive, Head, Status, Tagged, kind};
-use crate::error::{Fault, Trouble};
+use crate::error::Fault;
 use crate::outbox::{self, Unsent};
 use crate::parallel::in_parallel;
+use crate::store::settle::{Rests, Settled};
 use crate::store::{Backoff, Call, Op};
 
 use super::delete::{OPERATION, is_abandoned};
@@ -345,19 +346,21 @@ async fn fence(
             Some(etag) => Op::replace(&head.id, &head, Some(etag)),
             None => Op::create(&head),
         };
-        let op = op.map_err(|error| surface(Fault::refused(error.to_string())))?;
-        match core.store.patient(call).write(id, &op).await {
-            Ok(etag) => {
+        let op = op.map_err(|error| surface(error.into()))?;
+        let settled = core.store.patient(call).settle_one(id, &op, Rests::Shared).await;
+        match settled.map_err(surface)? {
+            Settled::Applied(etag) => {
                 core.cache.forget(id);
                 return Ok(Some(Tagged { document: head, etag }));
             }
-            // A busy instance changes with every turn: each try comes after a longer pause, until there is no time left.
-            Err(fault) if matches!(fault.trouble, Trouble::Changed | Trouble::Missing | Trouble::Exists) => {
+            // A busy instance changes with every turn: each try comes after a longer pause, until there is no time left. The
+            // next look recognises a fence that was set by a try without an answer.
+            Settled::Arrived => {}
+            Settled::Superseded(fault) => {
                 if !backoff.wait(call, &fault).await {
                     return Err(busy(id));
                 }
             }
-            Err(fault) => return Err(surface(fault)),
         }
         known = wreck::head(core, call, id).await.map_err(surface)?;
     }
@@ -397,13 +400,9 @@ pub(super) async fn unfence(core: &Core, call: Call, fenced: Tagged<Head>) -> Re
     head.sweep_at = None;
     let op = match head.wreck.take().filter(|text| !text.is_empty()) {
         Some(text) => Op::replace_text(&head.id, &text, &fenced.etag),
-        None => Op::replace(&head.id, &head, Some(&fenced.etag))
-            .map_err(|error| Fault::refused(error.to_string()))?,
+        None => Op::replace(&head.id, &head, Some(&fenced.etag))?,
     };
-    match core.store.patient(call).write(&head.instance_id, &op).await {
-        Err(fault) if !matches!(fault.trouble, Trouble::Changed | Trouble::Missing) => Err(fault),
-        _ => Ok(()),
-    }
+    core.store.patient(call).settle_one(&head.instance_id, &op, Rests::Shared).await.map(drop)
 }
 
 /// The head of an instance, if it carries the fence of this deletion.

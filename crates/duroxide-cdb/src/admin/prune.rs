@@ -9,6 +9,7 @@ use crate::documents::{Head, Status, kind};
 use crate::error::{Fault, Trouble};
 use crate::history::finish_commits;
 use crate::queries::{self, Query};
+use crate::store::settle::{Rests, Settled};
 use crate::store::{Backoff, Call, Op};
 
 use super::bulk::BulkMode;
@@ -125,17 +126,17 @@ async fn recount(core: &Core, call: Call, instance: &str) -> Result<(), Fault> {
             return Ok(());
         }
         (head.execution_count, head.total_event_count) = (executions, events);
-        let op = Op::replace(&head.id, &head, Some(&found.etag))
-            .map_err(|error| Fault::refused(error.to_string()))?;
-        match core.store.patient(call).write(instance, &op).await {
-            Ok(etag) => {
+        let op = Op::replace(&head.id, &head, Some(&found.etag))?;
+        match core.store.patient(call).settle_one(instance, &op, Rests::Shared).await? {
+            Settled::Applied(etag) => {
                 core.cache.relock(instance, &head, &etag);
                 return Ok(());
             }
             // Turns go on meanwhile. What cannot be counted now is counted by the next pruning.
-            Err(fault) if fault.trouble == Trouble::Changed && backoff.wait(call, &fault).await => {}
-            Err(fault) if fault.trouble == Trouble::Missing => return Ok(()),
-            Err(fault) => return Err(fault),
+            Settled::Superseded(fault) if fault.trouble == Trouble::Missing => return Ok(()),
+            Settled::Superseded(fault) if backoff.wait(call, &fault).await => {}
+            Settled::Superseded(fault) => return Err(fault),
+            Settled::Arrived => return Ok(()),
         }
     }
 }

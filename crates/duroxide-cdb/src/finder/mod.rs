@@ -21,4 +21,5 @@ pub(crate) use pace::{Left, Outcome, Pace, Reach, Wish};
 pub(crate) use ready::{AGES, Ready};
 pub(crate) use sweep::{Seen, behind};
 pub(crate) use turns::{Candidate, Outline, TurnFinder, Verdict};
+pub(crate) use waiting::Waiting;
 pub(crate) use work::{WorkCandidate, WorkFinder, WorkQuestion};

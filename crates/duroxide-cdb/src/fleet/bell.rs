@@ -135,15 +135,14 @@ impl Inner {
 
     async fn send(&self, rung: &Rung) -> Result<(), Fault> {
         let call = || Call { operation: OPERATION, deadline: Instant::now() + SEND_WITHIN };
-        let refused = |error: serde_json::Error| Fault::refused(error.to_string());
-        let value = serde_json::to_value(rung).map_err(refused)?;
+        let value = serde_json::to_value(rung)?;
         let set = Op::set(ids::BELL, format!("/rings/{}", self.name), value);
         match self.store.write(call(), ids::LEASES, &set).await {
             Err(fault) if fault.trouble == Trouble::Missing => {}
             outcome => return outcome.map(drop),
         }
         let rings = BTreeMap::from([(self.name.clone(), rung.clone())]);
-        let first = Op::create(&Bell { rings, ..Bell::silent() }).map_err(refused)?;
+        let first = Op::create(&Bell { rings, ..Bell::silent() })?;
         match self.store.write(call(), ids::LEASES, &first).await {
             Err(fault) if fault.trouble == Trouble::Exists => {
                 self.store.write(call(), ids::LEASES, &set).await.map(drop)

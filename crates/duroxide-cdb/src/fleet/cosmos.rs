@@ -19,6 +19,7 @@ use crate::error::{Fault, Trouble};
 use crate::queries::{self, Query};
 use crate::slot_leases::{LeaseProvider, MemberReport, OtherShare, Serves, SlotShare};
 use crate::slots::SlotSet;
+use crate::store::settle::is_superseded;
 use crate::store::{Call, Op, Read, Store, decode};
 
 const OPERATION: &str = "fleet";
@@ -204,7 +205,7 @@ impl CosmosLeaseProvider {
                 // What stands there now is looked at again with the next beat.
                 state.table = None;
                 state.beats = 0;
-                return if is_overtaken(&fault) { Ok(()) } else { Err(fault) };
+                return if is_superseded(&fault) { Ok(()) } else { Err(fault) };
             }
         };
         let epoch = next.epoch;
@@ -276,7 +277,7 @@ impl LeaseProvider for CosmosLeaseProvider {
         let beaten = if state.own.is_some() { self.beat(&mut state, report).await } else { Ok(()) };
         if let Err(fault) = beaten {
             // Its document, or the table, is gone or another's: it joins as if it were new.
-            if !is_overtaken(&fault) {
+            if !is_superseded(&fault) {
                 return Err(surface(fault));
             }
             state.own = None;
@@ -322,7 +323,7 @@ impl LeaseProvider for CosmosLeaseProvider {
         }
         let gone = Op::delete(&own.document.id, Some(&own.etag));
         match self.store.write(self.call(), ids::LEASES, &gone).await {
-            Err(fault) if !is_overtaken(&fault) => Err(surface(fault)),
+            Err(fault) if !is_superseded(&fault) => Err(surface(fault)),
             _ => Ok(()),
         }
     }
@@ -334,11 +335,6 @@ fn is_credible(member: &Member, now_ms: u64) -> bool {
     let longest = MEMBER_TTL_SECONDS * 1000;
     member.beat_at <= now_ms.saturating_add(FAST_CLOCK_MS)
         && member.lease_until.saturating_sub(member.beat_at) <= longest
-}
-
-/// Whether somebody else has written or removed what a write expected.
-fn is_overtaken(fault: &Fault) -> bool {
-    matches!(fault.trouble, Trouble::Changed | Trouble::Missing | Trouble::Exists)
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it stands where results are mapped")]

@@ -40,8 +40,7 @@ impl Listener {
             Read::NotModified => return Ok(()),
             Read::Missing => {
                 // Nobody has rung yet, and who writes a table can only ring a bell that is there.
-                let silent =
-                    Op::create(&Bell::silent()).map_err(|error| Fault::refused(error.to_string()))?;
+                let silent = Op::create(&Bell::silent())?;
                 return core.store.patient(call).create_own(ids::LEASES, &silent).await.map(drop);
             }
         };
@@ -67,8 +66,7 @@ impl Listener {
 /// Removes the entries of all processes that ever rang.
 async fn mute(core: &Core, etag: &str, epoch: u64) -> Result<(), Fault> {
     let silent = Bell { epoch, ..Bell::silent() };
-    let op =
-        Op::replace(&silent.id, &silent, Some(etag)).map_err(|error| Fault::refused(error.to_string()))?;
+    let op = Op::replace(&silent.id, &silent, Some(etag))?;
     core.store.write(core.store.quick_call(OPERATION), ids::LEASES, &op).await.map(drop)
 }
 

@@ -1,23 +1,23 @@
 //! Acking a turn: prepare if it is big, commit in one batch, then finish and deliver.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use duroxide::providers::{ProviderError, ScheduledActivityIdentifier};
-use serde::Deserialize;
 
 use crate::cache::Known;
 use crate::core::Core;
 use crate::documents::{Head, Intent, Tagged};
 use crate::error::{Fault, Lost, Trouble, invalid_token};
 use crate::store::settle::{Seen, Verdict};
-use crate::store::{Backoff, Op, Patience, decode};
+use crate::store::{Backoff, Op, Patience};
 
 use super::adopt;
 use super::lock::{give_back, lease_of, read_held, read_messages, write_of};
 use super::plan::{Plan, Surroundings, Turn, plan};
 use crate::lease::{TurnContents, TurnLease};
 use crate::staging::layout::{Layout, Limits, layout};
+use crate::staging::publish::OwnGroups;
 use crate::staging::{pieces, publish};
 
 const OPERATION: &str = "ack_orchestration_item";
@@ -226,9 +226,9 @@ async fn send(
     let head = lease.held().map_err(Fault::of_lost_lock)?;
     let ops = &mut draft.layout.commit;
     // A lock in memory may have been written since the draft was made: then the head is there.
-    ops[0] = write_of(&draft.plan.head, &head.etag).map_err(|error| Fault::refused(error.to_string()))?;
+    ops[0] = write_of(&draft.plan.head, &head.etag)?;
     if cosmos_wire::mutant!(1) {
-        ops[0] = Op::upsert(&draft.plan.head).map_err(|error| Fault::refused(error.to_string()))?;
+        ops[0] = Op::upsert(&draft.plan.head)?;
     }
     core.store.batch(patience.call(), &head.document.instance_id, ops).await
 }
@@ -350,16 +350,9 @@ fn remember(core: &Core, instance: &str, committed: &Committed, turn: &Turn) {
         return;
     }
     let mut values = before.as_ref().map_or_else(HashMap::new, |known| HashMap::clone(&known.values));
-    for op in &committed.plan.movable {
-        if op.id().starts_with("value:")
-            && let Some(value) = op.body().and_then(|text| decode(text.as_bytes()).ok())
-        {
-            let value: crate::documents::ValueDocument = value;
-            // One in pieces is put together when somebody asks for it.
-            if value.chunks.is_none() {
-                values.insert(value.id, value.value);
-            }
-        }
+    // One in pieces is put together when a client asks for it.
+    for value in committed.plan.values.iter().filter(|value| value.chunks.is_none()) {
+        values.insert(value.id.clone(), value.value.clone());
     }
     values.retain(|id, _| !committed.plan.deletes.contains(id));
     let known = Known {
@@ -394,15 +387,10 @@ fn announce(core: &Core, instance: &str, committed: &Committed) {
 async fn finish(core: &Arc<Core>, instance: &str, committed: Committed) {
     let call = core.store.call(OPERATION);
     let Committed { plan, layout, etags, .. } = committed;
-    let staged: std::collections::HashSet<String> = layout
-        .staged
-        .iter()
-        .flat_map(|group| &group.documents)
-        .filter_map(|document| decode::<IdOnly>(document.get().as_bytes()).ok())
-        .map(|document| document.id)
-        .collect();
+    let staged: HashSet<&String> = layout.staged.iter().flat_map(|group| &group.ids).collect();
+    let own = OwnGroups::new(&layout.staged, &plan.works, &plan.messages, &plan.intents);
     if let Some(manifest) = &layout.manifest
-        && let Err(fault) = publish::publish(core.staging(), call, manifest, Some(&layout.staged)).await
+        && let Err(fault) = publish::publish(core.staging(), call, manifest, Some(&own)).await
     {
         tracing::warn!(instance, %fault, "a large commit is not published yet; it will be");
     }
@@ -422,9 +410,4 @@ async fn finish(core: &Arc<Core>, instance: &str, committed: Committed) {
         });
     }
     crate::outbox::deliver(core, OPERATION, intents).await;
-}
-
-#[derive(Deserialize)]
-struct IdOnly {
-    id: String,
 }

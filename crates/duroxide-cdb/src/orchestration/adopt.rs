@@ -8,8 +8,9 @@ use futures::future::BoxFuture;
 
 use crate::core::Core;
 use crate::documents::{Pairs, ValueDocument, kind, points_to};
-use crate::error::{Fault, Trouble};
+use crate::error::Fault;
 use crate::parallel::in_parallel;
+use crate::store::settle::Rests;
 use crate::store::{Call, Op};
 
 /// Which of the documents of the public crate's layout a commit removes, and which the head points to.
@@ -37,12 +38,9 @@ async fn rewrite_one(core: &Core, call: Call, instance: &str, id: &str, turn: u6
         return Ok(());
     };
     let value = ValueDocument { kind: kind::VALUE.to_owned(), turn, ..found.document };
-    let op = Op::replace(id, &value, Some(&found.etag)).map_err(|error| Fault::refused(error.to_string()))?;
-    match core.store.patient(call).write(instance, &op).await {
-        // Somebody else has rewritten it, or it is not needed any more.
-        Err(fault) if !matches!(fault.trouble, Trouble::Changed | Trouble::Missing) => Err(fault),
-        _ => Ok(()),
-    }
+    let op = Op::replace(id, &value, Some(&found.etag))?;
+    // Superseded: another process has rewritten it, or it is not needed any more.
+    core.store.patient(call).settle_one(instance, &op, Rests::Shared).await.map(drop)
 }
 
 const REWRITES_AT_ONCE: usize = 8;

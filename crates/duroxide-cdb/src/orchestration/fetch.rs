@@ -6,20 +6,22 @@ use std::time::Duration;
 
 use duroxide::providers::{DispatcherCapabilityFilter, KvEntry, OrchestrationItem, ProviderError, WorkItem};
 use duroxide::{Event, EventKind};
+use futures::future::BoxFuture;
 use serde::Deserialize;
+use tokio::sync::futures::OwnedNotified;
 
 use crate::cache::Known;
-use crate::clock::millis_until;
 use crate::contain::contained;
 use crate::core::Core;
 use crate::documents::{
     self, Forgive, Head, Held, Message, MessageHint, MissingValue, Pairs, Tagged, ids, kind,
 };
 use crate::error::{About, Fault};
-use crate::finder::{Candidate, Verdict, Wish};
+use crate::finder::{Candidate, Pace, Verdict, Waiting, Wish};
 use crate::fleet::Hand;
 use crate::history::finish_commits;
 use crate::lease::{Lease, TurnContents, Unwritten};
+use crate::poll::{Pollable, Tried, poll};
 use crate::queries::{self, Query};
 use crate::slots;
 use crate::staging::join;
@@ -49,59 +51,52 @@ pub(crate) async fn fetch(
     if core.turns.wake(filter) {
         core.turn_pace.begin_anew();
     }
-    let begun = core.clock.instant();
-    let deadline = begun + poll_timeout;
-    // Who does not wait still gets everything looked at, unless there is no end of trouble.
-    let patience = if poll_timeout.is_zero() { core.settings.operation_timeout } else { poll_timeout };
-    let late = || core.clock.instant() >= begun + patience;
-    let mut searches = 0;
-    let mut trouble = None;
-    loop {
-        let changed = core.turns.changed();
-        let now = core.clock.instant();
-        let due = core.turn_pace.due().unwrap_or(now);
-        if due <= now && (!poll_timeout.is_zero() || searches == 0) {
-            // Work of other processes is looked for at its pace even while this process has plenty of its own.
-            searches += 1;
-            // Several wake when a search is due: one of them makes it. Who does not wait wants one of its own.
-            let wish = if poll_timeout.is_zero() { Wish::BegunAt(now) } else { Wish::Due };
-            trouble = search(core, wish).await.err();
-        }
-        loop {
-            screen(core).await;
-            let Some(candidate) = core.turns.take_for(core.clock.now_ms(), filter) else { break };
-            if let Some(fetched) = attempt(core, candidate, lock_timeout, filter).await {
-                return Ok(Some(fetched));
-            }
-            // However many candidates come to nothing, the search for others is made in time.
-            let is_search_due = || core.turn_pace.due().is_none_or(|due| due <= core.clock.instant());
-            if late() || (!poll_timeout.is_zero() && is_search_due()) {
-                break;
-            }
-        }
-        // Without waiting, everything there is must have been looked at before the answer is no.
-        let unseen =
-            searches == 0 || (core.turn_pace.has_more() && searches < SEARCHES_MAX && trouble.is_none());
-        if unseen && poll_timeout.is_zero() && !late() {
-            let since = if searches == 0 { begun } else { core.clock.instant() };
-            searches += 1;
-            trouble = search(core, Wish::BegunAt(since)).await.err();
-            continue;
-        }
-        let now = core.clock.instant();
-        if now >= deadline {
-            return trouble.map_or(Ok(None), |fault| Err(fault.surface(OPERATION, About::All)));
-        }
-        let mut wake = deadline.min(core.turn_pace.due().unwrap_or(now));
-        if let Some(at) = core.turns.next_at_for(filter) {
-            wake = wake.min(now + millis_until(at, core.clock.now_ms()).max(Duration::from_millis(1)));
-        }
-        let _has_nothing_to_do = core.turns.wait();
-        core.note_capacity();
-        tokio::select! {
-            () = changed => {}
-            () = tokio::time::sleep_until(wake) => {}
-        }
+    let turns = Turns { core, lock_timeout, filter };
+    poll(core, &turns, poll_timeout).await.map_err(|fault| fault.surface(OPERATION, About::All))
+}
+
+/// The turns that a dispatcher polls.
+struct Turns<'a> {
+    core: &'a Core,
+    lock_timeout: Duration,
+    filter: Option<&'a DispatcherCapabilityFilter>,
+}
+
+impl Pollable for Turns<'_> {
+    type Fetched = Fetched;
+
+    fn pace(&self) -> &Pace {
+        &self.core.turn_pace
+    }
+
+    fn changed(&self) -> OwnedNotified {
+        self.core.turns.changed()
+    }
+
+    fn wait(&self) -> Waiting<'_> {
+        self.core.turns.wait()
+    }
+
+    fn next_at(&self, _now_ms: u64) -> Option<u64> {
+        self.core.turns.next_at_for(self.filter)
+    }
+
+    fn search(&self, wish: Wish) -> BoxFuture<'_, Result<(), Fault>> {
+        Box::pin(search(self.core, wish))
+    }
+
+    fn attempt(&self) -> BoxFuture<'_, Tried<Fetched>> {
+        Box::pin(async move {
+            screen(self.core).await;
+            let now = self.core.clock.now_ms();
+            let Some(candidate) = self.core.turns.take_for(now, self.filter) else { return Tried::NoneLeft };
+            let fetched = attempt(self.core, candidate, self.lock_timeout, self.filter).await;
+            fetched.map_or(Tried::InVain, Tried::Fetched)
+        })
+    }
+
+    fn is_search_first(&self) -> bool {
+        true
     }
 }
 
@@ -538,8 +533,6 @@ fn execution_of(head: &Head, items: &[WorkItem]) -> u64 {
 
 const LOCKED_REST_MS: u64 = 1000;
 const RACE_REST_MS: u64 = 20;
-/// So many pages are turned before a fetch that does not wait gives up.
-const SEARCHES_MAX: u32 = 100;
 
 #[cfg(test)]
 mod tests {

@@ -37,7 +37,7 @@ pub(crate) async fn acquire(
             Some(etag) => Op::replace(&head.id, &head, Some(etag)),
             None => Op::create(&head),
         };
-        let op = op.map_err(|error| Fault::refused(error.to_string()))?;
+        let op = op?;
         let fault = match core.store.write(call, &instance, &op).await {
             Ok(etag) => return usable(core, call, claiming, Tagged { document: head, etag }).await,
             Err(fault) => fault,
@@ -46,16 +46,23 @@ pub(crate) async fn acquire(
             Next::Refuse => return Err(fault),
             Next::Again => {}
             // Either another process's write, or an unanswered one of this process: the head tells.
-            Next::Look => match core.store.patient(call).head(&instance).await? {
-                Some(now) if now.document.lock_token.as_deref() == Some(token.secret()) => {
-                    return usable(core, call, claiming, now).await;
+            Next::Look => {
+                let now = core.store.patient(call).head(&instance).await?;
+                let seen = settle::seen_by_claim(token.secret(), etag, now.as_ref());
+                match (settle::judge(&fault, seen), now) {
+                    (Verdict::Done, Some(now)) => return usable(core, call, claiming, now).await,
+                    (Verdict::Again | Verdict::Blocked, _) if fault.is_transient() => {}
+                    // The head is another's now, or one of the two answers came from a replica that lags behind: the
+                    // finder brings the instance again, after a rest.
+                    (
+                        Verdict::Done | Verdict::Again | Verdict::Blocked | Verdict::Lost | Verdict::Gone,
+                        _,
+                    ) => {
+                        claiming.settle();
+                        return Ok(None);
+                    }
                 }
-                _ if !fault.is_transient() => {
-                    claiming.settle();
-                    return Ok(None);
-                }
-                _ => {}
-            },
+            }
         }
         if !fault.is_transient() || !backoff.wait(call, &fault).await {
             return Err(fault);
@@ -77,8 +84,7 @@ async fn usable(
     }
     let mut head = locked.document;
     head.unlock(if cosmos_wire::mutant!(22) { Forgive::No } else { Forgive::ThisAttempt });
-    let op = Op::replace(&head.id, &head, Some(&locked.etag))
-        .map_err(|error| Fault::refused(error.to_string()))?;
+    let op = Op::replace(&head.id, &head, Some(&locked.etag))?;
     // If this fails the claim stays unsettled, and the next look of this process takes the attempt back.
     if core.store.write(call, &head.instance_id, &op).await.is_ok() {
         claiming.settle();
@@ -148,7 +154,7 @@ async fn rewrite(
         let stored = lease.held().map_err(|lost| invalid_token(operation, &instance, lost))?;
         let mut head = Head::clone(&stored.document);
         change(&mut head);
-        let op = write_of(&head, &stored.etag).map_err(|error| surface(Fault::refused(error.to_string())))?;
+        let op = write_of(&head, &stored.etag).map_err(|error| surface(error.into()))?;
         let fault = match core.store.write(patience.call(), &instance, &op).await {
             Ok(etag) => {
                 lease.set_written();
@@ -294,8 +300,7 @@ async fn put_off(
         let mut head = Head::clone(&stored.document);
         head.unlock(forgive);
         head.put_off = PutOff::beside(&head.put_off, left, until, now);
-        let unlock =
-            write_of(&head, &stored.etag).map_err(|error| surface(Fault::refused(error.to_string())))?;
+        let unlock = write_of(&head, &stored.etag).map_err(|error| surface(error.into()))?;
         let delays = moved.iter().map(|message| {
             let delay = Op::set(&message.id, "/visibleAt", until);
             if message.parked_at > 0 { delay.and_set("/parkedAt", 0) } else { delay }

@@ -15,9 +15,10 @@ use duroxide::providers::WorkItem;
 
 use crate::core::Core;
 use crate::documents::{DeadLetter, Message, MessageHint, START_PREFIX, Tombstone, start_keys_below};
-use crate::error::{Fault, Trouble};
+use crate::error::Fault;
 use crate::finder::Verdict;
 use crate::queries::{self, Query};
+use crate::store::settle::{Rests, Settled};
 use crate::store::{Call, Op, decode};
 
 use crate::staging::pieces;
@@ -95,20 +96,19 @@ async fn park(core: &Core, call: Call, instance: &str, group: &[&Message], now: 
             Op::set(&message.id, "/visibleAt", message.visible_at).and_set("/parkedAt", now).on(&message.etag)
         };
         let ops: Vec<Op> = parked.iter().map(park).collect();
-        match core.store.patient(call).batch(instance, &ops).await {
-            Ok(_) => {
+        match core.store.patient(call).settle(instance, &ops, Rests::Shared).await? {
+            Settled::Applied(_) | Settled::Arrived => {
                 parked.iter().for_each(|message| {
                     core.turns.hint(MessageHint::from(message));
                 });
                 return Ok(());
             }
-            Err(fault) if matches!(fault.trouble, Trouble::Missing | Trouble::Changed) => {
+            Settled::Superseded(fault) => {
                 let Some(index) = fault.index.filter(|index| *index < parked.len()) else {
                     return Err(fault);
                 };
                 parked.remove(index);
             }
-            Err(fault) => return Err(fault),
         }
     }
     Ok(())
@@ -133,22 +133,16 @@ async fn bury(core: &Core, call: Call, message: &Message) -> Result<(), Fault> {
     let instance = message.instance_id.as_str();
     let reason = "no start of this instance came in time";
     tracing::warn!(instance, id = message.id, reason, "a message becomes a dead letter");
-    let refused = |error: serde_json::Error| Fault::refused(error.to_string());
-    let letter = DeadLetter::of_message(message, reason.to_owned(), core.clock.now_ms()).map_err(refused)?;
+    let letter = DeadLetter::of_message(message, reason.to_owned(), core.clock.now_ms())?;
     let removal = if message.delivered {
         let tombstone = Tombstone::new(instance, &message.id, core.settings.tombstone_ttl_seconds);
-        Op::replace(&message.id, &tombstone, Some(&message.etag)).map_err(refused)?
+        Op::replace(&message.id, &tombstone, Some(&message.etag))?
     } else {
         Op::delete(&message.id, Some(&message.etag))
     };
-    let ops = [removal, Op::create(&letter).map_err(refused)?];
-    match core.store.patient(call).batch(instance, &ops).await {
-        // Another process, or an unanswered try of this one, has done so.
-        Err(fault) if matches!(fault.trouble, Trouble::Missing | Trouble::Changed | Trouble::Exists) => {
-            Ok(())
-        }
-        outcome => outcome.map(drop),
-    }
+    let ops = [removal, Op::create(&letter)?];
+    // Superseded: another process, or an unanswered try of this one, has done so.
+    core.store.patient(call).settle(instance, &ops, Rests::Shared).await.map(drop)
 }
 
 /// Drops an answer. Its sender may not know yet that it arrived, and the next life of the instance must not get it.
@@ -156,7 +150,7 @@ async fn drop_answer(core: &Core, call: Call, message: &Message) -> Result<(), F
     let instance = message.instance_id.as_str();
     let removal = if message.delivered {
         let tombstone = Tombstone::new(instance, &message.id, core.settings.tombstone_ttl_seconds);
-        Op::replace(&message.id, &tombstone, None).map_err(|error| Fault::refused(error.to_string()))?
+        Op::replace(&message.id, &tombstone, None)?
     } else {
         Op::delete(&message.id, None)
     };

@@ -64,6 +64,8 @@ pub(crate) struct Plan {
     pub(crate) messages: Vec<Message>,
     pub(crate) works: Vec<WorkDocument>,
     pub(crate) intents: Vec<Intent>,
+    /// Values that the head only points to.
+    pub(crate) values: Vec<ValueDocument>,
 }
 
 impl Plan {
@@ -120,6 +122,7 @@ pub(crate) fn plan(head: &Head, turn: &Turn, around: Surroundings<'_>) -> Result
         messages: Vec::new(),
         works: Vec::new(),
         intents: Vec::new(),
+        values: Vec::new(),
     };
     // Nobody counts as far as these numbers go, but a damaged head may say that it has.
     plan.head.turn = plan.head.turn.saturating_add(1);
@@ -336,7 +339,9 @@ fn apply_values(plan: &mut Plan, turn: &Turn) -> Result<Vec<Op>, Refusal> {
         }
         gone.is_none()
     });
-    values.iter().map(|value| Op::create(value).map_err(unserializable)).collect()
+    let ops = values.iter().map(|value| Op::create(value).map_err(unserializable)).collect();
+    plan.values = values;
+    ops
 }
 
 /// Messages to the instance itself, and intents for all others. What begins the next execution is part of the commit: it

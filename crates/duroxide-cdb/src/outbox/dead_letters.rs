@@ -4,9 +4,10 @@ use duroxide::providers::ProviderError;
 
 use crate::core::Core;
 use crate::documents::{DeadLetter, Tagged};
-use crate::error::{Fault, Trouble};
+use crate::error::Fault;
 use crate::queries::{self, Query};
 use crate::staging::pieces;
+use crate::store::settle::{Rests, Settled};
 use crate::store::{Call, Op};
 
 /// A message that could never be delivered.
@@ -51,13 +52,13 @@ pub(crate) async fn requeue(core: &Core, source: &str, id: &str) -> Result<(), P
             format!("The dead letter {id} of {source} holds no message that could be sent: drop it.");
         return Err(ProviderError::permanent(call.operation, sentence));
     };
-    let create = Op::create(&intent).map_err(|error| surface(Fault::refused(error.to_string())))?;
+    let create = Op::create(&intent).map_err(|error| surface(error.into()))?;
     let ops = [Op::delete(id, Some(&letter.etag)), create];
-    match core.store.patient(call).batch(source, &ops).await {
-        Ok(mut etags) => intent.etag = etags.pop(),
-        // An earlier try of this call arrived, or somebody else was quicker: it is on its way.
-        Err(fault) if matches!(fault.trouble, Trouble::Exists | Trouble::Missing | Trouble::Changed) => {}
-        Err(fault) => return Err(surface(fault)),
+    let settled = core.store.patient(call).settle(source, &ops, Rests::Shared).await;
+    match settled.map_err(surface)? {
+        Settled::Applied(mut etags) => intent.etag = etags.pop(),
+        // An earlier try of this call arrived, or another process was quicker: it is on its way.
+        Settled::Arrived | Settled::Superseded(_) => {}
     }
     super::deliver(core, call.operation, vec![intent]).await;
     Ok(())

@@ -20,6 +20,7 @@ use crate::outbox_faults::OutboxFaultInjector;
 use crate::parallel::in_parallel;
 use crate::queries::{self, Query};
 use crate::staging::{Outlet, join, pieces, publish};
+use crate::store::settle::{Rests, Settled, settled};
 use crate::store::{Call, Op};
 
 /// Delivers intents right after their commit. Somebody waits for that, so what fails soon is left to the reconciler.
@@ -250,22 +251,21 @@ async fn foreclose(core: &Core, call: Call, intent: &Intent, is_inside: bool) ->
     if ids::refusal(target).is_some() {
         return Ok(());
     }
-    let refused = |error: serde_json::Error| Fault::refused(error.to_string());
     let id = document["id"].as_str().unwrap_or_default();
     let tombstone = Tombstone::new(target, id, core.settings.tombstone_ttl_seconds);
-    let op = Op::create(&tombstone).map_err(refused)?;
+    let op = Op::create(&tombstone)?;
     loop {
-        match core.store.patient(call).write(target, &op).await {
-            Err(fault) if fault.trouble == Trouble::Exists && is_inside => {}
-            Err(fault) if fault.trouble != Trouble::Exists && !fault.is_final_refusal() => return Err(fault),
-            _ => return Ok(()),
+        match core.store.patient(call).settle_one(target, &op, Rests::Shared).await {
+            Ok(Settled::Superseded(_)) if is_inside => {}
+            Err(fault) if !fault.is_final_refusal() => return Err(fault),
+            Ok(_) | Err(_) => return Ok(()),
         }
         // Removed by others in between, it would leave nothing: then it is tried again.
         let Some(found) = core.store.patient(call).read_as::<Arrived>(target, id).await? else { continue };
         if found.document.kind == kind::TOMBSTONE {
             return Ok(());
         }
-        let replacement = Op::replace(id, &tombstone, Some(&found.etag)).map_err(refused)?;
+        let replacement = Op::replace(id, &tombstone, Some(&found.etag))?;
         pieces::remove(core.staging(), call, target, replacement, found.document.chunks).await?;
     }
 }
@@ -378,10 +378,12 @@ async fn deliver_one(core: &Core, call: Call, intent: &Intent) -> Result<Fate, F
         document["id"] = ids::message().into();
     }
     let id = document["id"].as_str().unwrap_or_default().to_owned();
-    let op = Op::create_text(&id, &document.to_string());
-    match crate::queue::put(core, call, target, op, &chunks).await {
-        Ok(etag) => announce(core, &document, etag),
-        Err(fault) if fault.trouble == Trouble::Exists => {}
+    let op = Op::create_text(&id, document.to_string());
+    // The id is derived from the intent: whoever wrote the document, or consumed it, delivered this message.
+    match settled(crate::queue::put(core, call, target, op, &chunks).await, Rests::OwnId) {
+        Ok(Settled::Applied(etag)) => announce(core, &document, etag),
+        Ok(Settled::Arrived) => {}
+        Ok(Settled::Superseded(fault)) => return Err(fault),
         // A refusal of access is no reason to give a message up: it is tried again when the reconciler comes by.
         Err(fault) if fault.is_final_refusal() => {
             return bury(core, call, intent, fault.to_string()).await;
@@ -426,12 +428,11 @@ async fn bury(core: &Core, call: Call, intent: &Intent, reason: String) -> Resul
     let source = intent.instance_id.as_str();
     let target = intent.target_instance_id.as_str();
     tracing::error!(source, target, reason, "a message is undeliverable");
-    let refused = |error: serde_json::Error| Fault::refused(error.to_string());
     let telling = failure(core, call, intent, &reason).await?;
     let letter = DeadLetter::of(intent, reason, core.clock.now_ms());
-    let mut ops = vec![Op::create(&letter).map_err(refused)?, removal(intent)];
+    let mut ops = vec![Op::create(&letter)?, removal(intent)];
     if let Some(message) = &telling {
-        ops.push(Op::create(message).map_err(refused)?);
+        ops.push(Op::create(message)?);
     }
     match core.store.patient(call).batch(source, &ops).await {
         // It died before and was revived: the sender has been told.
@@ -439,10 +440,7 @@ async fn bury(core: &Core, call: Call, intent: &Intent, reason: String) -> Resul
             core.store.patient(call).batch(source, &ops[..2]).await?;
         }
         // Somebody else, or an earlier try, has buried it.
-        Err(fault) if matches!(fault.trouble, Trouble::Exists | Trouble::Missing | Trouble::Changed) => {}
-        outcome => {
-            outcome?;
-        }
+        outcome => drop(settled(outcome, Rests::Shared)?),
     }
     if let Some(message) = &telling {
         core.tell_of_message(message);
@@ -476,8 +474,7 @@ async fn failure(core: &Core, call: Call, intent: &Intent, reason: &str) -> Resu
             retryable: false,
         },
     };
-    let mut message = Message::new(&item, None, &core.clock, 0, &mut Chunks::new(""))
-        .map_err(|error| Fault::refused(error.to_string()))?;
+    let mut message = Message::new(&item, None, &core.clock, 0, &mut Chunks::new(""))?;
     message.id = ids::failure(&intent.instance_id, &intent.id);
     Ok(Some(message))
 }
@@ -532,17 +529,13 @@ async fn remove_together(core: &Core, call: Call, intents: &[Intent]) -> Result<
     let manifest = pieces_of(intents, core.clock.now_ms() + core.settings.age_threshold_ms);
     let mut ops = Vec::with_capacity(intents.len() + 1);
     if let Some(manifest) = &manifest {
-        ops.push(Op::create(manifest).map_err(|error| Fault::refused(error.to_string()))?);
+        ops.push(Op::create(manifest)?);
     }
     ops.extend(intents.iter().map(removal));
-    match core.store.patient(call).batch(source, &ops).await {
-        Ok(_) => {}
-        // The list is this call's own: an earlier try arrived.
-        Err(fault) if fault.trouble == Trouble::Exists => {}
-        Err(fault) if matches!(fault.trouble, Trouble::Missing | Trouble::Changed) => {
-            return Ok(Removal::SomeGone);
-        }
-        Err(fault) => return Err(fault),
+    // The list is this call's own.
+    match core.store.patient(call).settle(source, &ops, Rests::OwnId).await? {
+        Settled::Applied(_) | Settled::Arrived => {}
+        Settled::Superseded(_) => return Ok(Removal::SomeGone),
     }
     if let Some(manifest) = &manifest {
         publish::publish(core.staging(), call, manifest, None).await?;

@@ -35,9 +35,16 @@ pub(crate) struct Layout {
     pub(crate) commit: Vec<Op>,
     /// To be written before the commit, if there is anything to prepare.
     pub(crate) prepared: Option<Manifest>,
-    pub(crate) staged: Vec<Staged>,
+    pub(crate) staged: Vec<StagedGroup>,
     /// What is left to do after the commit.
     pub(crate) manifest: Option<Manifest>,
+}
+
+/// A staged document and the ids of the documents in it, so that who has just written it need not read it.
+#[derive(Debug)]
+pub(crate) struct StagedGroup {
+    pub(crate) staged: Staged,
+    pub(crate) ids: Vec<String>,
 }
 
 /// The service's limits, with room for headers.
@@ -102,25 +109,30 @@ pub(crate) fn layout(
     let room = if overflow.is_empty() { limits.operations.saturating_sub(commit.len() + 1) } else { 0 };
     let (now, later) = writes.deletes.split_at(writes.deletes.len().min(room));
     commit.extend(deletes.into_iter().take(now.len()));
-    let mut groups: Vec<Vec<Box<RawValue>>> = Vec::new();
+    let mut groups: Vec<(Vec<Box<RawValue>>, Vec<String>)> = Vec::new();
     let mut group_bytes = 0;
     for op in overflow {
-        let text = op.body().unwrap_or_default();
+        let text = String::from_utf8(op.body().map(|body| body.to_vec()).unwrap_or_default())
+            .map_err(serde::ser::Error::custom)?;
         // Published together with the removal of the group, and of the manifest if it is the last one.
-        let full = groups.last().is_none_or(|group| group.len() + 2 >= limits.operations);
+        let full = groups.last().is_none_or(|(group, _)| group.len() + 2 >= limits.operations);
         if full || group_bytes + text.len() > limits.staged_bytes {
-            groups.push(Vec::new());
+            groups.push(Default::default());
             group_bytes = 0;
         }
         group_bytes += text.len();
-        if let Some(group) = groups.last_mut() {
-            group.push(RawValue::from_string(text.to_owned())?);
+        if let Some((group, ids)) = groups.last_mut() {
+            group.push(RawValue::from_string(text)?);
+            ids.push(op.id().to_owned());
         }
     }
     let staged = groups
         .into_iter()
         .enumerate()
-        .map(|(index, documents)| Staged::new(instance, commit_id, index, documents))
+        .map(|(index, (documents, ids))| StagedGroup {
+            staged: Staged::new(instance, commit_id, index, documents),
+            ids,
+        })
         .collect();
     let removals = writes.cancels[inside..].iter().chain(later).cloned().collect();
     finish(writes, commit, staged, removals, sweep_at)
@@ -129,7 +141,7 @@ pub(crate) fn layout(
 fn finish(
     writes: Writes<'_>,
     mut commit: Vec<Op>,
-    staged: Vec<Staged>,
+    staged: Vec<StagedGroup>,
     deletes: Vec<String>,
     sweep_at: u64,
 ) -> Result<Layout, serde_json::Error> {

@@ -10,8 +10,9 @@ use futures::stream::{self, StreamExt as _};
 use serde::Deserialize;
 
 use crate::documents::{Chunk, ChunkRef, Manifest, Tagged, WorkDocument, ids};
-use crate::error::{Fault, Trouble};
+use crate::error::Fault;
 use crate::queries::{self, Query};
+use crate::store::settle::{Rests, Settled};
 use crate::store::{Call, Op, Read, Store, decode};
 
 use super::{Staging, publish};
@@ -24,23 +25,16 @@ pub(crate) async fn remove(
     removal: Op,
     pieces: Option<ChunkRef>,
 ) -> Result<(), Fault> {
-    let gone = |fault: &Fault| matches!(fault.trouble, Trouble::Missing | Trouble::Changed);
     let Some(pieces) = pieces else {
-        return match staging.store.patient(call).write(partition, &removal).await {
-            Err(fault) if !gone(&fault) => Err(fault),
-            _ => Ok(()),
-        };
+        return staging.store.patient(call).settle_one(partition, &removal, Rests::Shared).await.map(drop);
     };
     let list = list(staging, partition, vec![pieces], Vec::new());
-    let create = Op::create(&list).map_err(|error| Fault::refused(error.to_string()))?;
-    let ops = [create, removal];
-    match staging.store.patient(call).batch(partition, &ops).await {
-        Ok(_) => {}
-        // The list is this call's own: an earlier try arrived.
-        Err(fault) if fault.trouble == Trouble::Exists => {}
-        // Whoever removed it has listed its pieces.
-        Err(fault) if gone(&fault) => return Ok(()),
-        Err(fault) => return Err(fault),
+    let ops = [Op::create(&list)?, removal];
+    // The list is this call's own.
+    match staging.store.patient(call).settle(partition, &ops, Rests::OwnId).await? {
+        Settled::Applied(_) | Settled::Arrived => {}
+        // Whoever removed the document has listed its pieces.
+        Settled::Superseded(_) => return Ok(()),
     }
     publish::publish(staging, call, &list, None).await
 }

@@ -238,7 +238,7 @@ impl Store {
     pub(crate) async fn write(&self, call: Call, partition: &str, op: &Op) -> Result<String, Fault> {
         let mut options = call.item_options()?;
         options.if_match = op.if_match().map(ToOwned::to_owned);
-        let body = Bytes::from(op.body().unwrap_or_default().to_owned());
+        let body = op.body().cloned().unwrap_or_default();
         let begun = Instant::now();
         let outcome = match op.kind() {
             OpKind::Create => self.container.create_item(partition, body, options).await,
@@ -615,7 +615,7 @@ fn count_refused(call: Call, fault: &Fault) {
 
 /// Adds a write to a batch.
 fn add(batch: Batch, op: &Op) -> Batch {
-    let body = || Bytes::from(op.body().unwrap_or_default().to_owned());
+    let body = || op.body().cloned().unwrap_or_default();
     match op.kind() {
         OpKind::Create => batch.create(body()),
         OpKind::Upsert => batch.upsert(body()),

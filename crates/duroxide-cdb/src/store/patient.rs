@@ -8,9 +8,10 @@ use std::future::Future;
 
 use serde_json::value::RawValue;
 
+use super::settle::{Rests, Settled, settled};
 use super::{Backoff, Call, Op, Patience, Read, Store, decode};
 use crate::documents::{Head, Lockable, Tagged, ids};
-use crate::error::{Fault, Trouble};
+use crate::error::Fault;
 use crate::queries::Query;
 
 /// The requests of a caller that sits out what passes.
@@ -35,11 +36,16 @@ impl Patient<'_> {
         Fut: Future<Output = Result<T, Fault>>,
     {
         let mut backoff = Backoff::default();
+        let mut is_doubtful = false;
         loop {
-            match attempt(self.patience.call()).await {
-                Err(fault)
-                    if self.patience.sits_out(&fault) && self.patience.wait(&mut backoff, &fault).await => {}
-                outcome => return outcome,
+            let mut fault = match attempt(self.patience.call()).await {
+                Ok(done) => return Ok(done),
+                Err(fault) => fault,
+            };
+            fault.follows_doubt = is_doubtful;
+            is_doubtful |= fault.may_have_been_applied;
+            if !self.patience.sits_out(&fault) || !self.patience.wait(&mut backoff, &fault).await {
+                return Err(fault);
             }
         }
     }
@@ -57,19 +63,33 @@ impl Patient<'_> {
     /// Creates a document whose id nobody else uses: finding it there means that an earlier try arrived. The ETag is
     /// empty then.
     pub(crate) async fn create_own(&self, partition: &str, op: &Op) -> Result<String, Fault> {
-        match self.write(partition, op).await {
-            Err(fault) if fault.trouble == Trouble::Exists => Ok(String::new()),
-            outcome => outcome,
-        }
+        let settled = self.settle_one(partition, op, Rests::OwnId).await?;
+        Ok(settled.unless_superseded()?.unwrap_or_default())
+    }
+
+    /// Carries out one write, and says what its refusal means.
+    pub(crate) async fn settle_one(
+        &self,
+        partition: &str,
+        op: &Op,
+        rests: Rests,
+    ) -> Result<Settled<String>, Fault> {
+        settled(self.write(partition, op).await, rests)
+    }
+
+    /// Carries out several writes, all or none, and says what their refusal means.
+    pub(crate) async fn settle(
+        &self,
+        partition: &str,
+        ops: &[Op],
+        rests: Rests,
+    ) -> Result<Settled<Vec<String>>, Fault> {
+        settled(self.batch(partition, ops).await, rests)
     }
 
     /// Deletes a document; one that is not there is fine.
     pub(crate) async fn delete(&self, partition: &str, id: &str) -> Result<(), Fault> {
-        match self.write(partition, &Op::delete(id, None)).await {
-            Ok(_) => Ok(()),
-            Err(fault) if fault.trouble == Trouble::Missing => Ok(()),
-            Err(fault) => Err(fault),
-        }
+        self.settle_one(partition, &Op::delete(id, None), Rests::Shared).await.map(drop)
     }
 
     /// All rows of a query over one partition.

@@ -1,5 +1,6 @@
 //! One write, alone or in a batch.
 
+use bytes::Bytes;
 use serde_json::Value;
 
 use crate::documents::Document;
@@ -9,7 +10,8 @@ use crate::documents::Document;
 pub(crate) struct Op {
     kind: OpKind,
     id: String,
-    body: Option<String>,
+    /// JSON text, shared by all requests that send it.
+    body: Option<Bytes>,
     if_match: Option<String>,
     /// What a [`Set`](OpKind::Set) sets: paths and values.
     sets: Vec<(String, Value)>,
@@ -66,18 +68,19 @@ impl Op {
 
     /// Creates or overwrites the document whose JSON text is given.
     pub(crate) fn upsert_text(id: &str, text: &str) -> Self {
-        Self { body: Some(text.to_owned()), ..Self::bare(OpKind::Upsert, id) }
+        Self { body: Some(Bytes::copy_from_slice(text.as_bytes())), ..Self::bare(OpKind::Upsert, id) }
     }
 
     /// Overwrites the document `id` with the JSON text given, if it has the ETag given.
     pub(crate) fn replace_text(id: &str, text: &str, etag: &str) -> Self {
         let if_match = Some(etag.to_owned());
-        Self { body: Some(text.to_owned()), if_match, ..Self::bare(OpKind::Replace, id) }
+        let body = Some(Bytes::copy_from_slice(text.as_bytes()));
+        Self { body, if_match, ..Self::bare(OpKind::Replace, id) }
     }
 
     /// Creates the document whose JSON text is given.
-    pub(crate) fn create_text(id: &str, text: &str) -> Self {
-        Self { body: Some(text.to_owned()), ..Self::bare(OpKind::Create, id) }
+    pub(crate) fn create_text(id: &str, text: String) -> Self {
+        Self { body: Some(text.into()), ..Self::bare(OpKind::Create, id) }
     }
 
     /// The same write on condition of an ETag.
@@ -108,13 +111,14 @@ impl Op {
         &self.id
     }
 
-    pub(crate) fn body(&self) -> Option<&str> {
-        self.body.as_deref()
+    /// The JSON text of the document, if it is sent as a whole.
+    pub(crate) fn body(&self) -> Option<&Bytes> {
+        self.body.as_ref()
     }
 
     /// Bytes it adds to a request.
     pub(crate) fn len(&self) -> usize {
-        OPERATION_BYTES + self.id.len() + self.body.as_ref().map_or(0, String::len)
+        OPERATION_BYTES + self.id.len() + self.body.as_ref().map_or(0, Bytes::len)
     }
 
     fn with_body<T: Document>(
@@ -123,7 +127,7 @@ impl Op {
         etag: Option<&str>,
     ) -> Result<Self, serde_json::Error> {
         Ok(Self {
-            body: Some(serde_json::to_string(document)?),
+            body: Some(serde_json::to_vec(document)?.into()),
             if_match: etag.map(ToOwned::to_owned),
             ..Self::bare(kind, document.id())
         })

@@ -5,18 +5,21 @@ use std::time::Duration;
 
 use duroxide::TagFilter;
 use duroxide::providers::{ProviderError, SessionFetchConfig, WorkItem};
+use futures::future::BoxFuture;
+use tokio::sync::futures::OwnedNotified;
 
 use crate::cache::Acquaintance;
-use crate::clock::millis_until;
 use crate::contain::contained;
 use crate::core::Core;
 use crate::documents::{Forgive, Tagged, WorkDocument, lane};
 use crate::error::{About, Fault, Trouble};
-use crate::finder::{Crew, Wish, WorkCandidate, WorkQuestion};
+use crate::finder::{Crew, Pace, Waiting, Wish, WorkCandidate, WorkQuestion};
 use crate::fleet::Hand;
 use crate::lease::{Lease, Unwritten, WorkLease};
+use crate::poll::{Pollable, Tried, poll};
 use crate::slots;
 use crate::staging::join;
+use crate::store::settle::{self, Next, Verdict};
 use crate::store::{Backoff, Call, Op, Read, decode};
 use crate::token::Token;
 
@@ -36,62 +39,62 @@ pub(crate) async fn fetch(
 ) -> Result<Option<Fetched>, ProviderError> {
     let Some(name) = Crew::name(tags, session.is_some()) else { return Ok(None) };
     let crew = core.crew(&name);
-    let begun = core.clock.instant();
-    let deadline = begun + poll_timeout;
-    // Who does not wait still gets everything looked at, unless there is no end of trouble.
-    let patience = if poll_timeout.is_zero() { core.settings.operation_timeout } else { poll_timeout };
-    let late = || core.clock.instant() >= begun + patience;
     let may_have = |id: &str| {
         session.is_some_and(|session| core.sessions.may_have(id, &session.owner_id, core.clock.now_ms()))
     };
     let question = WorkQuestion { tags, sessions: session.map(|_| &may_have as _) };
     core.works.ask(question);
-    let mut searches = 0;
-    let mut trouble = None;
-    loop {
-        let changed = core.works.changed();
-        let now = core.clock.instant();
-        let due = crew.pace.due().unwrap_or(now);
-        if due <= now && (!poll_timeout.is_zero() || searches == 0) {
-            searches += 1;
-            // Several wake when a search is due: one of them makes it. Who does not wait wants one of its own.
-            let wish = if poll_timeout.is_zero() { Wish::BegunAt(now) } else { Wish::Due };
-            trouble = search(core, &crew, wish, session.is_some(), tags).await.err();
-        }
-        while let Some(candidate) = core.works.take(core.clock.now_ms(), question) {
+    let items = WorkItems { core, crew: &crew, lock_timeout, session, question };
+    poll(core, &items, poll_timeout).await.map_err(|fault| fault.surface(OPERATION, About::All))
+}
+
+/// The work items that a worker polls.
+struct WorkItems<'a> {
+    core: &'a Core,
+    crew: &'a Crew,
+    lock_timeout: Duration,
+    session: Option<&'a SessionFetchConfig>,
+    question: WorkQuestion<'a>,
+}
+
+impl Pollable for WorkItems<'_> {
+    type Fetched = Fetched;
+
+    fn pace(&self) -> &Pace {
+        &self.crew.pace
+    }
+
+    fn changed(&self) -> OwnedNotified {
+        self.core.works.changed()
+    }
+
+    fn wait(&self) -> Waiting<'_> {
+        self.core.works.wait()
+    }
+
+    fn next_at(&self, now_ms: u64) -> Option<u64> {
+        self.core.works.next_at(now_ms, self.question)
+    }
+
+    fn search(&self, wish: Wish) -> BoxFuture<'_, Result<(), Fault>> {
+        Box::pin(search(self.core, self.crew, wish, self.session.is_some(), self.question.tags))
+    }
+
+    fn attempt(&self) -> BoxFuture<'_, Tried<Fetched>> {
+        Box::pin(async move {
+            let now = self.core.clock.now_ms();
+            let Some(candidate) = self.core.works.take(now, self.question) else { return Tried::NoneLeft };
             // What is in pieces may be large and not bad.
             let failures = candidate.item.document.chunks.as_ref().map_or(0, |_| candidate.rests);
-            let call = core.store.quick_call_after(OPERATION, failures);
-            if let Some(fetched) = attempt(core, call, candidate, lock_timeout, session).await {
-                return Ok(Some(fetched));
-            }
-            if late() {
-                break;
-            }
-        }
-        // Without waiting, everything there is must have been looked at before the answer is no.
-        let unseen = searches == 0 || (crew.pace.has_more() && searches < SEARCHES_MAX && trouble.is_none());
-        if unseen && poll_timeout.is_zero() && !late() {
-            let since = if searches == 0 { begun } else { core.clock.instant() };
-            searches += 1;
-            trouble = search(core, &crew, Wish::BegunAt(since), session.is_some(), tags).await.err();
-            continue;
-        }
-        let now = core.clock.instant();
-        if now >= deadline {
-            return trouble.map_or(Ok(None), |fault| Err(fault.surface(OPERATION, About::All)));
-        }
-        let mut wake = deadline.min(crew.pace.due().unwrap_or(now));
-        let now_ms = core.clock.now_ms();
-        if let Some(at) = core.works.next_at(now_ms, question) {
-            wake = wake.min(now + millis_until(at, now_ms).max(Duration::from_millis(1)));
-        }
-        let _has_nothing_to_do = core.works.wait();
-        core.note_capacity();
-        tokio::select! {
-            () = changed => {}
-            () = tokio::time::sleep_until(wake) => {}
-        }
+            let call = self.core.store.quick_call_after(OPERATION, failures);
+            let fetched = attempt(self.core, call, candidate, self.lock_timeout, self.session).await;
+            fetched.map_or(Tried::InVain, Tried::Fetched)
+        })
+    }
+
+    // Each item that cannot be taken rests, so they come to an end before the next search is long due.
+    fn is_search_first(&self) -> bool {
+        false
     }
 }
 
@@ -283,8 +286,7 @@ async fn claim_settled(
         let until = core.clock.after(timeout);
         // A locked item is not visible, so searches do not have to look at it.
         (locked.locked_until, locked.visible_at) = (Some(until), until);
-        let op = Op::replace(&locked.id, &locked, Some(&known))
-            .map_err(|error| Fault::refused(error.to_string()))?;
+        let op = Op::replace(&locked.id, &locked, Some(&known))?;
         let fault = match write(core, call, &locked.instance_id, &op, head.as_ref()).await {
             Ok(etag) => return usable(core, Tagged { document: Arc::new(locked), etag }).await,
             Err(fault) => fault,
@@ -295,27 +297,34 @@ async fn claim_settled(
             head = None;
             continue;
         }
-        if fault.trouble == Trouble::Changed || fault.may_have_been_applied {
-            let found = core
-                .store
-                .patient(call)
-                .read_lockable::<WorkDocument>(&locked.instance_id, &locked.id)
-                .await?;
+        if fault.trouble == Trouble::Missing {
+            return Ok(Claim::Gone);
+        }
+        if settle::after(&fault) == Next::Look {
+            let patient = core.store.patient(call);
+            let found = patient.read_lockable::<WorkDocument>(&locked.instance_id, &locked.id).await?;
             let Some(found) = found else { return Ok(Claim::Gone) };
             let lock_token = found.document.lock_token.as_deref();
-            let ours = lock_token == Some(token.secret());
+            let seen = settle::seen_by_claim(token.secret(), Some(&known), Some(&found));
             if core.claims.is_ours(&locked.instance_id, &locked.id, lock_token) {
+                // An earlier claim of this process, of which it did not know the outcome: it is taken over.
                 locked = locked_by(core, token, &found.document);
                 known = found.etag;
-            } else if found.etag != known {
+            } else {
+                let verdict = settle::judge(&fault, seen);
                 let found = Tagged { document: Arc::new(found.document), etag: found.etag };
-                return if ours { usable(core, found).await } else { Ok(Claim::Lost(found)) };
+                match verdict {
+                    Verdict::Done => return usable(core, found).await,
+                    Verdict::Lost => return Ok(Claim::Lost(found)),
+                    Verdict::Gone => return Ok(Claim::Gone),
+                    Verdict::Again | Verdict::Blocked => {}
+                }
             }
         }
-        match fault.trouble {
-            Trouble::Missing => return Ok(Claim::Gone),
-            Trouble::Transient | Trouble::Changed if backoff.wait(call, &fault).await => {}
-            _ => return Err(fault),
+        // Unchanged all the same: one of the two answers came from a replica that lags behind. That passes.
+        let may_pass = matches!(fault.trouble, Trouble::Transient | Trouble::Changed);
+        if !may_pass || !backoff.wait(call, &fault).await {
+            return Err(fault);
         }
     }
 }
@@ -356,15 +365,12 @@ async fn usable(core: &Core, locked: Tagged<Arc<WorkDocument>>) -> Result<Claim,
     }
     let mut document = WorkDocument::clone(&locked.document);
     document.unlock(now, Forgive::ThisAttempt);
-    let op = Op::replace(&document.id, &document, Some(&locked.etag))
-        .map_err(|error| Fault::refused(error.to_string()))?;
+    let op = Op::replace(&document.id, &document, Some(&locked.etag))?;
     let call = core.store.quick_call(OPERATION);
     let etag = core.store.patient(call).write(&document.instance_id, &op).await?;
     Ok(Claim::Late(Tagged { document: Arc::new(document), etag }))
 }
 
-/// So many pages are turned before a fetch that does not wait gives up.
-const SEARCHES_MAX: u32 = 100;
 /// Which operation of a claim reads the head.
 const HEAD_INDEX: usize = 1;
 /// A read of this size costs a third of a request unit more than an answer that nothing has changed, and no request.

@@ -149,7 +149,7 @@ async fn rewrite(
         change(&mut document);
         let surface = |fault: Fault| fault.surface(operation, about(&stored.document));
         let op = Op::replace(&document.id, &document, Some(&stored.etag))
-            .map_err(|error| surface(Fault::refused(error.to_string())))?;
+            .map_err(|error| surface(error.into()))?;
         let fault = match core.store.write(patience.call(), &document.instance_id, &op).await {
             Ok(etag) => {
                 lease.set_written();
