@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::context::quoted;
 use crate::ending::{Cause, Failure};
 use crate::fleet::{Fleet, State};
-use crate::model::{DeadLetter, Head, Intent, Manifest, Partition, Queued, kind};
+use crate::model::{DeadLetter, Head, InWords as _, Intent, Manifest, Partition, Queued, kind};
 use crate::output::{ago, plural, span};
 use crate::timeline::{self, Span, SpanKind};
 

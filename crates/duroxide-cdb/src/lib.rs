@@ -32,6 +32,8 @@ mod fleet;
 #[doc(hidden)]
 pub mod fuzzing;
 mod history;
+#[doc(hidden)]
+pub mod inspect;
 mod layout;
 mod lease;
 mod ledger;

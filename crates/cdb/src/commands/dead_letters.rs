@@ -9,7 +9,7 @@ use crate::clock::now_ms;
 use crate::context::{Connection, ConnectionArgs};
 use crate::documents::Documents;
 use crate::exit::Problem;
-use crate::model::{DeadLetter, text_of};
+use crate::model::{DeadLetter, InWords as _, text_of};
 use crate::output::{Column, Output, Table, ago, plural, say};
 
 /// Look at messages that could never be delivered, send them again or drop them.

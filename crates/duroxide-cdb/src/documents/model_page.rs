@@ -348,3 +348,27 @@ fn indexes_and_queries_are_those_on_the_page() {
     let named: Names = first_cells(text, "query").into_iter().collect();
     assert_eq!(named, names.map(ToOwned::to_owned).collect::<Names>(), "left: page, right: code");
 }
+
+/// What a view reads is there: the documents and the views of them are one model.
+#[test]
+fn a_view_names_no_field_that_its_document_does_not_have() {
+    use crate::inspect;
+    fn holds<View: DeserializeOwned, Document: DeserializeOwned>() {
+        holds_with::<View>(declared::<Document>());
+    }
+    fn holds_with<View: DeserializeOwned>(mut known: Names) {
+        // The service's own.
+        known.insert("_etag".to_owned());
+        let unknown: Vec<String> = declared::<View>().difference(&known).cloned().collect();
+        assert!(unknown.is_empty(), "{}: {unknown:?}", std::any::type_name::<View>());
+    }
+    holds::<inspect::Head, Head>();
+    holds::<inspect::Held, Held>();
+    holds::<inspect::Cell, Cell>();
+    holds::<inspect::Stored, super::kv::Stored>();
+    holds::<inspect::Intent, Intent>();
+    holds::<inspect::DeadLetter, DeadLetter>();
+    holds::<inspect::Manifest, Manifest>();
+    holds_with::<inspect::Queued>(&declared::<Message>() | &declared::<WorkDocument>());
+    assert!(declared::<inspect::Head>().len() > 20, "the names were found");
+}

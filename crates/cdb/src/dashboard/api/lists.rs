@@ -13,7 +13,7 @@ use crate::clock::now_ms;
 use crate::commands::{dead_letters as letters, queues};
 use crate::documents::Documents;
 use crate::fleet::Fleet;
-use crate::model::{Queued, kind, legible, text_of};
+use crate::model::{InWords as _, Queued, kind, legible, text_of};
 
 /// What waits, by queue and sort, with the longest waiting of each.
 pub(in super::super) async fn queues(store: &Store) -> Outcome {

@@ -15,7 +15,7 @@ use crate::commands::queues;
 use crate::context::Place;
 use crate::documents::Documents;
 use crate::listing::COLUMNS;
-use crate::model::{Queued, kind, text_of};
+use crate::model::{InWords as _, Queued, kind, text_of};
 use crate::output::span;
 
 /// What does not change while the pages are served.
