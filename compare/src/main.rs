@@ -137,7 +137,18 @@ async fn main() -> anyhow::Result<()> {
             ("emulator", tokio::task::spawn_blocking(move || emulator::run(seconds, &only)).await??)
         }
         What::Provider { only } => ("provider", provider::run(args.quick, only).await?),
-        What::Fleet(args_of_fleet) => ("fleet", fleet::run(args.quick, &args_of_fleet).await?),
+        What::Fleet(args_of_fleet) => {
+            let report = fleet::run(args.quick, &args_of_fleet).await?;
+            let earlier =
+                (into_repository && args_of_fleet.is_partial()).then(|| publish::stored("fleet").ok());
+            (
+                "fleet",
+                match earlier.flatten() {
+                    Some(earlier) => report.beside(earlier),
+                    None => report,
+                },
+            )
+        }
         What::Worker(worker) => return fleet::work(&worker).await,
         What::Features => ("features", provider::features::run().await?),
         What::Driver => ("driver", driver::run(seconds).await?),

@@ -63,6 +63,25 @@ impl Report {
         Self { machine: machine(), tables, summary }
     }
 
+    /// These tables in the place of earlier ones of the same title, beside those that were not measured again.
+    pub fn beside(self, earlier: Self) -> Self {
+        let join = |before: Vec<Table>, now: Vec<Table>| {
+            let mut joined: Vec<Table> = before;
+            for table in now {
+                match joined.iter_mut().find(|before| before.title == table.title) {
+                    Some(before) => *before = table,
+                    None => joined.push(table),
+                }
+            }
+            joined
+        };
+        Self {
+            tables: join(earlier.tables, self.tables),
+            summary: join(earlier.summary, self.summary),
+            machine: self.machine,
+        }
+    }
+
     /// Everything, for a page of its own.
     pub fn to_markdown(&self) -> String {
         let mut out = format!("Measured on {}.\n", self.machine);
@@ -248,6 +267,23 @@ mod tests {
             assert_eq!(number(figure), text);
         }
         assert_eq!((number(0.256).as_str(), number(-1500.2).as_str()), ("0.26", "-1,500"));
+    }
+
+    #[test]
+    fn a_part_that_is_measured_again_takes_the_place_of_what_was_measured_before() {
+        let table = |title: &str, figure: f64| {
+            let mut table = Table::new(title, "what", ["a"], Better::Lower);
+            table.row("row", vec![Cell::Figure(figure)]);
+            table
+        };
+        let earlier = Report::new(vec![table("one", 1.0), table("two", 2.0)], vec![table("two", 2.0)]);
+        let again = Report::new(vec![table("two", 3.0), table("three", 4.0)], vec![table("two", 3.0)]);
+        let shown = |tables: &[Table]| -> Vec<String> {
+            tables.iter().map(|table| format!("{} {}", table.title, show(&table.rows[0].1[0]))).collect()
+        };
+        let joined = again.beside(earlier);
+        assert_eq!(shown(&joined.tables), ["one 1", "two 3", "three 4"]);
+        assert_eq!(shown(&joined.summary), ["two 3"]);
     }
 
     #[test]

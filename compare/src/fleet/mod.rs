@@ -12,7 +12,7 @@ use anyhow::anyhow;
 use clap::ValueEnum;
 use duroxide::providers::Provider;
 
-use crate::provider::isolated;
+use crate::provider::{self, isolated};
 use crate::report::{Better, Cell, Report, Table};
 use crew::{Crew, Shape, Waking};
 pub use worker::{WorkerArgs, run as work};
@@ -131,11 +131,12 @@ impl Sizes {
         partitions: &[1, 4],
         latencies_ms: &[5, 20],
         backlog: 400,
-        drain_within: Duration::from_secs(20),
+        drain_within: Duration::from_secs(15),
         fan: (1000, 50),
         samples: 20,
         apart: Duration::from_millis(170),
-        idle: Duration::from_secs(27),
+        // The longest from one look at the whole container to the next.
+        idle: Duration::from_millis(13_200),
         settle: Duration::from_secs(6),
     };
     const QUICK: Self = Self {
@@ -165,13 +166,15 @@ pub enum FleetPart {
     Asleep,
     /// Workers are replaced one by one while orchestrations are started.
     Replace,
+    /// One process alone: what orchestrations cost it and how long they take.
+    Alone,
 }
 
 /// What is looked at, for a look.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct FleetArgs {
-    /// Only these parts: they cannot go into the repository.
-    #[arg(long, value_delimiter = ',', conflicts_with = "write_docs")]
+    /// Only these parts. In the repository they take the place of what was measured of them before.
+    #[arg(long, value_delimiter = ',')]
     only: Vec<FleetPart>,
     /// Only this contender.
     #[arg(long, conflicts_with = "write_docs")]
@@ -185,6 +188,13 @@ pub struct FleetArgs {
     /// Only these latencies, in milliseconds for each request.
     #[arg(long, value_delimiter = ',', conflicts_with = "write_docs")]
     latencies: Vec<u64>,
+}
+
+impl FleetArgs {
+    /// Whether some parts are left out.
+    pub fn is_partial(&self) -> bool {
+        !self.only.is_empty()
+    }
 }
 
 /// Runs the comparison, or parts of it.
@@ -207,13 +217,16 @@ pub async fn run(quick: bool, args: &FleetArgs) -> anyhow::Result<Report> {
     if wanted(FleetPart::Replace) {
         tables.push(replace::table(&plan));
     }
+    if wanted(FleetPart::Alone) {
+        tables.push(provider::alone(quick).await);
+    }
     let summary = tables.iter().filter(|table| is_summed_up(&table.title)).cloned().collect();
     Ok(Report::new(tables, summary))
 }
 
 /// Whether a table is shown where there is little room.
 fn is_summed_up(title: &str) -> bool {
-    [RATES, REQUESTS, AWAKE, replace::TITLE].contains(&title)
+    [RATES, REQUESTS, AWAKE, replace::TITLE, provider::ALONE].contains(&title)
 }
 
 /// What of all is measured.
@@ -512,7 +525,8 @@ async fn hear(shape: Shape, sizes: Sizes) -> anyhow::Result<Quiet> {
         let label = format!("event-{number}");
         crew.client.start_orchestration(&label, "listening", label.as_str()).await?;
     }
-    tokio::time::sleep(AFTER_EVENTS).await;
+    // One who joins looks around more often at first, and sweeps for what others left come to rest.
+    tokio::time::sleep(if shape.is_drowsy { AT_REST } else { AFTER_EVENTS }).await;
     crew.count_anew();
     tokio::time::sleep(sizes.idle).await;
     let counted = crew.counted();
@@ -572,7 +586,7 @@ const ASLEEP_COSTS: &str =
     "Requests and request units per second of an idle fleet that has heard nothing for a while";
 const WAKING_NOTE: &str =
     "p50 / p95 of starts, then p50 / p95 of events; the server takes 5 ms for each request.";
-const ASLEEP_APART: Duration = Duration::from_millis(1500);
+const ASLEEP_APART: Duration = Duration::from_millis(1100);
 /// duroxide's default.
 const DISPATCHERS: usize = 2;
 /// Two turns and an activity.
@@ -580,8 +594,9 @@ const COMMITS_OF_HELLO: f64 = 3.0;
 const UNITS_OF_A_START: f64 = 6.0;
 /// More than what an idle system does by itself.
 const DISTURBED_PERCENT: f64 = 10.0;
-const FAN_WITHIN: Duration = Duration::from_secs(120);
+const FAN_WITHIN: Duration = Duration::from_secs(60);
 const AFTER_EVENTS: Duration = Duration::from_secs(3);
+const AT_REST: Duration = Duration::from_secs(25);
 
 #[cfg(test)]
 mod tests {

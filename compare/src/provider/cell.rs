@@ -236,24 +236,27 @@ pub async fn many(
     field: &Field,
     contender: Contender,
     dispatchers: usize,
-    sizes: Sizes,
+    latency_ms: u64,
+    count: usize,
+    patience: Duration,
 ) -> Result<f64, String> {
     isolated(async {
         let scene = Scene::open(field, contender, dispatchers).await?;
         let runtime = scene.start(dispatchers).await;
-        scene.measure("warm-up", &HELLO, sizes.patience).await?;
+        scene.measure("warm-up", &HELLO, patience).await?;
+        let _slow = scene.slow_down(latency_ms);
         let began = Instant::now();
-        let until = began + sizes.patience;
-        scene.start_many(&HELLO, sizes.many, until).await?;
+        let until = began + patience;
+        scene.start_many(&HELLO, count, until).await?;
         let warmed_up = 1;
-        finish(&scene, warmed_up + sizes.many, until).await;
+        finish(&scene, warmed_up + count, until).await;
         let done = scene.tally.completed.load(Ordering::Relaxed) - warmed_up;
-        if done < sizes.many {
-            bail!("{done} of {} done when time was up", sizes.many);
+        if done < count {
+            bail!("{done} of {count} done when time was up");
         }
         let seconds = began.elapsed().as_secs_f64();
         runtime.shutdown(Some(0)).await;
-        Ok(sizes.many as f64 / seconds)
+        Ok(count as f64 / seconds)
     })
 }
 

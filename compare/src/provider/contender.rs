@@ -57,6 +57,11 @@ impl Field {
         Self { postgres }
     }
 
+    /// Nothing but our server.
+    pub fn on_cosmos() -> Self {
+        Self { postgres: Err("it is not asked for".to_owned()) }
+    }
+
     /// Who takes part where only time compares.
     pub fn contenders(&self) -> Vec<Contender> {
         let mut contenders = Contender::ON_COSMOS.to_vec();

@@ -209,12 +209,48 @@ async fn throughput(field: &Field, sizes: Sizes) -> Table {
         let mut cells = Vec::new();
         for contender in field.contenders() {
             eprintln!("{} with {dispatchers}/{dispatchers} dispatchers…", contender.name());
-            cells.push(figure(&cell::many(field, contender, dispatchers, sizes).await, |rate| *rate));
+            cells.push(figure(
+                &cell::many(field, contender, dispatchers, 0, sizes.many, sizes.patience).await,
+                |rate| *rate,
+            ));
         }
         table.row(&format!("{dispatchers}/{dispatchers}"), cells);
     }
     table
 }
+
+/// One process alone, on a server that takes 5 ms for each request: what an orchestration costs and how long it takes.
+pub async fn alone(quick: bool) -> Table {
+    let sizes = if quick { Sizes::QUICK } else { Sizes::FULL };
+    let field = Field::on_cosmos();
+    let mut table = ledgers_table(ALONE, "what");
+    for scenario in SCENARIOS {
+        eprintln!("{} by one process alone…", scenario.name);
+        let mut cells = Vec::new();
+        for contender in Contender::ON_COSMOS {
+            cells.push(match cell::scenario(&field, contender, scenario, ALONE_LATENCY_MS, sizes).await {
+                Ok(cost) => {
+                    let figures = [cost.requests, cost.request_units, cost.milliseconds];
+                    Cell::Several(figures.map(Cell::Figure).to_vec())
+                }
+                Err(why) => Cell::Text(why),
+            });
+        }
+        table.row(&format!("{}: requests / request units / ms", scenario.name), cells);
+    }
+    let mut cells = Vec::new();
+    for contender in Contender::ON_COSMOS {
+        let rate = cell::many(&field, contender, 2, ALONE_LATENCY_MS, ALONE_AT_ONCE, sizes.patience).await;
+        cells.push(figure(&rate, |rate| ALONE_AT_ONCE as f64 / rate));
+    }
+    table.row(&format!("{ALONE_AT_ONCE} hellos at once, seconds"), cells);
+    table.with_note("The looks of the client that waits for the result are counted as well.")
+}
+
+/// The title of what one process alone does.
+pub const ALONE: &str = "One process alone, 5 ms for each request, 2 + 2 dispatchers";
+const ALONE_LATENCY_MS: u64 = 5;
+const ALONE_AT_ONCE: usize = 50;
 
 fn table(title: &str, first: &str, contenders: &[Contender], better: Better) -> Table {
     Table::new(title, first, contenders.iter().map(|contender| contender.name()), better)

@@ -30,7 +30,7 @@ pub struct CosmosDBProviderConfig {
     /// Kept for compatibility, as `orch_concurrency`. Default 1.
     pub worker_concurrency: u32,
     /// How often unfinished work is looked for (undelivered messages, half-done deletions). Default 2 s; backs off
-    /// to four times that while there is nothing.
+    /// to four times that while there is nothing, and to eight times in a fleet of eight and more.
     pub reconciler_interval: Duration,
     /// How old unfinished work must be before another process picks it up. Default 2 s.
     pub reconciler_age_threshold: Duration,

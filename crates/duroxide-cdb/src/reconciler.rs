@@ -89,10 +89,13 @@ async fn run(core: Weak<Core>, interval: Duration) {
 }
 
 /// How long sweeps pause while there is nothing to do: longer the more requests one of them takes, so that a container of
-/// many parts does not cost more to watch.
+/// many parts does not cost more to watch, and longer the more members make them, each of its own part.
 fn idle_pause(core: &Core, interval: Duration) -> Duration {
-    let parts = u32::try_from(core.store.count_parts(&core.fleet.watch(false))).unwrap_or(u32::MAX);
-    (interval * IDLE_FACTOR).max(IDLE_PER_PART.saturating_mul(parts).min(IDLE_MAX))
+    let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    let parts = count(core.store.count_parts(&core.fleet.watch(false)));
+    let by_parts = IDLE_PER_PART.saturating_mul(parts).min(IDLE_MAX);
+    let by_members = interval * count(core.fleet.members()).clamp(IDLE_FACTOR, IDLE_FACTOR_MAX);
+    by_members.max(by_parts)
 }
 
 /// How much longer a sweep waits that is due, after it was held back so often: while the account throttles, what others
@@ -250,6 +253,8 @@ const INTERVAL_MIN: Duration = Duration::from_millis(10);
 const IDLE_PER_PART: Duration = Duration::from_secs(6);
 const IDLE_MAX: Duration = Duration::from_secs(60);
 const IDLE_FACTOR: u32 = 4;
+/// Of a fleet: what a dead process has not delivered is not to wait for longer.
+const IDLE_FACTOR_MAX: u32 = 8;
 const FINISHED_AT_ONCE: usize = 8;
 /// So often in a row a sweep is held back.
 const HELD_BACK_MAX: u32 = 8;
