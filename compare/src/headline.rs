@@ -71,7 +71,8 @@ pub fn table(read: impl Fn(&str) -> anyhow::Result<Report>) -> anyhow::Result<St
     let mut out = "\n| | the peer | ours | |\n| --- | ---: | ---: | ---: |\n".to_owned();
     for headline in &HEADLINES {
         let report = read(headline.report)?;
-        let missing = || format!("{}: no row \"{}\" in \"{}\"", headline.report, headline.row, headline.table);
+        let missing =
+            || format!("{}: no row \"{}\" in \"{}\"", headline.report, headline.row, headline.table);
         let table = report.tables.iter().find(|table| table.title == headline.table).with_context(missing)?;
         let cells = table.cells(headline.row).with_context(missing)?;
         let figure = |column: usize| match cells.get(column) {

@@ -113,8 +113,8 @@ struct Sizes {
     backlog: usize,
     /// What takes longer is cut, and its rate is that of what was done.
     drain_within: Duration,
-    /// Activities of one instance, and how long each takes.
-    fan: (usize, u64),
+    /// Activities of one instance, and how many milliseconds each takes. Where it is long, the processor is not the limit.
+    fans: &'static [(usize, u64)],
     /// Starts and events whose time is taken.
     samples: usize,
     /// Between two of them.
@@ -132,7 +132,7 @@ impl Sizes {
         latencies_ms: &[5, 20],
         backlog: 400,
         drain_within: Duration::from_secs(15),
-        fan: (1000, 50),
+        fans: &[(1000, 50), (200, 500)],
         samples: 20,
         apart: Duration::from_millis(170),
         // The longest from one look at the whole container to the next.
@@ -145,7 +145,7 @@ impl Sizes {
         latencies_ms: &[20],
         backlog: 300,
         drain_within: Duration::from_secs(12),
-        fan: (300, 50),
+        fans: &[(300, 50)],
         samples: 12,
         apart: Duration::from_millis(370),
         idle: Duration::from_secs(5),
@@ -206,7 +206,7 @@ pub async fn run(quick: bool, args: &FleetArgs) -> anyhow::Result<Report> {
         tables.extend(backlogs(&plan));
     }
     if wanted(FleetPart::FanOut) {
-        tables.push(fan_out(&plan));
+        tables.extend(plan.sizes.fans.iter().map(|fan| fan_out(&plan, *fan)));
     }
     if wanted(FleetPart::Idle) {
         tables.extend(quiet(&plan, Watchfulness::Awake));
@@ -375,8 +375,7 @@ fn disturbance(percents: &[f64]) -> String {
 }
 
 /// One instance's activities.
-fn fan_out(plan: &Plan) -> Table {
-    let (width, millis) = plan.sizes.fan;
+fn fan_out(plan: &Plan, (width, millis): (usize, u64)) -> Table {
     let title =
         format!("Seconds for {width} activities of {millis} ms of one instance, 8 + 8 dispatchers, 5 ms");
     let mut table = plan.table(&title, "workers", Better::Lower);
@@ -396,7 +395,7 @@ fn fan_out(plan: &Plan) -> Table {
                     latency_ms: 5,
                     is_drowsy: false,
                 };
-                told(shape, "fan-out", isolated(fan(shape, plan.sizes)))
+                told(shape, "fan-out", isolated(fan(shape, plan.sizes.settle, (width, millis))))
             })
             .collect();
         disturbed.extend(fanned.iter().flatten().map(|(_, percent)| *percent));
@@ -421,12 +420,11 @@ fn ratio_cell(ratio: f64) -> Cell {
 }
 
 /// Seconds that it took, and how much others took of the processors.
-async fn fan(shape: Shape, sizes: Sizes) -> anyhow::Result<(f64, f64)> {
-    let mut crew = Crew::start(shape, sizes.settle).await?;
+async fn fan(shape: Shape, settle: Duration, (width, millis): (usize, u64)) -> anyhow::Result<(f64, f64)> {
+    let mut crew = Crew::start(shape, settle).await?;
     let before = crew.done().0;
     crew.count_anew();
     let begun = Instant::now();
-    let (width, millis) = sizes.fan;
     crew.client.start_orchestration("fan", "fan", format!("{width}x{millis}")).await?;
     crew.finish(before + 1, FAN_WITHIN).await?;
     Ok((begun.elapsed().as_secs_f64(), crew.disturbed_percent()))
