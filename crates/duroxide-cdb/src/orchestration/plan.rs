@@ -498,5 +498,5 @@ pub(crate) fn commit_for_fuzzing(head: &Head, clock: &Clock, ends: bool) {
 const SPREAD_FROM: usize = 8;
 /// The golden section of all slots: the multiples of it, as many as there are, lie evenly among them.
 const FAR_APART: usize = 159;
-/// Half of what one search returns.
-const OF_ONE_MOMENT: usize = 50;
+/// Fewer than the first page of a search returns, which are ten.
+const OF_ONE_MOMENT: usize = 8;
