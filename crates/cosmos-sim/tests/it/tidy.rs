@@ -139,3 +139,19 @@ fn every_decision_has_a_number_of_its_own_and_is_named_by_no_number_that_is_not_
         }
     }
 }
+
+#[test]
+fn the_page_about_the_storage_format_lists_every_tag_of_a_key() {
+    let source = fs::read_to_string(crates().join("cosmos-emulator/src/engine/key.rs")).unwrap();
+    let written: Vec<&str> = source
+        .lines()
+        .filter_map(|line| line.strip_prefix("const ")?.split_once(": u8 = 0x"))
+        .filter_map(|(_, rest)| rest.strip_suffix(';'))
+        .collect();
+    let page = fs::read_to_string(crates().join("../docs/storage-format.md")).unwrap();
+    let listed: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("| `")?.get(..2)).collect();
+    let listed: Vec<&str> =
+        listed.into_iter().filter(|tag| tag.bytes().all(|byte| byte.is_ascii_hexdigit())).collect();
+    assert!(written.len() > 20, "{written:?}");
+    assert_eq!(listed, written);
+}
