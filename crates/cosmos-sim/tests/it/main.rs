@@ -1,7 +1,8 @@
 //! A fixed sample of worlds; `cargo run -p cosmos-sim` runs as many as you like.
 
-mod repeated;
+mod dependencies;
 #[cfg(target_os = "linux")]
+mod repeated;
 mod tidy;
 #[cfg(unix)]
 mod workers;
