@@ -287,10 +287,17 @@ fn what_destroys_is_counted_and_done_only_for_who_types_the_count() {
     let (_, counted) = delete(json!({"ids": ["f", "w1"], "rehearse": true}));
     assert_eq!((&counted["word"], &counted["tally"]["instances"]), (&json!("delete 1"), &json!(3)));
     assert_eq!(counted["running"][0]["instance"], "w1");
-    for word in ["", "delete", "delete 0", "yes"] {
-        assert_eq!(delete(json!({"ids": ["f"], "confirm": word})).0, 400, "{word:?}");
+    for word in ["", "delete", "delete 0", "yes", "delete 2"] {
+        assert_eq!(delete(json!({"ids": ["f", "w1"], "confirm": word})).0, 400, "{word:?}");
     }
-    assert_eq!(delete(json!({"ids": ["f"], "confirm": "delete 1"})).1["tally"]["instances"], 3);
+    let prune = |body: Value| pages.ask("POST", "/api/act/prune", &body);
+    assert_eq!(
+        prune(json!({"ids": ["f"], "keepLast": 1, "confirm": "prune 7"})).0,
+        400,
+        "nothing was counted"
+    );
+    assert_eq!(delete(json!({"ids": ["w1", "f"], "confirm": "delete 1"})).1["tally"]["instances"], 3);
+    assert_eq!(pages.ask("GET", "/api/instances/w1", &Value::Null).0, 200, "it was not counted");
     assert_eq!(pages.ask("GET", "/api/instances/f", &Value::Null).0, 404);
     let cancel = |body: Value| pages.ask("POST", "/api/act/cancel", &body);
     let both = json!(["w1", "w2"]);

@@ -2,7 +2,7 @@
 
 use duroxide::Client;
 use duroxide::providers::PruneOptions;
-use duroxide_cdb::BulkMode;
+use duroxide_cdb::{BulkMode, CosmosDBProvider};
 use serde_json::{Value, json};
 
 use super::super::Store;
@@ -13,6 +13,7 @@ use crate::clock::now_ms;
 use crate::commands::delete::{Tally, count_tree};
 use crate::commands::prune as pruning;
 use crate::commands::send::{require, require_free};
+use crate::documents::Documents;
 use crate::output::{parse_moment, say, utc};
 
 /// What was done by whom does not matter here: one person has the token. When does.
@@ -95,28 +96,17 @@ pub(in super::super) async fn delete(store: &Store, asked: &Asked) -> Outcome {
     let is_forced = asked.body["force"] == true;
     let documents = store.documents();
     let provider = store.provider().await?;
+    let counted = count_trees(&documents, &provider, &ids, is_forced).await?;
+    let count = counted.ids.len();
+    let word = format!("delete {count}");
     if asked.body["rehearse"] == true {
-        let mut tally = Tally::default();
-        let (mut trees, mut running) = (0, Vec::new());
-        for id in &ids {
-            match count_tree(&documents, &provider, id).await? {
-                (_, Some(member)) if !is_forced => running.push(json!({"instance": id, "running": member})),
-                (tree, _) => {
-                    tally.add(&tree);
-                    trees += 1;
-                }
-            }
-        }
         let answer =
-            json!({"count": trees, "tally": tally, "running": running, "word": format!("delete {trees}")});
+            json!({"count": count, "tally": counted.tally, "running": counted.running, "word": word});
         return Ok(told(store, &documents, answer));
     }
-    let count: usize = asked.text("confirm").trim_start_matches("delete ").parse().unwrap_or(0);
-    confirmed(asked, &format!("delete {count}"), count)?;
-    let mut tally = Tally::default();
-    let mut failures = Vec::new();
-    let mut done = 0;
-    for id in &ids {
+    confirmed(asked, &word, count)?;
+    let (mut tally, mut failures, mut done) = (Tally::default(), Vec::new(), 0);
+    for id in &counted.ids {
         match provider.delete_tree(id, is_forced).await {
             Ok(deleted) => {
                 done += 1;
@@ -129,13 +119,38 @@ pub(in super::super) async fn delete(store: &Store, asked: &Asked) -> Outcome {
             }
             Err(error) => failures.push(format!("{id}: {}", error.message)),
         }
-        // No more than what was counted, whatever has become of the others since.
-        if done == count {
-            break;
+    }
+    audit(&format!("delete {} ({done} of {count})", named(&counted.ids)));
+    Ok(told(store, &documents, json!({"done": done, "tally": tally, "failures": failures})))
+}
+
+/// What a deletion of these would take, and whose trees still run.
+struct Counted {
+    /// Only these are deleted: what ends between the question and the answer was not counted.
+    ids: Vec<String>,
+    tally: Tally,
+    running: Vec<Value>,
+}
+
+async fn count_trees(
+    documents: &Documents,
+    provider: &CosmosDBProvider,
+    ids: &[String],
+    is_forced: bool,
+) -> anyhow::Result<Counted> {
+    let mut counted = Counted { ids: Vec::new(), tally: Tally::default(), running: Vec::new() };
+    for id in ids {
+        match count_tree(documents, provider, id).await? {
+            (_, Some(member)) if !is_forced => {
+                counted.running.push(json!({"instance": id, "running": member}));
+            }
+            (tree, _) => {
+                counted.tally.add(&tree);
+                counted.ids.push(id.clone());
+            }
         }
     }
-    audit(&format!("delete {} ({done} of {})", named(&ids), ids.len()));
-    Ok(told(store, &documents, json!({"done": done, "tally": tally, "failures": failures})))
+    Ok(counted)
 }
 
 /// Deletes old executions.
@@ -151,26 +166,49 @@ pub(in super::super) async fn prune(store: &Store, asked: &Asked) -> Outcome {
         return Err(Failure::usage("say how many executions stay, or until when they go"));
     }
     let options = PruneOptions { keep_last, completed_before: before };
-    let mode = if asked.body["rehearse"] == true { BulkMode::Rehearse } else { BulkMode::Perform };
-    if mode == BulkMode::Perform && !asked.text("confirm").starts_with("prune ") {
-        return Err(Failure::usage("type what was counted to confirm"));
-    }
     let documents = store.documents();
     let provider = store.provider().await?;
-    let (mut executions, mut events, mut instances) = (0, 0, Vec::new());
-    for id in &ids {
-        if let pruning::Outcome::Done(Some(pruned)) = pruning::prune(&provider, id, &options, mode).await? {
-            executions += pruned.executions;
-            events += pruned.events;
-            instances.push(pruned.instance);
+    let counted = prune_each(&provider, &ids, &options, BulkMode::Rehearse).await?;
+    let word = format!("prune {}", counted.executions);
+    if asked.body["rehearse"] == true {
+        return Ok(told(store, &documents, counted.to_json(&word)));
+    }
+    confirmed(asked, &word, counted.instances.len())?;
+    let pruned = prune_each(&provider, &counted.instances, &options, BulkMode::Perform).await?;
+    audit(&format!("prune {}: {} executions", named(&pruned.instances), pruned.executions));
+    Ok(told(store, &documents, pruned.to_json(&word)))
+}
+
+/// What went, or would go, of several instances.
+#[derive(Default)]
+struct PrunedMany {
+    executions: u64,
+    events: u64,
+    instances: Vec<String>,
+}
+
+impl PrunedMany {
+    fn to_json(&self, word: &str) -> Value {
+        let (executions, events) = (self.executions, self.events);
+        json!({"count": executions, "events": events, "instances": self.instances.len(), "word": word})
+    }
+}
+
+async fn prune_each(
+    provider: &CosmosDBProvider,
+    ids: &[String],
+    options: &PruneOptions,
+    mode: BulkMode,
+) -> anyhow::Result<PrunedMany> {
+    let mut all = PrunedMany::default();
+    for id in ids {
+        if let pruning::Outcome::Done(Some(pruned)) = pruning::prune(provider, id, options, mode).await? {
+            all.executions += pruned.executions;
+            all.events += pruned.events;
+            all.instances.push(pruned.instance);
         }
     }
-    if mode == BulkMode::Perform {
-        audit(&format!("prune {}: {executions} executions", named(&instances)));
-    }
-    let word = format!("prune {executions}");
-    let answer = json!({"count": executions, "events": events, "instances": instances.len(), "word": word});
-    Ok(told(store, &documents, answer))
+    Ok(all)
 }
 
 /// Sends dead letters again, or drops them.
