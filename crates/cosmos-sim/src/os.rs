@@ -25,6 +25,8 @@ thread_local! {
     /// What a monotonic clock of the standard library shows when the world begins.
     static BEGUN: Cell<Option<Instant>> = const { Cell::new(None) };
     static WALL_SHIFT_MS: Cell<i64> = const { Cell::new(0) };
+    /// Millionths by which the wall clock is too fast, and since when.
+    static DRIFT: Cell<(i64, Duration)> = const { Cell::new((0, Duration::ZERO)) };
     static IS_ASKING: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -57,6 +59,20 @@ pub fn shift_wall_clock(by_ms: i64) {
     WALL_SHIFT_MS.set(WALL_SHIFT_MS.get().saturating_add(by_ms));
 }
 
+/// Lets the wall clock of all processes run faster from now on, by so many millionths; what it gained until now it keeps.
+pub fn set_drift(ppm: i64) {
+    let now = elapsed();
+    shift_wall_clock(drifted_ms(now));
+    DRIFT.set((ppm, now));
+}
+
+/// By how much the wall clock went wrong since it was told to.
+fn drifted_ms(now: Duration) -> i64 {
+    let (ppm, since) = DRIFT.get();
+    let elapsed = i64::try_from(now.saturating_sub(since).as_micros()).unwrap_or(i64::MAX);
+    elapsed.saturating_mul(ppm) / 1_000_000_000
+}
+
 /// The next eight bytes of the world's entropy; none outside of a world.
 #[cfg(target_os = "linux")]
 fn entropy() -> Option<u64> {
@@ -80,7 +96,7 @@ mod symbols {
 
     use libc::{c_int, c_long, c_uint, c_void, clockid_t, pid_t, size_t, ssize_t, timespec};
 
-    use super::{ENTROPY, MONOTONIC_START, WALL_SHIFT_MS, WALL_START, elapsed, entropy};
+    use super::{ENTROPY, MONOTONIC_START, WALL_SHIFT_MS, WALL_START, drifted_ms, elapsed, entropy};
 
     /// Makes the linker take the symbols below, which nothing in this crate calls.
     pub(super) fn keep() {
@@ -94,9 +110,10 @@ mod symbols {
     fn shown(clock: clockid_t) -> Option<Duration> {
         match clock {
             libc::CLOCK_REALTIME | libc::CLOCK_REALTIME_COARSE => {
-                let shift = WALL_SHIFT_MS.get();
+                let now = elapsed();
+                let shift = WALL_SHIFT_MS.get().saturating_add(drifted_ms(now));
                 let by = Duration::from_millis(shift.unsigned_abs());
-                let wall = WALL_START + elapsed();
+                let wall = WALL_START + now;
                 Some(if shift < 0 { wall.saturating_sub(by) } else { wall + by })
             }
             libc::CLOCK_MONOTONIC
@@ -191,6 +208,12 @@ mod tests {
             assert_eq!(wall() - before, Duration::from_secs(3600));
             shift_wall_clock(-5_000);
             assert_eq!(wall() - before, Duration::from_secs(3595));
+            set_drift(1_000);
+            tokio::time::sleep(Duration::from_secs(1000)).await;
+            assert_eq!(wall() - before, Duration::from_secs(4596), "it gained a second");
+            set_drift(0);
+            tokio::time::sleep(Duration::from_secs(1000)).await;
+            assert_eq!(wall() - before, Duration::from_secs(5596), "and keeps it");
         });
         enter(7);
         let first = uuid::Uuid::new_v4();

@@ -128,7 +128,7 @@ impl Commit {
             }
             Process::Holds { etag, upto } => {
                 let from = Self::first_left(&state.head);
-                add("orchestration::ack::draft and send", &|state| {
+                add("orchestration::ack::draft, orchestration::ack::send", &|state| {
                     let draft = Draft { etag, commit: state.next_commit, from, upto, sends: 1 };
                     state.next_commit += 1;
                     state.flying.push(Request { process: index, draft });
@@ -151,19 +151,19 @@ impl Commit {
                     });
                 } else if head.lock == Some(index) {
                     if draft.sends < SENDS_MAX {
-                        add("Lease::settle sees its lock, ack::send again", &|state| {
+                        add("Lease::settle sees its lock, orchestration::ack::send again", &|state| {
                             let draft = Draft { etag: state.head.etag, sends: draft.sends + 1, ..draft };
                             state.flying.push(Request { process: index, draft });
                             state.processes[index] = Process::Waits { draft };
                         });
                     }
                     if head.is_lock_over {
-                        add("ack::conclude finds nothing, Lease::give_up", &|state| {
+                        add("orchestration::ack::conclude finds nothing, Lease::give_up", &|state| {
                             state.processes[index] = Process::Idle;
                         });
                     }
                 } else {
-                    add("Lease::settle sees another's lock, Lost::TakenOver", &|state| {
+                    add("Lease::settle sees another's lock", &|state| {
                         state.processes[index] = Process::Idle;
                     });
                 }
@@ -215,11 +215,11 @@ impl Model for Commit {
                 if matches!(state.processes[process], Process::Waits { draft: waiting } if waiting.commit == draft.commit)
                 {
                     answered.processes[process] = Process::Told { commit: draft.commit };
-                    next.push((format!("p{process}: store::batch is applied"), answered));
+                    next.push((format!("p{process}: Store::batch is applied"), answered));
                 }
-                next.push((format!("p{process}: store::batch is applied, its answer is lost"), unanswered));
+                next.push((format!("p{process}: Store::batch is applied, its answer is lost"), unanswered));
             }
-            next.push((format!("p{process}: store::batch is lost or refused"), lost));
+            next.push((format!("p{process}: Store::batch is lost or refused"), lost));
         }
         if state.head.lock.is_some() && !state.head.is_lock_over {
             let mut over = state.clone();

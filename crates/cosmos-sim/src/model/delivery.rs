@@ -59,7 +59,7 @@ impl Delivery {
         match state.processes[index] {
             Process::Idle => {
                 if state.has_intent {
-                    add("outbox::deliver or reconcile reads the intent", &|state| {
+                    add("outbox::deliver::deliver_all or reconciler::run reads the intent", &|state| {
                         state.processes[index] = Process::Read;
                         state.has_intent = self.removes_after;
                     });
@@ -67,7 +67,7 @@ impl Delivery {
             }
             Process::Read => {
                 if state.flying < FLYING_MAX {
-                    add("deliver_one sends queue::put", &|state| {
+                    add("outbox::deliver::deliver_one sends it by queue::put", &|state| {
                         state.flying += 1;
                         state.processes[index] = Process::Sent;
                     });
@@ -79,9 +79,11 @@ impl Delivery {
                         state.processes[index] = Process::Arrived;
                     });
                 }
-                add("no answer, deliver_one again", &|state| state.processes[index] = Process::Read);
+                add("no answer, outbox::deliver::deliver_one again", &|state| {
+                    state.processes[index] = Process::Read
+                });
             }
-            Process::Arrived => add("outbox::remove", &|state| {
+            Process::Arrived => add("outbox::deliver::remove", &|state| {
                 state.has_intent = false;
                 state.processes[index] = Process::Idle;
             }),
@@ -118,14 +120,14 @@ impl Model for Delivery {
             let lost = State { flying: state.flying - 1, ..state.clone() };
             if state.target == Target::Nothing {
                 let arrived = State { target: Target::Message, ..lost.clone() };
-                next.push((String::from("store::write creates the message"), arrived));
+                next.push((String::from("Store::write creates the message"), arrived));
             }
-            next.push((String::from("store::write is lost, or finds something there"), lost));
+            next.push((String::from("Store::write is lost, or finds something there"), lost));
         }
         if state.target == Target::Message {
             let target = if self.has_tombstone { Target::Tombstone } else { Target::Nothing };
             let consumed = State { target, consumed: state.consumed + 1, ..state.clone() };
-            next.push((String::from("plan::consume_messages in a commit"), consumed));
+            next.push((String::from("orchestration::plan::consume_messages in a commit"), consumed));
         }
         next
     }

@@ -8,7 +8,7 @@ pub mod commit;
 pub mod delivery;
 pub mod ownership;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// A protocol.
 pub trait Model {
@@ -70,6 +70,26 @@ pub fn explore<M: Model>(model: &M, states_max: usize) -> Explored {
         assert!(reached.len() <= states_max, "more than {states_max} states");
     }
     Explored::Sound { states: reached.len() }
+}
+
+/// The names of all actions that can happen.
+///
+/// # Panics
+/// As [`explore`].
+pub fn actions<M: Model>(model: &M, states_max: usize) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    let mut reached = BTreeSet::from([model.start()]);
+    let mut waiting = VecDeque::from([model.start()]);
+    while let Some(state) = waiting.pop_front() {
+        for (action, following) in model.next(&state) {
+            names.insert(action);
+            if reached.insert(following.clone()) {
+                waiting.push_back(following);
+            }
+        }
+        assert!(reached.len() <= states_max, "more than {states_max} states");
+    }
+    names
 }
 
 fn way_to<S: Clone + Ord>(reached: &BTreeMap<S, Option<(S, String)>>, mut state: S) -> Vec<String> {

@@ -185,7 +185,7 @@ impl Ownership {
     /// What a member does that reaches the documents of the fleet.
     fn of_heard(&self, state: &State, index: usize, add: &mut Add<'_>) {
         let (member, table) = (state.members[index], state.table);
-        add("CosmosLeaseProvider::beat, tasks::adopt", &|state| {
+        add("CosmosLeaseProvider::beat, membership::tasks::adopt", &|state| {
             let member = &mut state.members[index];
             member.silence = Silence::Promised;
             let owns = table.owner == Some(index);
@@ -199,13 +199,13 @@ impl Ownership {
         };
         // Only who was heard a moment ago divides slots: it joins or beats first.
         if is_free && member.silence == Silence::Promised {
-            add("table::next_table takes the slot over", &|state| {
+            add("fleet::table::next_table takes the slot over", &|state| {
                 state.table = Table { owner: Some(index), next: None, epoch: table.epoch + 1 };
                 (state.members[index].owns, state.members[index].is_asked) = (true, false);
             });
         }
         if table.owner.is_some_and(|owner| owner != index) && table.next.is_none() {
-            add("table::next_table asks for the slot", &|state| {
+            add("fleet::table::next_table asks for the slot", &|state| {
                 state.table = Table { next: Some(index), epoch: table.epoch + 1, ..table };
                 // Who asks has read whose it is.
                 let member = &mut state.members[index];
@@ -214,7 +214,7 @@ impl Ownership {
         }
         let is_written = !matches!(member.holds, Holds::InMemory(_)) || !self.guards.writes_before_handover;
         if member.owns && member.is_asked && table.owner == Some(index) && is_written {
-            add("tasks::hand_over, table::after_handover", &|state| {
+            add("membership::tasks::hand_over, fleet::table::after_handover", &|state| {
                 state.table = Table { owner: table.next, next: None, epoch: table.epoch + 1 };
                 let member = &mut state.members[index];
                 (member.owns, member.is_asked, member.had) = (false, false, false);
@@ -227,7 +227,7 @@ impl Ownership {
         let member = state.members[index];
         let is_promised = member.silence == Silence::Promised || !self.guards.heeds_promise;
         let Some(activity) = state.activity else {
-            add("orchestration::ack writes the activity, Core::tell_of_work", &|state| {
+            add("orchestration::ack::send writes the activity, Core::tell_of_work", &|state| {
                 state.activity =
                     Some(Activity { etag: 1, lock: None, is_lock_over: false, is_old: false, completed: 0 });
                 for member in &mut state.members {
@@ -246,7 +246,7 @@ impl Ownership {
             && member.holds == Holds::Nothing
             && (member.owns || activity.is_old)
         {
-            add("work::search finds it", &|state| {
+            add("work::search::search finds it", &|state| {
                 state.members[index].knows = Knows::Of(activity.etag);
             });
         }
@@ -270,7 +270,7 @@ impl Ownership {
         match member.holds {
             Holds::Nothing => {}
             Holds::InMemory(etag) if activity.etag == etag => {
-                add("tasks::write_locks, work::lock::write_down", &|state| {
+                add("membership::tasks::write_locks, work::lock::write_down", &|state| {
                     state.activity = Some(Activity { etag: etag + 1, lock: Some(index), ..activity });
                     state.members[index].holds = Holds::Written(etag + 1);
                 });
@@ -409,11 +409,11 @@ impl Model for Ownership {
                     });
                     let mut answered = applied.clone();
                     answered.let_go(sender);
-                    next.push((format!("m{sender}: store::batch completes it"), answered));
-                    next.push((format!("m{sender}: store::batch completes it, its answer is lost"), applied));
+                    next.push((format!("m{sender}: Store::batch completes it"), answered));
+                    next.push((format!("m{sender}: Store::batch completes it, its answer is lost"), applied));
                 }
             }
-            next.push((format!("m{sender}: store::batch is lost or refused"), lost));
+            next.push((format!("m{sender}: Store::batch is lost or refused"), lost));
         }
         next.retain(|(_, state)| {
             state.activity.is_none_or(|activity| activity.etag <= ETAG_MAX) && state.table.epoch <= EPOCH_MAX

@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duroxide::providers::{Provider as _, PruneOptions};
-use duroxide::{Client, OrchestrationStatus};
+use duroxide::providers::{Provider as _, ProviderAdmin, ProviderError, PruneOptions};
+use duroxide::{Client, ClientError, OrchestrationStatus};
 use duroxide_cdb::CosmosDBProvider;
 
+use super::further::NEW_VERSION;
 use super::net::{Network, ProcessId};
 use super::plan::{Plan, WEATHER};
 use super::process::settings;
 use super::trace::Trace;
-use super::watched::Witness;
+use super::watched::{Watched, Witness};
 use super::workload::{Effects, Expected, Job, Kind, LETTERBOX, OLD_VERSION, SIGNAL, WAITING};
 use super::{PATIENCE, check, patience};
 
@@ -28,12 +29,18 @@ pub(crate) struct Operator {
 }
 
 /// The first connection, before the weather begins.
-pub(crate) async fn connect(network: &Network, plan: &Plan) -> anyhow::Result<Operator> {
+pub(crate) async fn connect(network: &Network, plan: &Plan, witness: &Witness) -> anyhow::Result<Operator> {
     let settings = settings(network, CLIENT, 0, plan.regions[0]);
     let provider = CosmosDBProvider::new_with_config(settings).await;
     let provider = Arc::new(provider.map_err(|error| anyhow::anyhow!("{error}"))?);
     let patience = WEATHER + patience(plan, PATIENCE);
-    Ok(Operator { client: Client::new(provider.clone()), provider, patience })
+    let watched = Watched {
+        process: CLIENT,
+        provider: provider.clone(),
+        witness: witness.clone(),
+        network: network.clone(),
+    };
+    Ok(Operator { client: Client::new(Arc::new(watched)), provider, patience })
 }
 
 /// Runs all jobs at once; says what did not come out as it must.
@@ -75,11 +82,20 @@ async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output>
 impl Operator {
     /// A call that fails is not repeated: the provider has to bring it through.
     async fn bring_through(&self, job: &Job, witness: &Witness) -> Result<(), String> {
-        witness.sent(&job.instance());
+        if let Some(instances) = job.legacy() {
+            for instance in instances {
+                self.expect(&instance, &job.expected()).await?;
+            }
+            return Ok(());
+        }
+        // One that only upgraded processes can run may have to wait for the upgrade.
+        if job.kind != Kind::Upgraded {
+            witness.sent(&job.instance());
+        }
         self.start(job).await?;
         let instance = job.instance();
         match job.kind {
-            Kind::Mailbox => {
+            Kind::Mailbox | Kind::Letters => {
                 for letter in 0..job.size {
                     let sent = self.client.enqueue_event(&instance, LETTERBOX, letter.to_string()).await;
                     sent.map_err(|error| format!("letter {letter}: {error:?}"))?;
@@ -109,6 +125,7 @@ impl Operator {
         }
         match job.kind {
             Kind::Deleted => {
+                witness.ideal(|ideal| ideal.is_changed_unseen(&instance));
                 self.client.delete_instance(&instance, false).await.map_err(|e| format!("delete: {e:?}"))?;
                 let status = self.client.get_orchestration_status(&instance).await;
                 if !matches!(status, Ok(OrchestrationStatus::NotFound)) {
@@ -117,6 +134,7 @@ impl Operator {
                 self.start(job).await?;
                 self.expect(&instance, &job.expected()).await
             }
+            Kind::Tree => self.delete_tree(job, witness).await,
             Kind::Pruned => {
                 let options = PruneOptions { keep_last: Some(1), ..PruneOptions::default() };
                 self.client
@@ -141,9 +159,76 @@ impl Operator {
         }
     }
 
+    /// Deletes a tree: nothing of it is left.
+    async fn delete_tree(&self, job: &Job, witness: &Witness) -> Result<(), String> {
+        let said = |error: ClientError| format!("deletion of a tree: {error:?}");
+        let tree = self.client.get_instance_tree(&job.instance()).await.map_err(said)?;
+        if tree.all_ids.len() != job.size + 1 {
+            return Err(format!(
+                "a tree of {}, not of {}: {:?}",
+                tree.all_ids.len(),
+                job.size + 1,
+                tree.all_ids
+            ));
+        }
+        for instance in &tree.all_ids {
+            witness.ideal(|ideal| ideal.is_changed_unseen(instance));
+        }
+        let deleted = self.client.delete_instance(&job.instance(), false).await.map_err(said)?;
+        let left = self.client.list_all_instances().await.map_err(said)?;
+        match left.iter().find(|left| tree.all_ids.contains(left)) {
+            None => Ok(()),
+            Some(left) => Err(format!("{left} is left of a tree, after {deleted:?}")),
+        }
+    }
+
+    /// All that is stored of an instance, against what committed turns wrote.
+    async fn instance(
+        &self,
+        admin: &dyn ProviderAdmin,
+        instance: &str,
+        witness: &Witness,
+    ) -> Result<(), String> {
+        let said = |error: ProviderError| format!("{instance} cannot be read: {error}");
+        let executions = admin.list_executions(instance).await.map_err(said)?;
+        let is_pruned = instance.starts_with("pruned") || instance.starts_with("eternal");
+        for execution in &executions {
+            let events = self.provider.read_with_execution(instance, *execution).await.map_err(said)?;
+            witness.ideal(|ideal| ideal.sees(instance, *execution, &events, None));
+            let committed = witness.ideal(|ideal| ideal.count(instance, *execution));
+            if committed != events.len() {
+                return Err(format!("{instance}/{execution}: {} events of {committed}", events.len()));
+            }
+            let wrong = check::history(&format!("{instance}/{execution}"), &events);
+            if let Some(first) = wrong.into_iter().next() {
+                return Err(first);
+            }
+        }
+        let committed = witness.ideal(|ideal| ideal.executions_of(instance));
+        if executions != committed && !is_pruned {
+            return Err(format!("{instance}: executions {executions:?} of {committed:?}"));
+        }
+        let Some((values, status)) = witness.ideal(|ideal| ideal.left_by(instance)) else { return Ok(()) };
+        let stored: BTreeMap<String, String> =
+            self.provider.get_kv_all_values(instance).await.map_err(said)?.into_iter().collect();
+        if stored != values {
+            return Err(format!("{instance}: key-values {stored:?}, not {values:?}"));
+        }
+        let stored = self.provider.get_custom_status(instance, 0).await.map_err(said)?;
+        let stored = stored.and_then(|(status, _)| status);
+        if stored != status {
+            Err(format!("{instance}: custom status {stored:?}, not {status:?}"))
+        } else {
+            Ok(())
+        }
+    }
+
     async fn start(&self, job: &Job) -> Result<(), String> {
         let (instance, name) = (job.instance(), job.kind.orchestration());
         let started = match job.kind {
+            Kind::Upgraded => {
+                self.client.start_orchestration_versioned(instance, name, NEW_VERSION, job.input()).await
+            }
             Kind::Versioned => {
                 self.client.start_orchestration_versioned(instance, name, OLD_VERSION, job.input()).await
             }
@@ -181,8 +266,13 @@ impl Operator {
     }
 }
 
-/// Histories of all executions, and that each completed step was carried out.
-pub(crate) async fn histories(operator: &Operator, plan: &Plan, effects: &Effects) -> Vec<String> {
+/// Histories of all executions, what they left, and that each completed step was carried out.
+pub(crate) async fn histories(
+    operator: &Operator,
+    plan: &Plan,
+    effects: &Effects,
+    witness: &Witness,
+) -> Vec<String> {
     let mut findings = Vec::new();
     let Some(admin) = operator.provider.as_management_capability() else {
         return vec![String::from("the provider cannot be asked about instances")];
@@ -191,7 +281,7 @@ pub(crate) async fn histories(operator: &Operator, plan: &Plan, effects: &Effect
         Ok(instances) => instances,
         Err(error) => return vec![format!("instances cannot be listed: {error}")],
     };
-    for job in &plan.jobs {
+    for job in plan.jobs.iter().filter(|job| job.kind != Kind::Tree) {
         for name in job.detached().chain([job.instance()]) {
             if !instances.contains(&name) {
                 findings.push(format!("{name} is not listed"));
@@ -199,20 +289,10 @@ pub(crate) async fn histories(operator: &Operator, plan: &Plan, effects: &Effect
         }
     }
     for instance in &instances {
-        let executions = match admin.list_executions(instance).await {
-            Ok(executions) => executions,
-            Err(error) => {
-                findings.push(format!("{instance}: executions cannot be listed: {error}"));
-                continue;
-            }
-        };
-        for execution in executions {
-            match operator.provider.read_with_execution(instance, execution).await {
-                Ok(events) => findings.extend(check::history(&format!("{instance}/{execution}"), &events)),
-                Err(error) => findings.push(format!("{instance}/{execution} cannot be read: {error}")),
-            }
-        }
+        findings.extend(operator.instance(admin, instance, witness).await.err());
     }
+    findings.extend(witness.ideal(|ideal| ideal.forgotten()));
+    findings.extend(witness.findings());
     let done = effects.lock().expect("no panic while counting");
     for job in plan.jobs.iter().filter(|job| job.kind == Kind::Chain || job.kind == Kind::FanOut) {
         for step in 0..job.size {

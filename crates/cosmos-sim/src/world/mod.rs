@@ -7,6 +7,9 @@
 
 mod check;
 mod client;
+mod further;
+mod ideal;
+mod legacy;
 mod net;
 mod plan;
 mod process;
@@ -19,11 +22,13 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use cosmos_driver::{Container, Credential, Driver};
-use cosmos_emulator::{Clock, Config, Emulator, ReplicationDelay};
+use cosmos_emulator::{Clock, Config, Consistency, Emulator, ReplicationDelay};
+use duroxide::TagFilter;
 
+use self::further::{Edition, TAG};
 use self::net::{Network, ProcessId, endpoint};
 pub use self::plan::Plan;
-use self::process::{CONTAINER, DATABASE, Process, settings};
+use self::process::{CONTAINER, DATABASE, Make, Process, settings};
 use self::trace::Trace;
 use self::watched::Witness;
 use self::workload::Effects;
@@ -97,11 +102,14 @@ struct World<'a> {
 }
 
 impl World<'_> {
-    fn start(&self, index: usize, id: ProcessId) -> Process {
-        self.trace.line(format_args!("p{id} starts"));
+    fn start(&self, index: usize, id: ProcessId, edition: Edition) -> Process {
+        self.trace.line(format_args!("p{id} starts, {edition:?}"));
         let region = self.plan.regions[index % self.plan.regions.len()];
         let settings = settings(&self.network, id, self.plan.clock_offsets_ms[index], region);
-        Process::start(id, settings, &self.effects, &self.witness, &self.network, self.plan.activity_lock)
+        // Activities with a tag are run by the first process, and those without by all.
+        let tags = if index == 0 { TagFilter::default_and([TAG]) } else { TagFilter::DefaultOnly };
+        let make = Make { activity_lock: self.plan.activity_lock, edition, tags };
+        Process::start(id, settings, &self.effects, &self.witness, &self.network, make)
     }
 }
 
@@ -111,6 +119,9 @@ async fn live(plan: &Plan, trace: &Trace) -> anyhow::Result<Outcome> {
         .with_partitions(plan.partitions)
         .with_regions(&plan.regions)
         .with_replication_delay(ReplicationDelay::everywhere(plan.replication));
+    if plan.is_strong {
+        config = config.with_consistency(Consistency::Strong);
+    }
     config.throttling = plan.is_throttled;
     let emulator = Emulator::open_with_clock(config, clock)?;
     for region in &plan.regions {
@@ -124,7 +135,9 @@ async fn live(plan: &Plan, trace: &Trace) -> anyhow::Result<Outcome> {
         witness: Witness::new(trace.clone(), network.clone(), plan.is_calm()),
         network,
     };
-    let client = client::connect(&world.network, plan).await.context("the client's provider")?;
+    legacy::lay_out(&world.network, plan, &world.witness).await.context("what the public crate left")?;
+    let client =
+        client::connect(&world.network, plan, &world.witness).await.context("the client's provider")?;
     let weather = weather::run(&world);
     let jobs = client::drive(&client, plan, &world.trace, &world.witness);
     let life = async {
@@ -140,9 +153,16 @@ async fn live(plan: &Plan, trace: &Trace) -> anyhow::Result<Outcome> {
     if findings.is_empty() {
         // Children of who was cancelled may still be about to end.
         findings.extend(settled(&world.network, plan).await?);
-        findings.extend(client::histories(&client, plan, &world.effects).await);
+        findings.extend(client::histories(&client, plan, &world.effects, &world.witness).await);
     }
     let (requests, struck) = world.network.counts();
+    let (events, activities) = world.witness.ideal(|ideal| ideal.amount());
+    let work = Work { events, activities, elapsed: os::elapsed() };
+    trace.line(format_args!("{} requests for {work:?}", world.network.paid()));
+    if plan.is_calm() && findings.is_empty() && world.network.paid() > work.requests_max(plan) {
+        let (paid, most) = (world.network.paid(), work.requests_max(plan));
+        findings.push(format!("{paid} requests for {work:?}, not {most} at most"));
+    }
     for finding in &findings {
         trace.line(format_args!("FINDING {finding}"));
     }
@@ -155,6 +175,32 @@ async fn live(plan: &Plan, trace: &Trace) -> anyhow::Result<Outcome> {
         elapsed: os::elapsed(),
     })
 }
+
+/// What a world came to.
+#[derive(Clone, Copy, Debug)]
+struct Work {
+    events: usize,
+    activities: usize,
+    elapsed: Duration,
+}
+
+impl Work {
+    /// What it may cost in calm weather. `tests/it/minimum.rs` of the provider has exact figures for single operations; this is
+    /// for what no single one shows: somebody who asks in circles, or all who ask for the same.
+    fn requests_max(self, plan: &Plan) -> u64 {
+        let (processes, partitions) = (plan.processes as u64, u64::from(plan.partitions));
+        let joining = JOINING * processes * partitions;
+        let looking = LOOKING * processes * (self.elapsed.as_secs() + 1);
+        joining + looking + EACH_EVENT * self.events as u64 + EACH_ACTIVITY * self.activities as u64
+    }
+}
+
+/// Requests with which a process begins, for each partition.
+const JOINING: u64 = 40;
+/// Requests of an idle process in a second, its looks at the bell left out.
+const LOOKING: u64 = 3;
+const EACH_EVENT: u64 = 2;
+const EACH_ACTIVITY: u64 = 3;
 
 /// Who looks at the container from outside.
 const OBSERVER: ProcessId = 999;

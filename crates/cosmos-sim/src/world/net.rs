@@ -131,6 +131,8 @@ struct State {
     unheard: BTreeMap<String, u32>,
     struck: u64,
     requests: u64,
+    /// Requests of processes that work, without their looks at the bell.
+    paid: u64,
 }
 
 impl State {
@@ -177,6 +179,7 @@ impl Network {
                 unheard: BTreeMap::new(),
                 struck: 0,
                 requests: 0,
+                paid: 0,
             }),
         }))
     }
@@ -274,6 +277,11 @@ impl Network {
     pub(crate) fn counts(&self) -> (u64, u64) {
         let state = self.lock();
         (state.requests, state.struck)
+    }
+
+    /// Requests of processes that work, without their looks at the bell.
+    pub(crate) fn paid(&self) -> u64 {
+        self.lock().paid
     }
 
     /// Whether answers come at once, or a break of the connection does.
@@ -396,6 +404,8 @@ impl Network {
         let sub = sub.map(|sub| format!("/{sub}")).unwrap_or_default();
         self.0.trace.line(format_args!("p{process} {region} {line} {bytes} B -> {status}{sub}"));
         let mut state = self.lock();
+        let is_worker = (1..VANDAL).contains(&process);
+        state.paid += u64::from(is_worker && !line.ends_with("/docs/bell"));
         match status {
             200 | 201 => state.written.extend(lock_tokens(&body)),
             0 | 403 | 408 | 410 | 429 | 449 | 500.. => state.trouble(process, Instant::now()),
@@ -500,6 +510,8 @@ fn lock_tokens(body: &[u8]) -> Vec<String> {
     parts.map(ToOwned::to_owned).collect()
 }
 
+/// Who is neither client nor worker has this number, or a higher one.
+pub(crate) const VANDAL: ProcessId = 998;
 /// Worlds that end have a fraction of this.
 const REQUESTS_MAX: u64 = 80_000;
 /// The partition in which the fleet keeps its documents.

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use super::further::Edition;
 use super::net::{Cut, Rates};
-use super::workload::Job;
+use super::workload::{Job, Kind};
 
 /// Everything that is decided before a world begins.
 #[derive(Clone, Debug)]
@@ -26,6 +27,8 @@ pub struct Plan {
     pub replication: Duration,
     /// Whether partitions have budgets.
     pub is_throttled: bool,
+    /// Whether a write is in all regions before it is answered, so that the loss of one loses nothing.
+    pub is_strong: bool,
     /// What is worked on.
     pub(crate) jobs: Vec<Job>,
     /// What happens, in order.
@@ -67,6 +70,12 @@ pub(crate) enum Event {
     Bell { lost: u32, doubled: u32 },
     /// Somebody deletes a document of the fleet.
     Vandal { document: FleetDocument },
+    /// The wall clocks of all processes run faster or slower than they should, by so many millionths, from now on.
+    Drift { ppm: i64 },
+    /// All processes are stopped one after the other, and newer ones take their places.
+    Upgrade { pause: Duration },
+    /// The write region is lost with no warning, another takes its place at once, and it comes back as one to read from.
+    Loss { to: usize, length: Duration, manner: Manner },
 }
 
 /// What the fleet keeps in the container.
@@ -96,8 +105,13 @@ pub(crate) const WEATHER: Duration = Duration::from_secs(30);
 const REGIONS: [&str; 3] = ["east", "west", "north"];
 
 /// The statuses of a bad day, with how often each is met.
-const STATUSES: [(u16, u32); 12] = [
+const STATUSES: [(u16, u32); 17] = [
     (429, 3200),
+    (429, 3084),
+    (429, 3088),
+    (500, 1),
+    (503, 20001),
+    (410, 1008),
     (429, 3075),
     (449, 0),
     (503, 0),
@@ -122,14 +136,31 @@ impl Plan {
         let regions = if random.u8(..3) == 0 { random.usize(2..=3) } else { 1 };
         let count = random.usize(2..=6);
         let mut jobs: Vec<Job> = (0..count).map(|number| Job::of(number, &mut random)).collect();
+        let is_throttled = !is_calm && !is_quiet && fastrand::Rng::with_seed(seed ^ 0x6275_6467).u8(..6) == 0;
         let mut weather =
             if is_calm || is_quiet { Vec::new() } else { weather(&mut random, processes, regions) };
         // Dice of their own: what was decided before the fleet had weather is decided as it was.
         let mut fleet = fastrand::Rng::with_seed(seed ^ 0x0066_6C65_6574);
         jobs.extend((is_quiet || fleet.bool()).then(|| Job::slow(count, &mut fleet)));
+        let mut further = fastrand::Rng::with_seed(seed ^ 0x0066_7572_7468_6572);
+        let more = further.usize(0..=3);
+        jobs.extend((10..10 + more).map(|number| Job::further(number, is_throttled, &mut further)));
+        if is_throttled {
+            jobs = jobs.into_iter().map(Job::within_budget).collect();
+        }
+        let is_strong = regions > 1 && further.bool();
         if !is_calm {
             let events = if is_quiet { fleet.usize(1..=3) } else { fleet.usize(0..=2) };
             weather.extend(fleet_weather(&mut fleet, processes, events));
+            if !is_quiet {
+                weather.extend(further_weather(&mut further, regions, is_strong));
+            }
+            // Only upgraded processes can run it, and there is an end to the wait.
+            let is_awaited = jobs.iter().any(|job| job.kind == Kind::Upgraded);
+            if is_awaited || further.u8(..8) == 0 {
+                let pause = Duration::from_millis(further.u64(200..=4_000));
+                weather.push((Duration::from_millis(further.u64(0..=12_000)), Event::Upgrade { pause }));
+            }
             weather.sort_by_key(|(at, _)| *at);
         }
         let is_staggered = fleet.bool();
@@ -146,12 +177,20 @@ impl Plan {
             activity_lock,
             clock_offsets_ms: (0..processes).map(|_| clock_offset(&mut random)).collect(),
             regions: REGIONS[..regions].to_vec(),
-            partitions: random.u32(1..=3),
+            // The least that a container has is one partition's.
+            partitions: if is_throttled { 1 } else { random.u32(1..=3) },
             replication: Duration::from_millis(random.u64(0..=300)),
-            is_throttled: !is_calm && !is_quiet && random.u8(..6) == 0,
+            is_throttled,
+            is_strong,
             jobs,
             weather,
         }
+    }
+
+    /// What processes are like at first: where an upgrade comes, they are old.
+    pub(crate) fn edition(&self) -> Edition {
+        let is_upgraded = self.weather.iter().any(|(_, event)| matches!(event, Event::Upgrade { .. }));
+        if is_upgraded { Edition::Old } else { Edition::New }
     }
 
     /// Whether nothing goes wrong in it.
@@ -185,7 +224,7 @@ impl Plan {
     pub fn lines(&self) -> impl Iterator<Item = String> + '_ {
         let head = format!(
             "{} processes (from {:?}, clocks off by {:?} ms), activities locked for {:?}, regions {:?} ({:?} apart), {} \
-             partitions{}",
+             partitions{}{}",
             self.processes,
             self.starts,
             self.clock_offsets_ms,
@@ -193,7 +232,8 @@ impl Plan {
             self.regions,
             self.replication,
             self.partitions,
-            if self.is_throttled { ", throttled" } else { "" }
+            if self.is_throttled { ", throttled" } else { "" },
+            if self.is_strong { ", strong" } else { "" }
         );
         let weather = (0..).zip(&self.weather);
         let jobs = (self.weather.len()..).zip(&self.jobs);
@@ -247,6 +287,22 @@ fn fleet_weather(random: &mut fastrand::Rng, processes: usize, count: usize) -> 
         .collect()
 }
 
+/// Clocks that drift, and where nothing is lost by it the loss of a region.
+fn further_weather(random: &mut fastrand::Rng, regions: usize, is_strong: bool) -> Vec<(Duration, Event)> {
+    let mut weather = Vec::new();
+    let at = |random: &mut fastrand::Rng| Duration::from_millis(random.u64(0..=15_000));
+    if random.u8(..6) == 0 {
+        // Up to one part in a hundred: a broken clock, and not only a bad one.
+        weather.push((at(random), Event::Drift { ppm: random.i64(-10_000..=10_000) }));
+    }
+    if is_strong && random.bool() {
+        let manner = [Manner::Refuse, Manner::Unavailable, Manner::Hang][random.usize(..3)];
+        let length = Duration::from_millis(random.u64(500..=10_000));
+        weather.push((at(random), Event::Loss { to: random.usize(..regions), length, manner }));
+    }
+    weather
+}
+
 fn event(random: &mut fastrand::Rng, processes: usize, regions: usize) -> Event {
     let process = random.usize(..processes);
     let region = random.usize(..regions);
@@ -294,7 +350,6 @@ fn rates(random: &mut fastrand::Rng) -> Rates {
 
 #[cfg(test)]
 mod tests {
-    use super::super::workload::Kind;
     use super::*;
 
     #[test]
@@ -320,11 +375,11 @@ mod tests {
             plans.iter().flat_map(|plan| plan.weather.iter()).map(|(_, e)| format!("{e:?} ")).collect();
         for name in [
             "Kill", "Freeze", "Cut", "Network", "Distance", "Jump", "Split", "Merge", "FailOver", "Outage",
-            "Status", "Leave", "KillAll", "Mute", "Bell", "Vandal",
+            "Status", "Leave", "KillAll", "Mute", "Bell", "Vandal", "Drift", "Upgrade", "Loss",
         ] {
             assert!(text.contains(name), "{name}");
         }
-        for kind in Kind::ALL {
+        for kind in Kind::ALL.into_iter().chain(Kind::FURTHER) {
             assert!(plans.iter().flat_map(|plan| &plan.jobs).any(|job| job.kind == kind), "{kind:?}");
         }
     }

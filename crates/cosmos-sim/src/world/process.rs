@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use duroxide::TagFilter;
 use duroxide::runtime::{ObservabilityConfig, Runtime, RuntimeOptions};
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use super::further::Edition;
 use super::net::{Network, ProcessId, endpoint};
 use super::watched::{Watched, Witness};
 use super::workload::{Effects, activities, orchestrations};
@@ -48,6 +50,13 @@ pub(crate) struct Process {
     running: watch::Receiver<Option<Running>>,
 }
 
+/// What a process is made like.
+pub(crate) struct Make {
+    pub(crate) activity_lock: Duration,
+    pub(crate) edition: Edition,
+    pub(crate) tags: TagFilter,
+}
+
 /// What runs in a process.
 #[derive(Clone)]
 struct Running {
@@ -63,7 +72,7 @@ impl Process {
         effects: &Effects,
         witness: &Witness,
         network: &Network,
-        activity_lock: Duration,
+        make: Make,
     ) -> Self {
         let (effects, witness, network) = (effects.clone(), witness.clone(), network.clone());
         let (started, running) = watch::channel(None);
@@ -78,7 +87,8 @@ impl Process {
                 // Deaths end many an attempt; none of them is the work's own fault.
                 max_attempts: 1000,
                 orchestrator_lock_timeout: TURN_LOCK,
-                worker_lock_timeout: activity_lock,
+                worker_lock_timeout: make.activity_lock,
+                worker_tag_filter: make.tags,
                 session_lock_timeout: SESSION_LOCK,
                 // The trace says it all; `RUST_LOG` still has the last word.
                 observability: ObservabilityConfig {
@@ -89,8 +99,13 @@ impl Process {
                 ..RuntimeOptions::default()
             };
             let watched = Arc::new(Watched { process: id, provider: provider.clone(), witness, network });
-            let runtime =
-                Runtime::start_with_options(watched, activities(&effects), orchestrations(), options).await;
+            let runtime = Runtime::start_with_options(
+                watched,
+                activities(&effects),
+                orchestrations(make.edition),
+                options,
+            )
+            .await;
             started.send_replace(Some(Running { runtime, provider }));
             std::future::pending::<()>().await;
         });

@@ -13,6 +13,7 @@ use duroxide::{Event, SystemStats};
 use duroxide_cdb::CosmosDBProvider;
 use tokio::time::Instant;
 
+use super::ideal::{Ideal, Turn, activity, is_harmless, message};
 use super::net::{Network, ProcessId};
 use super::trace::Trace;
 
@@ -43,6 +44,8 @@ struct Seen {
     /// When the client began to start what had no turn yet.
     sent: BTreeMap<String, Instant>,
     deaths: u32,
+    /// What the store must have.
+    ideal: Ideal,
     findings: Vec<String>,
 }
 
@@ -60,6 +63,7 @@ struct Held {
 #[derive(Clone, Copy, Debug)]
 struct Double {
     is_first_written: bool,
+    is_second_written: bool,
     /// The same process has both.
     is_same: bool,
     /// Something kept one of them from the server since shortly before the first began: then it could not write its lock in
@@ -70,7 +74,8 @@ struct Double {
 impl Double {
     /// Whether that may be.
     fn is_allowed(self) -> bool {
-        !self.is_first_written && !self.is_same && self.is_troubled
+        let is_unknown = !self.is_first_written || !self.is_second_written;
+        is_unknown && !self.is_same && self.is_troubled
     }
 }
 
@@ -89,8 +94,9 @@ fn secret_of(token: &str) -> &str {
 const TOLERANCE: Duration = Duration::from_secs(2);
 /// What a member did not hear or say this long ago still tells in what it does: a lease, and two margins.
 const MEMORY: Duration = Duration::from_secs(13);
-/// In calm weather a start is heard by the bell, which is looked at every second at least.
-const HIDDEN_MAX: Duration = Duration::from_millis(2_500);
+/// In calm weather a start is heard by the bell, which is looked at every second at least; while members join, the slot it is
+/// in may be on its way from one to the other, and then nobody takes it until two heartbeats are over.
+const HIDDEN_MAX: Duration = Duration::from_millis(3_500);
 /// A lock that is in memory only is written after 60 % of the time after which others may take what it is for.
 const IN_MEMORY_MAX: Duration = Duration::from_millis(4_500);
 
@@ -106,7 +112,15 @@ impl Witness {
 
     /// What must not be, so far.
     pub(crate) fn findings(&self) -> Vec<String> {
-        self.lock().findings.clone()
+        let mut seen = self.lock();
+        let unlike = seen.ideal.take_findings();
+        seen.findings.extend(unlike);
+        seen.findings.clone()
+    }
+
+    /// Asks or tells the store as it ought to be.
+    pub(crate) fn ideal<T>(&self, ask: impl FnOnce(&mut Ideal) -> T) -> T {
+        ask(&mut self.lock().ideal)
     }
 
     /// A death may take an attempt with it: the lock was taken and nobody lived to see it.
@@ -138,6 +152,7 @@ impl Witness {
             let since = held.at.checked_sub(MEMORY).unwrap_or(held.at);
             let double = Double {
                 is_first_written: self.network.is_written(secret_of(&held.token)),
+                is_second_written: is_written,
                 is_same: held.process == process,
                 // Who is not heard by the fleet has written what it holds before the others help it.
                 is_troubled: [process, held.process]
@@ -199,6 +214,7 @@ impl Witness {
                 seen.held.insert(thing.clone(), held);
             } else if held.at.elapsed() > IN_MEMORY_MAX
                 && !self.network.is_written(secret_of(token))
+                && !seen.ideal.is_cancelled(&thing)
                 && !self
                     .network
                     .is_troubled_since(held.process, held.at.checked_sub(MEMORY).unwrap_or(held.at))
@@ -235,7 +251,7 @@ impl Witness {
 
     /// A turn was handed out with these messages.
     fn reads(&self, token: &str, items: &[WorkItem]) {
-        let messages = items.iter().filter_map(message).collect();
+        let messages = items.iter().filter(|item| !is_harmless(item)).filter_map(message).collect();
         self.lock().messages.insert(token.to_owned(), messages);
     }
 
@@ -277,38 +293,6 @@ impl Watched {
 /// How old an answer can be at most where nothing is late.
 const PROMPT: Duration = Duration::from_millis(900);
 
-/// The name of a message of which there is one in a world. Instances that are deleted and started again have some twice.
-fn message(item: &WorkItem) -> Option<String> {
-    let (instance, name) = match item {
-        WorkItem::StartOrchestration { instance, execution_id, .. } => {
-            (instance, format!("start of execution {execution_id}"))
-        }
-        WorkItem::ActivityCompleted { instance, execution_id, id, .. }
-        | WorkItem::ActivityFailed { instance, execution_id, id, .. } => {
-            (instance, format!("result of activity {execution_id}/{id}"))
-        }
-        WorkItem::TimerFired { instance, execution_id, id, .. } => {
-            (instance, format!("timer {execution_id}/{id}"))
-        }
-        WorkItem::SubOrchCompleted { parent_instance, parent_execution_id, parent_id, .. }
-        | WorkItem::SubOrchFailed { parent_instance, parent_execution_id, parent_id, .. } => {
-            (parent_instance, format!("result of child {parent_execution_id}/{parent_id}"))
-        }
-        WorkItem::QueueMessage { instance, name, data } => (instance, format!("letter {name}/{data}")),
-        _ => return None,
-    };
-    (!instance.starts_with("deleted")).then(|| format!("{instance}: {name}"))
-}
-
-fn activity(item: &WorkItem) -> String {
-    match item {
-        WorkItem::ActivityExecute { instance, execution_id, id, .. } => {
-            format!("activity {instance}/{execution_id}/{id}")
-        }
-        other => format!("work {other:?}"),
-    }
-}
-
 #[async_trait::async_trait]
 impl Provider for Watched {
     fn name(&self) -> &str {
@@ -331,6 +315,9 @@ impl Provider for Watched {
             let thing = format!("turn of {}", item.instance);
             self.witness.taken(self.process, &thing, token, *attempt, self.least(asked), lock_timeout);
             self.witness.reads(token, &item.messages);
+            let is_written = self.network.is_written(secret_of(token));
+            let locked_after = is_written.then_some(asked);
+            self.witness.ideal(|ideal| ideal.hands_out_turn(item, token, locked_after));
         }
         Ok(fetched)
     }
@@ -346,6 +333,14 @@ impl Provider for Watched {
         cancelled_activities: Vec<ScheduledActivityIdentifier>,
     ) -> Result<(), ProviderError> {
         let thing = self.witness.let_go(lock_token);
+        let turn = Turn {
+            execution: execution_id,
+            events: history_delta.clone(),
+            work: worker_items.clone(),
+            messages: orchestrator_items.clone(),
+            cancelled: cancelled_activities.clone(),
+        };
+        self.witness.ideal(|ideal| ideal.drafts_turn(lock_token, turn));
         let result = self
             .provider
             .ack_orchestration_item(
@@ -360,6 +355,7 @@ impl Provider for Watched {
             .await;
         if result.is_ok() {
             self.witness.consumes(self.process, lock_token);
+            self.witness.ideal(|ideal| ideal.commits_turn(lock_token));
         }
         self.witness.done(self.process, thing, "commits", &result);
         result
@@ -412,6 +408,7 @@ impl Provider for Watched {
         if let Some((item, token, attempt)) = &fetched {
             let least = self.least(asked);
             self.witness.taken(self.process, &activity(item), token, *attempt, least, lock_timeout);
+            self.witness.ideal(|ideal| ideal.hands_out_work(item));
             if let (WorkItem::ActivityExecute { session_id: Some(id), .. }, Some(config)) = (item, session) {
                 self.witness.in_session(self.process, id, least, config.lock_timeout);
             }
@@ -421,6 +418,9 @@ impl Provider for Watched {
 
     async fn ack_work_item(&self, token: &str, completion: Option<WorkItem>) -> Result<(), ProviderError> {
         let thing = self.witness.let_go(token);
+        if let Some(completion) = &completion {
+            self.witness.ideal(|ideal| ideal.sends(completion));
+        }
         let result = self.provider.ack_work_item(token, completion).await;
         self.witness.done(self.process, thing, "completes", &result);
         result
@@ -472,6 +472,7 @@ impl Provider for Watched {
         item: WorkItem,
         delay: Option<Duration>,
     ) -> Result<(), ProviderError> {
+        self.witness.ideal(|ideal| ideal.sends(&item));
         self.provider.enqueue_for_orchestrator(item, delay).await
     }
 
@@ -506,8 +507,11 @@ mod tests {
 
     #[test]
     fn two_may_have_one_thing_only_if_its_lock_was_unknown_and_something_kept_one_from_the_server() {
-        let allowed = Double { is_first_written: false, is_same: false, is_troubled: true };
+        let allowed =
+            Double { is_first_written: false, is_second_written: true, is_same: false, is_troubled: true };
         assert!(allowed.is_allowed());
+        // Who does not know that the slot is another's may also keep in memory what the other has written.
+        assert!(Double { is_first_written: true, is_second_written: false, ..allowed }.is_allowed());
         for double in [
             Double { is_first_written: true, ..allowed },
             Double { is_same: true, ..allowed },

@@ -1,13 +1,15 @@
 //! What happens to a world, event by event; in the end everything is put right again.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use cosmos_driver::ItemOptions;
-use cosmos_emulator::{Failover, FaultRule, Offline, Progression, SplitMode, Verdict};
+use cosmos_emulator::{Emulator, Failover, FaultRule, Offline, Progression, SplitMode, Verdict};
 use tokio::time::{Instant, sleep_until};
 
 use super::World;
-use super::net::{FLEET, Network, ProcessId};
+use super::further::Edition;
+use super::net::{FLEET, Network, ProcessId, VANDAL};
 use super::plan::{Event, FleetDocument, Manner, WEATHER};
 use super::process::{CONTAINER, DATABASE, Process};
 use crate::os;
@@ -22,13 +24,19 @@ enum Later {
     StartAll,
     Online(usize),
     EndRule(u64),
+    /// Stops the process in this place, and those after it at such intervals.
+    Upgrade(usize, Duration),
+    /// A region that was lost is given up: another one is written to.
+    FailOver {
+        to: usize,
+    },
 }
 
 /// Lets all weather happen; returns when it is over.
 pub(super) async fn run(world: &World<'_>) {
     let begun = Instant::now();
     let mut slots: Vec<Option<Process>> = (0..world.plan.processes).map(|_| None).collect();
-    let mut next_id = 1;
+    let mut births = Births { next_id: 1, edition: world.plan.edition() };
     let starts = world.plan.starts.iter().enumerate();
     let mut later: Vec<(Instant, Later)> =
         starts.map(|(index, after)| (begun + *after, Later::Start(index))).collect();
@@ -43,28 +51,45 @@ pub(super) async fn run(world: &World<'_>) {
         sleep_until(at).await;
         if due == Some(at) {
             let (_, what) = later.remove(0);
-            follow_up(world, &mut slots, &mut next_id, what);
+            later.extend(
+                follow_up(world, &mut slots, &mut births, what).map(|(after, what)| (at + after, what)),
+            );
         } else if let Some((_, event)) = events.next() {
             world.trace.line(format_args!("WEATHER {event:?}"));
-            later.extend(happen(world, &mut slots, event).map(|(after, what)| (at + after, what)));
+            later
+                .extend(happen(world, &mut slots, event).into_iter().map(|(after, what)| (at + after, what)));
         }
     }
     sleep_until(end).await;
     // The sky clears: whoever is gone comes back.
     world.trace.line(format_args!("WEATHER ends"));
-    for (_, what) in later {
-        follow_up(world, &mut slots, &mut next_id, what);
+    later.sort_by_key(|(at, _)| *at);
+    let mut later: VecDeque<Later> = later.into_iter().map(|(_, what)| what).collect();
+    while let Some(what) = later.pop_front() {
+        later.extend(follow_up(world, &mut slots, &mut births, what).map(|(_, what)| what));
     }
+    os::set_drift(0);
     world.network.heal();
     world.network.emulator().faults().clear();
     // Processes go on until the world ends.
     std::mem::forget(slots);
 }
 
-fn follow_up(world: &World<'_>, slots: &mut [Option<Process>], next_id: &mut ProcessId, what: Later) {
+/// What the next process is like.
+struct Births {
+    next_id: ProcessId,
+    edition: Edition,
+}
+
+fn follow_up(
+    world: &World<'_>,
+    slots: &mut [Option<Process>],
+    births: &mut Births,
+    what: Later,
+) -> Option<(Duration, Later)> {
     match what {
-        Later::Start(index) => start(world, slots, next_id, index),
-        Later::StartAll => (0..slots.len()).for_each(|index| start(world, slots, next_id, index)),
+        Later::Start(index) => start(world, slots, births, index),
+        Later::StartAll => (0..slots.len()).for_each(|index| start(world, slots, births, index)),
         Later::Online(region) => {
             let region = world.plan.regions[region];
             let online = world.network.emulator().regions().bring_online(region);
@@ -73,14 +98,31 @@ fn follow_up(world: &World<'_>, slots: &mut [Option<Process>], next_id: &mut Pro
         Later::EndRule(id) => {
             world.network.emulator().faults().remove(id);
         }
+        Later::Upgrade(index, pause) => {
+            births.edition = Edition::New;
+            let old = slots.get_mut(index)?;
+            if let Some(leaving) = old.take() {
+                world.trace.line(format_args!("p{} is stopped for an upgrade", leaving.id));
+                world.witness.died();
+                leaving.leave(&world.network);
+            }
+            start(world, slots, births, index);
+            return Some((pause, Later::Upgrade(index + 1, pause)));
+        }
+        Later::FailOver { to } => {
+            let region = world.plan.regions[to];
+            let moved = world.network.emulator().regions().fail_over(region, Failover::Forced);
+            world.trace.line(format_args!("write region {region}, by force: {moved:?}"));
+        }
     }
+    None
 }
 
 /// Starts a process in the place of one that is gone.
-fn start(world: &World<'_>, slots: &mut [Option<Process>], next_id: &mut ProcessId, index: usize) {
+fn start(world: &World<'_>, slots: &mut [Option<Process>], births: &mut Births, index: usize) {
     if slots[index].is_none() {
-        slots[index] = Some(world.start(index, *next_id));
-        *next_id += 1;
+        slots[index] = Some(world.start(index, births.next_id, births.edition));
+        births.next_id += 1;
     }
 }
 
@@ -95,12 +137,50 @@ async fn vandal(network: Network, region: &'static str, id: String) {
     let _ = deleting.await;
 }
 
-/// The vandal's number among the processes.
-const VANDAL: ProcessId = 998;
-
 /// Lets an event happen; says what follows and when.
-fn happen(world: &World<'_>, slots: &mut [Option<Process>], event: &Event) -> Option<(Duration, Later)> {
+fn happen(world: &World<'_>, slots: &mut [Option<Process>], event: &Event) -> Vec<(Duration, Later)> {
     let emulator = world.network.emulator();
+    if let Event::Loss { to, length, manner } = event {
+        return lose(world, *to, *length, *manner);
+    }
+    befall(world, emulator, slots, event).into_iter().collect()
+}
+
+/// Loses the write region. It is given up as soon as the service sees it, and what is written after that is elsewhere.
+fn lose(world: &World<'_>, to: usize, length: Duration, manner: Manner) -> Vec<(Duration, Later)> {
+    let regions = world.network.emulator().regions();
+    let writes = regions.write_region();
+    let Some(lost) = world.plan.regions.iter().position(|name| *name == writes) else { return Vec::new() };
+    // Whoever was away lacks writes even here, and what it lacks would be lost.
+    let is_whole = regions.list().iter().all(|region| region.offline.is_none());
+    let is_gone =
+        lost != to && is_whole && regions.take_offline(world.plan.regions[lost], manner.into()).is_ok();
+    if !is_gone {
+        return Vec::new();
+    }
+    vec![(NOTICED_AFTER, Later::FailOver { to }), (NOTICED_AFTER + length, Later::Online(lost))]
+}
+
+impl From<Manner> for Offline {
+    fn from(manner: Manner) -> Self {
+        match manner {
+            Manner::Refuse => Self::Refuse,
+            Manner::Unavailable => Self::Unavailable,
+            Manner::Hang => Self::Hang,
+        }
+    }
+}
+
+/// How long it takes the service to give a region up.
+const NOTICED_AFTER: Duration = Duration::from_millis(1_500);
+
+/// Lets an event happen to processes, network or server; says what follows and when.
+fn befall(
+    world: &World<'_>,
+    emulator: &Emulator,
+    slots: &mut [Option<Process>],
+    event: &Event,
+) -> Option<(Duration, Later)> {
     match event {
         Event::Kill { process, back_after } => {
             if let Some(victim) = slots[*process].take() {
@@ -167,6 +247,12 @@ fn happen(world: &World<'_>, slots: &mut [Option<Process>], event: &Event) -> Op
             os::shift_wall_clock(*by_ms);
             None
         }
+        Event::Drift { ppm } => {
+            os::set_drift(*ppm);
+            None
+        }
+        Event::Upgrade { pause } => Some((Duration::ZERO, Later::Upgrade(0, *pause))),
+        Event::Loss { .. } => None,
         Event::Split { index } => {
             let ranges = ranges(world);
             let range = *ranges.get(index % ranges.len().max(1))?;
@@ -189,12 +275,7 @@ fn happen(world: &World<'_>, slots: &mut [Option<Process>], event: &Event) -> Op
             None
         }
         Event::Outage { region, length, manner } => {
-            let manner = match manner {
-                Manner::Refuse => Offline::Refuse,
-                Manner::Unavailable => Offline::Unavailable,
-                Manner::Hang => Offline::Hang,
-            };
-            let gone = emulator.regions().take_offline(world.plan.regions[*region], manner);
+            let gone = emulator.regions().take_offline(world.plan.regions[*region], (*manner).into());
             gone.ok().map(|()| (*length, Later::Online(*region)))
         }
         Event::Status { code, sub_status, per_thousand, length } => {

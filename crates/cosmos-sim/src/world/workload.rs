@@ -9,6 +9,8 @@ use duroxide::{
     ActivityContext, BackoffStrategy, Either2, OrchestrationContext, OrchestrationRegistry, RetryPolicy,
 };
 
+use super::further::{CROWD, Edition, NEW_VERSION, patient, prune, register};
+
 /// How often each step was carried out, by instance and step: at least once each, whatever dies.
 pub(crate) type Effects = Arc<Mutex<BTreeMap<String, u32>>>;
 
@@ -51,9 +53,52 @@ pub(crate) enum Kind {
     Deleted,
     /// Activities that take longer than a lock stays unwritten, and than it lasts without renewal; beside them short ones.
     Slow,
+    /// Activities with a tag, which only one process runs, and others beside them.
+    Tagged,
+    /// Children of children, deleted with all of them when it is done.
+    Tree,
+    /// An activity that loses against a timer, and is told.
+    Raced,
+    /// A child that continues as new, and a parent that waits for the last of it.
+    Generations,
+    /// What was done is undone, because a later step fails.
+    Compensated,
+    /// Key-values that go from execution to execution, together up to beyond what one document holds.
+    Carried,
+    /// Continue-as-new that removes its own past.
+    Eternal,
+    /// An activity of a session that fails before it succeeds.
+    StubbornSession,
+    /// Questions to the runtime: a number, the time, a key of an instance.
+    Asked,
+    /// A version that processes have only after they were upgraded.
+    Upgraded,
+    /// What a process of the public crate 0.1.10 left half done.
+    Legacy,
+    /// More children than one batch holds.
+    Crowd,
+    /// More letters than one batch holds, sent before anybody reads.
+    Letters,
 }
 
 impl Kind {
+    /// Those that have dice of their own.
+    pub(crate) const FURTHER: [Self; 13] = [
+        Self::Tagged,
+        Self::Tree,
+        Self::Raced,
+        Self::Generations,
+        Self::Compensated,
+        Self::Carried,
+        Self::Eternal,
+        Self::StubbornSession,
+        Self::Asked,
+        Self::Upgraded,
+        Self::Legacy,
+        Self::Crowd,
+        Self::Letters,
+    ];
+
     pub(crate) const ALL: [Self; 18] = [
         Self::Chain,
         Self::FanOut,
@@ -78,12 +123,12 @@ impl Kind {
     /// The registered name.
     pub(crate) fn orchestration(self) -> &'static str {
         match self {
-            Self::Chain | Self::Deleted => "chain",
+            Self::Chain | Self::Deleted | Self::Legacy => "chain",
             Self::FanOut => "fan-out",
-            Self::Children => "children",
+            Self::Children | Self::Crowd => "children",
             Self::Detached => "detached",
             Self::Rounds | Self::Pruned => "rounds",
-            Self::Mailbox => "mailbox",
+            Self::Mailbox | Self::Letters => "mailbox",
             Self::Signal => "signal",
             Self::Notes => "notes",
             Self::Timers => "timers",
@@ -94,6 +139,16 @@ impl Kind {
             Self::Cancelled => "cancelled",
             Self::Versioned => "versioned",
             Self::Slow => "slow",
+            Self::Tagged => "tagged",
+            Self::Tree => "tree",
+            Self::Raced => "raced",
+            Self::Generations => "parent of rounds",
+            Self::Compensated => "compensated",
+            Self::Carried => "carried",
+            Self::Eternal => "eternal",
+            Self::StubbornSession => "stubborn session",
+            Self::Asked => "asked",
+            Self::Upgraded => "upgraded",
         }
     }
 }
@@ -147,13 +202,41 @@ impl Job {
         Self { number, kind: Kind::Slow, size: random.usize(1..=5), begins_at }
     }
 
+    /// One of the kinds that have dice of their own. A throttled world has little room.
+    pub(crate) fn further(number: usize, is_throttled: bool, random: &mut fastrand::Rng) -> Self {
+        let kind = Kind::FURTHER[random.usize(..Kind::FURTHER.len())];
+        let crowd = if is_throttled { 2..=4 } else { CROWD };
+        let size = match kind {
+            // A crowd takes as long as ten other worlds.
+            Kind::Crowd | Kind::Letters if random.u8(..4) == 0 => random.usize(crowd),
+            Kind::Carried if random.u8(..4) == 0 && !is_throttled => random.usize(34..=38),
+            _ => random.usize(1..=5),
+        };
+        Self { number, kind, size, begins_at: Duration::from_millis(random.u64(0..=6_000)) }
+    }
+
+    /// What a throttled world has room for.
+    pub(crate) fn within_budget(mut self) -> Self {
+        if matches!(self.kind, Kind::FanOut | Kind::Big) {
+            self.size = self.size.min(12);
+        }
+        self
+    }
+
+    /// The instances of a job that the public crate left half done: one that runs, one whose start is queued, and one whose
+    /// start is to be delivered.
+    pub(crate) fn legacy(&self) -> Option<[String; 3]> {
+        let name = self.instance();
+        (self.kind == Kind::Legacy).then(|| [name.clone(), format!("{name}-queued"), format!("{name}-sent")])
+    }
+
     pub(crate) fn instance(&self) -> String {
         format!("{:?}-{}", self.kind, self.number).to_lowercase()
     }
 
     pub(crate) fn input(&self) -> String {
         match self.kind {
-            Kind::Rounds | Kind::Pruned => format!("1/{}", self.size),
+            Kind::Rounds | Kind::Pruned | Kind::Eternal | Kind::Carried => format!("1/{}", self.size),
             Kind::Big => noise(self.number as u64, self.size * 1024),
             _ => self.size.to_string(),
         }
@@ -164,10 +247,20 @@ impl Job {
         let steps = |prefix: &str| (0..self.size).map(|step| format!("<{prefix}{step}>")).collect::<String>();
         Expected::Output(match self.kind {
             Kind::Chain | Kind::FanOut | Kind::Session | Kind::Deleted | Kind::Slow => steps(""),
-            Kind::Children => steps("child "),
+            Kind::Tagged | Kind::Legacy => steps(""),
+            Kind::Children | Kind::Crowd => steps("child "),
             Kind::Detached => format!("{} sent", self.size),
-            Kind::Rounds | Kind::Pruned => format!("{} rounds", self.size),
-            Kind::Mailbox => (0..self.size).map(|letter| format!("{letter},")).collect(),
+            Kind::Rounds | Kind::Pruned | Kind::Eternal | Kind::Generations => {
+                format!("{} rounds", self.size)
+            }
+            Kind::Tree => String::from("<leaf>"),
+            Kind::Raced => String::from("<in time>"),
+            Kind::Compensated => (0..self.size).rev().map(|step| format!("<undo <book {step}>>")).collect(),
+            Kind::Carried => format!("{} and {}", self.size - 1, self.size),
+            Kind::StubbornSession => String::from("<after all>"),
+            Kind::Asked => String::from("36 true"),
+            Kind::Upgraded => format!("after {}", self.size),
+            Kind::Mailbox | Kind::Letters => (0..self.size).map(|letter| format!("{letter},")).collect(),
             Kind::Signal => String::from("signalled: now"),
             Kind::Notes => (0..self.size).map(|step| format!("{step}=<{step}>;")).collect(),
             Kind::Timers => format!("{} fired", self.size),
@@ -190,7 +283,7 @@ fn detached_name(parent: &str, child: usize) -> String {
 }
 
 /// Text that does not get shorter by compression.
-fn noise(seed: u64, length: usize) -> String {
+pub(crate) fn noise(seed: u64, length: usize) -> String {
     let mut random = fastrand::Rng::with_seed(seed);
     std::iter::repeat_with(|| random.alphanumeric()).take(length).collect()
 }
@@ -239,12 +332,14 @@ pub(crate) fn activities(effects: &Effects) -> ActivityRegistry {
             echo(&context, &input);
             async move { Ok(input) }
         })
+        .register("patient", patient)
+        .register("prune", prune)
         .register("hopeless", |_: ActivityContext, input: String| async move { Err(input) })
         .build()
 }
 
-pub(crate) fn orchestrations() -> OrchestrationRegistry {
-    OrchestrationRegistry::builder()
+pub(crate) fn orchestrations(edition: Edition) -> OrchestrationRegistry {
+    let registry = OrchestrationRegistry::builder()
         .register("chain", chain)
         .register("fan-out", fan_out)
         .register("children", children)
@@ -263,11 +358,11 @@ pub(crate) fn orchestrations() -> OrchestrationRegistry {
         .register("waiting", waiting)
         .register("slow", slow)
         .register_versioned("versioned", OLD_VERSION, old_version)
-        .register_versioned("versioned", "2.0.0", new_version)
-        .build()
+        .register_versioned("versioned", NEW_VERSION, new_version);
+    register(registry, edition).build()
 }
 
-fn size_of(input: &str) -> usize {
+pub(crate) fn size_of(input: &str) -> usize {
     input.parse().unwrap_or(1)
 }
 

@@ -1,6 +1,7 @@
 //! A fixed sample of worlds; `cargo run -p cosmos-sim` runs as many as you like.
 
 mod dependencies;
+mod named;
 #[cfg(target_os = "linux")]
 mod repeated;
 mod tidy;
