@@ -11,6 +11,7 @@ use bytes::Bytes;
 use cosmos_wire::batch::{OPERATIONS_MAX, OperationResult, OperationType};
 use cosmos_wire::epk::{Epk, EpkRange};
 use cosmos_wire::partition_key::PartitionKey;
+use cosmos_wire::resource::ResourceKind;
 use futures::StreamExt;
 use futures::stream;
 use tokio::time::sleep;
@@ -271,7 +272,8 @@ impl Rounds<'_> {
         call: &Call<'_>,
     ) -> Result<(Vec<OperationResult>, f64, Diagnostics), Error> {
         let cell = self.container.cell();
-        let mut operation = Operation::new(Kind::Bulk, "docs", cell.link.clone(), cell.docs_path.clone());
+        let mut operation =
+            Operation::new(Kind::Bulk, ResourceKind::Document, cell.link.clone(), cell.docs_path.clone());
         operation.container = Some(self.info.clone());
         operation.target = range_target(bounds)?;
         operation.body = self.body(chunk);

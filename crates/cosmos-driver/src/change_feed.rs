@@ -4,6 +4,7 @@
 use std::time::SystemTime;
 
 use cosmos_wire::epk::{Epk, EpkRange, Scope as KeyScope};
+use cosmos_wire::resource::ResourceKind;
 use cosmos_wire::{date, header};
 use http::HeaderValue;
 use http::header::{HeaderName, IF_MODIFIED_SINCE};
@@ -259,8 +260,12 @@ impl ChangeFeed {
         call: &Call<'_>,
     ) -> Result<Response, Error> {
         let cell = self.container.cell();
-        let mut operation =
-            Operation::new(Kind::ChangeFeed, "docs", cell.link.clone(), cell.docs_path.clone());
+        let mut operation = Operation::new(
+            Kind::ChangeFeed,
+            ResourceKind::Document,
+            cell.link.clone(),
+            cell.docs_path.clone(),
+        );
         let position = &self.positions[index];
         match &self.scope {
             Scope::PartitionKey(key) if position.is_key() => {

@@ -227,7 +227,7 @@ pub struct Sharding {
     /// HTTP/1.1 connections per endpoint. Default 256.
     pub http1_connections_max: usize,
     /// Connections per endpoint, above the others, for metadata alone (see [`Timeouts::metadata_attempt`]): opened when
-    /// all are full and somebody has to ask where to send requests. Default 1.
+    /// all are full and an operation has to ask where to send requests. Default 1.
     pub metadata_connections: usize,
     /// Share of `streams_target` in use at which the next connection is opened in advance. Default 0.75.
     pub growth_threshold: f64,
@@ -404,7 +404,7 @@ impl Config {
     }
 
     /// Lays the environment over this configuration, also over what was set. A driver that is built does the same with
-    /// settings that have their default, so that nobody has to call this; see [`Environment`].
+    /// settings that have their default, so that applications need not call this; see [`Environment`].
     ///
     /// | variable | sets |
     /// |---|---|

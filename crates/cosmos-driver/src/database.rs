@@ -1,5 +1,6 @@
 //! Databases.
 
+use cosmos_wire::resource::{Link, ResourceKind};
 use http::uri::PathAndQuery;
 use serde::Serialize;
 
@@ -65,8 +66,12 @@ impl Database {
         options: CallOptions,
     ) -> Result<Response, Error> {
         limits::resource_id("database", &self.id)?;
-        let mut operation =
-            Operation::new(Kind::CreateDatabase, "dbs", "".into(), PathAndQuery::from_static("/dbs"));
+        let mut operation = Operation::new(
+            Kind::CreateDatabase,
+            ResourceKind::Database,
+            "".into(),
+            PathAndQuery::from_static("/dbs"),
+        );
         operation.body = json(&NewDatabase { id: &self.id })?;
         ask_for(&mut operation, throughput);
         self.run(operation, &options).await
@@ -105,8 +110,7 @@ impl Database {
         options: CallOptions,
     ) -> Result<Response, Error> {
         let container = self.container(&properties.id)?;
-        let path = format!("{}/colls", self.path()?);
-        let mut operation = Operation::new(Kind::CreateContainer, "colls", self.link(), path_of(path)?);
+        let mut operation = self.containers(Kind::CreateContainer)?;
         operation.body = json(properties)?;
         ask_for(&mut operation, throughput);
         let response = self.run(operation, &options).await?;
@@ -123,8 +127,7 @@ impl Database {
         continuation: Option<&str>,
         options: CallOptions,
     ) -> Result<Response, Error> {
-        let path = format!("{}/colls", self.path()?);
-        let mut operation = Operation::new(Kind::ListContainers, "colls", self.link(), path_of(path)?);
+        let mut operation = self.containers(Kind::ListContainers)?;
         operation.resume(continuation)?;
         self.run(operation, &options).await
     }
@@ -133,19 +136,21 @@ impl Database {
         &self.driver
     }
 
-    fn link(&self) -> std::sync::Arc<str> {
-        format!("dbs/{}", self.id).into()
-    }
-
-    fn path(&self) -> Result<String, Error> {
-        limits::resource_id("database", &self.id)?;
-        let mut path = String::from("/dbs/");
-        cosmos_wire::resource::percent_encode(&mut path, &self.id);
-        Ok(path)
-    }
-
+    /// An operation on the database itself.
     fn operation(&self, kind: Kind) -> Result<Operation, Error> {
-        Ok(Operation::new(kind, "dbs", self.link(), path_of(self.path()?)?))
+        limits::resource_id("database", &self.id)?;
+        let link = Link::database(&self.id);
+        let path = path_of(link.to_path())?;
+        Ok(Operation::new(kind, ResourceKind::Database, link.to_string().into(), path))
+    }
+
+    /// An operation on the feed of its containers.
+    fn containers(&self, kind: Kind) -> Result<Operation, Error> {
+        limits::resource_id("database", &self.id)?;
+        let link = Link::database(&self.id);
+        let signed = link.to_string().into();
+        let path = path_of(link.feed(ResourceKind::Container).to_path())?;
+        Ok(Operation::new(kind, ResourceKind::Container, signed, path))
     }
 
     async fn run(&self, operation: Operation, options: &CallOptions) -> Result<Response, Error> {
@@ -159,8 +164,12 @@ pub(crate) async fn list_databases(
     continuation: Option<&str>,
     options: &CallOptions,
 ) -> Result<Response, Error> {
-    let mut operation =
-        Operation::new(Kind::ListDatabases, "dbs", "".into(), PathAndQuery::from_static("/dbs"));
+    let mut operation = Operation::new(
+        Kind::ListDatabases,
+        ResourceKind::Database,
+        "".into(),
+        PathAndQuery::from_static("/dbs"),
+    );
     operation.resume(continuation)?;
     Box::pin(run(&driver.core, operation, &Call::start(&driver.core, options))).await
 }

@@ -74,7 +74,7 @@ pub enum Delivery {
     Answered,
 }
 
-/// What the service took for an attempt whose answer nobody waited for.
+/// What the service took for an attempt whose answer the operation did not wait for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LateCharge {
     /// Its answer may still come.

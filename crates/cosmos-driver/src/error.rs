@@ -69,21 +69,22 @@ pub enum ErrorKind {
 impl ErrorKind {
     /// The kind an answer's status stands for.
     pub(crate) fn of(status: Status) -> Self {
-        match (status.code, status.sub) {
-            (401, _) => Self::Unauthorized,
-            (403, 3 | 1008) => Self::Unavailable,
-            (403, _) => Self::Forbidden,
-            (404, 1002) => Self::SessionNotAvailable,
-            (404, _) => Self::NotFound,
-            (409, _) => Self::Conflict,
-            (412, _) => Self::PreconditionFailed,
-            (413, _) => Self::TooLarge,
-            (429, 3092) => Self::Unavailable,
-            (429, _) => Self::Throttled,
-            (410 | 503, _) => Self::Unavailable,
-            (408 | 449 | 500.., _) => Self::Service,
-            (400..=499, _) => Self::BadRequest,
-            _ => Self::Protocol,
+        match status {
+            Status::WRITE_FORBIDDEN
+            | Status::DATABASE_ACCOUNT_NOT_FOUND
+            | Status::SYSTEM_RESOURCE_UNAVAILABLE
+            | Status { code: 410 | 503, .. } => Self::Unavailable,
+            Status::READ_SESSION_NOT_AVAILABLE => Self::SessionNotAvailable,
+            Status { code: 401, .. } => Self::Unauthorized,
+            Status { code: 403, .. } => Self::Forbidden,
+            Status { code: 404, .. } => Self::NotFound,
+            Status { code: 409, .. } => Self::Conflict,
+            Status { code: 412, .. } => Self::PreconditionFailed,
+            Status { code: 413, .. } => Self::TooLarge,
+            Status { code: 429, .. } => Self::Throttled,
+            Status { code: 408 | 449 | 500.., .. } => Self::Service,
+            Status { code: 400..=499, .. } => Self::BadRequest,
+            Status { .. } => Self::Protocol,
         }
     }
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use cosmos_wire::epk::{Epk, EpkRange};
 use cosmos_wire::partition_key::{Component, Definition, PartitionKey, Path};
+use cosmos_wire::resource::ResourceKind;
 use futures::StreamExt;
 use futures::stream;
 use serde::de::DeserializeOwned;
@@ -184,8 +185,12 @@ impl Reading<'_> {
         let mut continuation: Option<String> = None;
         let mut progress = Progress::default();
         loop {
-            let mut operation =
-                Operation::new(Kind::Query, "docs", cell.link.clone(), cell.docs_path.clone());
+            let mut operation = Operation::new(
+                Kind::Query,
+                ResourceKind::Document,
+                cell.link.clone(),
+                cell.docs_path.clone(),
+            );
             operation.body = body.clone();
             operation.container = Some(self.info.clone());
             operation.target = range_target(bounds.clone())?;

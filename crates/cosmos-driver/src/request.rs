@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use cosmos_wire::epk::{Epk, EpkRange};
 use cosmos_wire::header;
+use cosmos_wire::resource::ResourceKind;
 use http::header::HeaderName;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method};
@@ -189,8 +190,8 @@ pub(crate) enum Repeat {
 #[derive(Clone, Debug)]
 pub(crate) struct Operation {
     pub(crate) kind: Kind,
-    /// Resource type and link as they are signed.
-    pub(crate) signed_type: &'static str,
+    /// Kind of resource and link, which are signed.
+    pub(crate) resource: ResourceKind,
     pub(crate) link: Arc<str>,
     pub(crate) path: PathAndQuery,
     pub(crate) container: Option<Arc<ContainerInfo>>,
@@ -207,10 +208,10 @@ pub(crate) struct Operation {
 }
 
 impl Operation {
-    pub(crate) fn new(kind: Kind, signed_type: &'static str, link: Arc<str>, path: PathAndQuery) -> Self {
+    pub(crate) fn new(kind: Kind, resource: ResourceKind, link: Arc<str>, path: PathAndQuery) -> Self {
         Self {
             kind,
-            signed_type,
+            resource,
             link,
             path,
             container: None,
@@ -275,7 +276,8 @@ mod tests {
             (Kind::Batch, None, Unsafe),
         ];
         for (kind, if_match, expected) in cases {
-            let mut operation = Operation::new(kind, "docs", "".into(), PathAndQuery::from_static("/"));
+            let mut operation =
+                Operation::new(kind, ResourceKind::Document, "".into(), PathAndQuery::from_static("/"));
             operation.if_match = if_match.map(HeaderValue::from_static);
             assert_eq!(operation.repeat(), expected, "{kind:?} {if_match:?}");
             operation.on_unknown = OnUnknown::Repeat;

@@ -1,6 +1,7 @@
 //! What containers and databases may use: their offers.
 
 use cosmos_wire::header;
+use cosmos_wire::resource::ResourceKind;
 use http::HeaderValue;
 use http::header::HeaderName;
 use http::uri::PathAndQuery;
@@ -96,8 +97,12 @@ pub(crate) fn ask_for(operation: &mut Operation, throughput: Option<Throughput>)
 }
 
 async fn find(driver: &Driver, rid: &str, call: &Call<'_>) -> Result<Option<Value>, Error> {
-    let mut operation =
-        Operation::new(Kind::QueryOffers, "offers", "".into(), PathAndQuery::from_static("/offers"));
+    let mut operation = Operation::new(
+        Kind::QueryOffers,
+        ResourceKind::Offer,
+        "".into(),
+        PathAndQuery::from_static("/offers"),
+    );
     operation.body = to_json(&json!({
         "query": "SELECT * FROM c WHERE c.offerResourceId = @rid",
         "parameters": [{ "name": "@rid", "value": rid }],
@@ -120,8 +125,12 @@ async fn replace(
     let link = place.to_lowercase().into();
     // From one kind to the other is a step of its own; the service then chooses the amount.
     if let Some(migration) = migration(was, throughput) {
-        let mut operation =
-            Operation::new(Kind::ReplaceOffer, "offers", link, path_of(format!("/offers/{place}"))?);
+        let mut operation = Operation::new(
+            Kind::ReplaceOffer,
+            ResourceKind::Offer,
+            link,
+            path_of(format!("/offers/{place}"))?,
+        );
         operation.headers.push((HeaderName::from_static(migration), HeaderValue::from_static("true")));
         operation.body = to_json(&offer)?;
         let answer = Box::pin(run(&driver.core, operation, call)).await?;
@@ -143,7 +152,7 @@ async fn set(
 ) -> Result<Response, Error> {
     let mut operation = Operation::new(
         Kind::ReplaceOffer,
-        "offers",
+        ResourceKind::Offer,
         place.to_lowercase().into(),
         path_of(format!("/offers/{place}"))?,
     );

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use cosmos_wire::status::Status;
+
 use crate::engine::ContentPath;
 
 /// What the service answers when it does not do what was asked.
@@ -48,6 +50,11 @@ impl Failure {
             charge: 0.0,
             origin: None,
         }
+    }
+
+    /// A refusal with the sub-status of its kind.
+    pub fn of(status: Status, message: impl Into<String>) -> Self {
+        Self::new(status.code, message).with_sub_status(status.sub)
     }
 
     /// The same refusal with a sub-status.

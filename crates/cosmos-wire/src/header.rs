@@ -23,18 +23,10 @@ pub const VERSION: &str = "x-ms-version";
 pub const USER_AGENT: &str = "user-agent";
 /// Id of one operation, chosen by the client and echoed by the service.
 pub const ACTIVITY_ID: &str = "x-ms-activity-id";
-/// Id shared by the requests of one query or bulk run.
-pub const CORRELATED_ACTIVITY_ID: &str = "x-ms-cosmos-correlated-activityid";
-/// Id of the client instance.
-pub const CLIENT_ID: &str = "x-ms-client-id";
-/// Id of one HTTP attempt.
-pub const CLIENT_REQUEST_ID: &str = "x-ms-client-request-id";
 /// Counter of requests on one connection of the service.
 pub const TRANSPORT_REQUEST_ID: &str = "x-ms-transport-request-id";
 /// Bit set of SDK abilities, such as partition merge.
 pub const SDK_SUPPORTED_CAPABILITIES: &str = "x-ms-cosmos-sdk-supportedcapabilities";
-/// Token that lets a repeated distributed transaction be recognised.
-pub const IDEMPOTENCY_TOKEN: &str = "x-ms-cosmos-idempotency-token";
 
 // Content and preconditions.
 
@@ -44,8 +36,6 @@ pub const ACCEPT: &str = "accept";
 pub const CONTENT_TYPE: &str = "content-type";
 /// Body length in bytes.
 pub const CONTENT_LENGTH: &str = "content-length";
-/// Compression of the body.
-pub const CONTENT_ENCODING: &str = "content-encoding";
 /// Address of the resource answered.
 pub const CONTENT_LOCATION: &str = "content-location";
 /// Always `no-store, no-cache` in answers.
@@ -62,22 +52,14 @@ pub const IF_MODIFIED_SINCE: &str = "if-modified-since";
 pub const PREFER: &str = "prefer";
 /// `Incremental Feed` or `Full-Fidelity Feed`.
 pub const A_IM: &str = "a-im";
-/// Suggested name of an attachment.
-pub const SLUG: &str = "slug";
 /// Redirect target.
 pub const LOCATION: &str = "location";
 /// Name of the answering server.
 pub const SERVER: &str = "server";
-/// Compressions the client reads.
-pub const ACCEPT_ENCODING: &str = "accept-encoding";
 /// Host and port of the request.
 pub const HOST: &str = "host";
-/// Standard transport policy header.
-pub const STRICT_TRANSPORT_SECURITY: &str = "strict-transport-security";
 /// `JsonText`, `CosmosBinary`, or both.
 pub const SUPPORTED_SERIALIZATION_FORMATS: &str = "x-ms-cosmos-supported-serialization-formats";
-/// Serialization asked for in query answers.
-pub const CONTENT_SERIALIZATION_FORMAT: &str = "x-ms-documentdb-content-serialization-format";
 /// Whether a write answers with the item.
 pub const POPULATE_CONTENT_RESPONSE_ON_WRITE: &str = "x-ms-cosmos-populate-content-response-on-write";
 /// Largest item the container accepts, on container answers.
@@ -107,16 +89,6 @@ pub const INTERNAL_PARTITION_ID: &str = "x-ms-cosmos-internal-partition-id";
 pub const CONTENT_PATH: &str = "x-ms-content-path";
 /// Container link by name; the Python SDK keys session tokens by it.
 pub const ALT_CONTENT_PATH: &str = "x-ms-alt-content-path";
-/// Route to the hub region only.
-pub const HUB_REGION_PROCESSING_ONLY: &str = "x-ms-cosmos-hub-region-processing-only";
-/// A delete by partition key is still running.
-pub const IS_PARTITION_KEY_DELETE_PENDING: &str = "x-ms-cosmos-is-partition-key-delete-pending";
-/// Read the address or metadata anew rather than from a cache.
-pub const FORCE_REFRESH: &str = "x-ms-force-refresh";
-/// Operation name for proxies.
-pub const OPERATION_TYPE: &str = "x-ms-cosmos-operation-type";
-/// Resource kind for proxies.
-pub const RESOURCE_TYPE: &str = "x-ms-cosmos-resource-type";
 
 // Consistency and sessions.
 
@@ -128,12 +100,8 @@ pub const CONSISTENCY_LEVEL: &str = "x-ms-consistency-level";
 pub const READ_CONSISTENCY_STRATEGY: &str = "x-ms-cosmos-read-consistency-strategy";
 /// Accept writes in a satellite region of a multi-write account.
 pub const ALLOW_TENTATIVE_WRITES: &str = "x-ms-cosmos-allow-tentative-writes";
-/// When a multi-write conflict was settled.
-pub const CONFLICT_RESOLVED_TIMESTAMP: &str = "x-ms-cosmos-conflict-resolved-timestamp";
 /// Log sequence number of the answering replica.
 pub const LSN: &str = "lsn";
-/// Same as `lsn`, under its prefixed name.
-pub const X_LSN: &str = "x-ms-lsn";
 /// Log sequence number of the item.
 pub const ITEM_LSN: &str = "x-ms-item-lsn";
 /// Log sequence number local to the region.
@@ -142,8 +110,6 @@ pub const LOCAL_LSN: &str = "x-ms-cosmos-llsn";
 pub const ITEM_LOCAL_LSN: &str = "x-ms-cosmos-item-llsn";
 /// Log sequence number a quorum has acknowledged.
 pub const QUORUM_ACKED_LSN: &str = "x-ms-quorum-acked-lsn";
-/// Regional form of the quorum number.
-pub const QUORUM_ACKED_LOCAL_LSN: &str = "x-ms-cosmos-quorum-acked-llsn";
 /// Log sequence number committed in all regions.
 pub const GLOBAL_COMMITTED_LSN: &str = "x-ms-global-committed-lsn";
 /// Replicas in the set.
@@ -154,8 +120,6 @@ pub const CURRENT_WRITE_QUORUM: &str = "x-ms-current-write-quorum";
 pub const NUMBER_OF_READ_REGIONS: &str = "x-ms-number-of-read-regions";
 /// Last role change of the replica.
 pub const LAST_STATE_CHANGE_UTC: &str = "x-ms-last-state-change-utc";
-/// Replication role of the replica.
-pub const XP_ROLE: &str = "x-ms-xp-role";
 
 // Paging, queries and plans.
 
@@ -173,16 +137,8 @@ pub const IS_QUERY_GO: &str = "x-ms-documentdb-query";
 pub const QUERY_ENABLE_CROSS_PARTITION: &str = "x-ms-documentdb-query-enablecrosspartition";
 /// Client runs the fan-out itself.
 pub const QUERY_PARALLELIZE_CROSS_PARTITION: &str = "x-ms-documentdb-query-parallelizecrosspartitionquery";
-/// Allow a query the index cannot serve.
-pub const QUERY_ENABLE_SCAN: &str = "x-ms-documentdb-query-enable-scan";
-/// Ask for query traces.
-pub const QUERY_EMIT_TRACES: &str = "x-ms-documentdb-query-emit-traces";
-/// Legacy order-by switch.
-pub const QUERY_ENABLE_LOW_PRECISION_ORDER_BY: &str = "x-ms-documentdb-query-enable-low-precision-order-by";
 /// Whether the caller can resume.
 pub const QUERY_IS_CONTINUATION_EXPECTED: &str = "x-ms-documentdb-query-iscontinuationexpected";
-/// Largest continuation the caller takes.
-pub const RESPONSE_CONTINUATION_TOKEN_LIMIT_KB: &str = "x-ms-documentdb-responsecontinuationtokenlimitinkb";
 /// Ask for query metrics.
 pub const POPULATE_QUERY_METRICS: &str = "x-ms-documentdb-populatequerymetrics";
 /// Semicolon list of query metrics.
@@ -191,37 +147,21 @@ pub const QUERY_METRICS: &str = "x-ms-documentdb-query-metrics";
 pub const POPULATE_INDEX_METRICS: &str = "x-ms-cosmos-populateindexmetrics";
 /// Index metrics of a query.
 pub const INDEX_UTILIZATION: &str = "x-ms-cosmos-index-utilization";
-/// Ask for query advice.
-pub const POPULATE_QUERY_ADVICE: &str = "x-ms-cosmos-populatequeryadvice";
-/// Advice on a query.
-pub const QUERY_ADVICE: &str = "x-ms-cosmos-query-advice";
-/// How the backend ran a query.
-pub const QUERY_EXECUTION_INFO: &str = "x-ms-cosmos-query-execution-info";
 /// Ask for the plan instead of rows.
 pub const IS_QUERY_PLAN_REQUEST: &str = "x-ms-cosmos-is-query-plan-request";
 /// Plan features the client can run.
 pub const SUPPORTED_QUERY_FEATURES: &str = "x-ms-cosmos-supported-query-features";
 /// Version of the plan format.
 pub const QUERY_VERSION: &str = "x-ms-cosmos-query-version";
-/// Single-partition queries without a plan.
-pub const QUERY_OPTIMISTIC_DIRECT_EXECUTE: &str = "x-ms-cosmos-query-optimisticdirectexecute";
-/// Legacy throughput switch.
-pub const DISABLE_RU_PER_MINUTE_USAGE: &str = "x-ms-documentdb-disable-ru-per-minute-usage";
 
 // Writes, scripts and batches.
 
 /// Create or replace.
 pub const IS_UPSERT: &str = "x-ms-documentdb-is-upsert";
-/// `Default`, `Include` or `Exclude`.
-pub const INDEXING_DIRECTIVE: &str = "x-ms-indexing-directive";
 /// Triggers run before the write.
 pub const PRE_TRIGGER_INCLUDE: &str = "x-ms-documentdb-pre-trigger-include";
-/// Triggers not run before the write.
-pub const PRE_TRIGGER_EXCLUDE: &str = "x-ms-documentdb-pre-trigger-exclude";
 /// Triggers run after the write.
 pub const POST_TRIGGER_INCLUDE: &str = "x-ms-documentdb-post-trigger-include";
-/// Triggers not run after the write.
-pub const POST_TRIGGER_EXCLUDE: &str = "x-ms-documentdb-post-trigger-exclude";
 /// Return what a script logged.
 pub const SCRIPT_ENABLE_LOGGING: &str = "x-ms-documentdb-script-enable-logging";
 /// What a script logged.
@@ -230,30 +170,20 @@ pub const SCRIPT_LOG_RESULTS: &str = "x-ms-documentdb-script-log-results";
 pub const IS_BATCH_REQUEST: &str = "x-ms-cosmos-is-batch-request";
 /// All operations or none.
 pub const BATCH_ATOMIC: &str = "x-ms-cosmos-batch-atomic";
-/// Run operations in order.
-pub const BATCH_ORDERED: &str = "x-ms-cosmos-batch-ordered";
 /// Bulk: go on after a failed operation.
 pub const BATCH_CONTINUE_ON_ERROR: &str = "x-ms-cosmos-batch-continue-on-error";
 /// Life of a resource token.
 pub const RESOURCE_TOKEN_EXPIRY: &str = "x-ms-documentdb-expiry-seconds";
-/// Answer 449 at once rather than waiting.
-pub const NO_RETRY_449: &str = "x-ms-noretry-449";
 
 // Change feed.
 
 /// `2021-09-15` for full-fidelity feeds.
 pub const CHANGE_FEED_WIRE_FORMAT_VERSION: &str = "x-ms-cosmos-changefeed-wire-format-version";
-/// Range merge bookkeeping.
-pub const MERGE_STATIC_ID: &str = "x-ms-cosmos-merge-static-id";
-/// Feed at least up to this number.
-pub const TARGET_LSN: &str = "x-ms-target-lsn";
 
 // Throughput and accounting.
 
 /// Manual throughput of a new database or container.
 pub const OFFER_THROUGHPUT: &str = "x-ms-offer-throughput";
-/// Legacy performance level.
-pub const OFFER_TYPE: &str = "x-ms-offer-type";
 /// Autoscale settings as JSON.
 pub const OFFER_AUTOPILOT_SETTINGS: &str = "x-ms-cosmos-offer-autopilot-settings";
 /// Switch an offer to autoscale.
@@ -279,20 +209,8 @@ pub const REQUEST_DURATION_MS: &str = "x-ms-request-duration-ms";
 pub const RESOURCE_QUOTA: &str = "x-ms-resource-quota";
 /// Use of those limits.
 pub const RESOURCE_USAGE: &str = "x-ms-resource-usage";
-/// `High` or `Low`.
-pub const PRIORITY_LEVEL: &str = "x-ms-cosmos-priority-level";
-/// Bucket the request is charged to.
-pub const THROUGHPUT_BUCKET: &str = "x-ms-cosmos-throughput-bucket";
-/// Accepted age of integrated-cache answers.
-pub const DEDICATED_GATEWAY_MAX_AGE: &str = "x-ms-dedicatedgateway-max-age";
-/// Skip the integrated cache.
-pub const DEDICATED_GATEWAY_BYPASS_CACHE: &str = "x-ms-dedicatedgateway-bypass-cache";
-/// Whether the integrated cache answered.
-pub const COSMOS_CACHE_HIT: &str = "x-ms-cosmos-cachehit";
 /// Percent of an index change done.
 pub const INDEX_TRANSFORMATION_PROGRESS: &str = "x-ms-documentdb-collection-index-transformation-progress";
-/// Percent of lazy indexing done.
-pub const LAZY_INDEXING_PROGRESS: &str = "x-ms-documentdb-collection-lazy-indexing-progress";
 
 // Outcome.
 
@@ -300,8 +218,6 @@ pub const LAZY_INDEXING_PROGRESS: &str = "x-ms-documentdb-collection-lazy-indexi
 pub const SUBSTATUS: &str = "x-ms-substatus";
 /// Milliseconds to wait after 429 or 449.
 pub const RETRY_AFTER_MS: &str = "x-ms-retry-after-ms";
-/// Seconds to wait, standard form.
-pub const RETRY_AFTER: &str = "retry-after";
 /// Version of the service.
 pub const SERVICE_VERSION: &str = "x-ms-serviceversion";
 /// Version of the gateway.
@@ -326,16 +242,10 @@ pub const THINCLIENT_RANGE_MAX: &str = "x-ms-thinclient-range-max";
 
 /// Values several headers share.
 pub mod value {
-    /// `a-im`: latest version of each changed item. Some SDKs write `feed` in lower case.
-    pub const INCREMENTAL_FEED: &str = "Incremental Feed";
     /// `a-im`: every version and every delete.
     pub const FULL_FIDELITY_FEED: &str = "Full-Fidelity Feed";
-    /// `x-ms-cosmos-changefeed-wire-format-version` that goes with full fidelity.
-    pub const CHANGE_FEED_WIRE_FORMAT: &str = "2021-09-15";
     /// `prefer`: leave the body out of a write's answer.
     pub const RETURN_MINIMAL: &str = "return=minimal";
-    /// `prefer`: answer a write with the item.
-    pub const RETURN_REPRESENTATION: &str = "return=representation";
     /// `content-type` of a query.
     pub const QUERY_JSON: &str = "application/query+json";
     /// `content-type` of plain query text.

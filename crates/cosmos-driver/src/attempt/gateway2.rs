@@ -24,7 +24,7 @@ use crate::transport::{HttpError, HttpErrorKind, HttpRequest, HttpResponse, Sent
 
 /// The way to a region by Gateway 2.0.
 #[derive(Clone, Debug)]
-pub(super) struct Way {
+pub(super) struct Gateway2Route {
     pub(super) endpoint: Arc<Gateway2Endpoint>,
     account: Arc<str>,
     /// What the account promises.
@@ -32,10 +32,10 @@ pub(super) struct Way {
 }
 
 /// The way an attempt takes, if there is one besides the ordinary gateway and the operation may take it.
-pub(super) fn way(core: &Core, operation: &Operation, attempt: &Try<'_>) -> Option<Way> {
+pub(super) fn way(core: &Core, operation: &Operation, attempt: &Try<'_>) -> Option<Gateway2Route> {
     let account = core.router.account();
     let endpoint = account.gateway2.ready(&attempt.endpoint.region, operation.kind.is_read())?;
-    is_eligible(operation, &attempt.message).then(|| Way {
+    is_eligible(operation, &attempt.message).then(|| Gateway2Route {
         endpoint: endpoint.clone(),
         account: account.gateway2.account.clone(),
         level: account.consistency,
@@ -98,7 +98,7 @@ pub(super) fn wrapped(
     request: &HttpRequest,
     operation: &Operation,
     message: &Message<'_>,
-    way: &Way,
+    way: &Gateway2Route,
 ) -> Option<HttpRequest> {
     let container = operation.container.as_ref()?;
     let (database, name) = container.name.split_once('/')?;
@@ -195,8 +195,8 @@ pub(super) fn unwrapped(response: HttpResponse) -> Result<HttpResponse, HttpErro
     Ok(HttpResponse { status, headers, body })
 }
 
-/// An answer without a frame comes from somebody on the way. One that throttles is as good as ever; one that refuses has
-/// not let the request through; of all others nobody knows.
+/// An answer without a frame comes from a proxy on the way. One that throttles is as good as ever; one that refuses has
+/// not let the request through; after all others the request may have been executed.
 fn no_frame(error: &gateway2::InvalidFrame, response: HttpResponse) -> Result<HttpResponse, HttpError> {
     let code = response.status.as_u16();
     let sent = match code {
@@ -276,7 +276,12 @@ mod tests {
             is_tentative_write: false,
             consistency: Ask::Nothing,
         };
-        let plan = Operation::new(Kind::QueryPlan, "docs", "".into(), PathAndQuery::from_static("/"));
+        let plan = Operation::new(
+            Kind::QueryPlan,
+            ResourceKind::Document,
+            "".into(),
+            PathAndQuery::from_static("/"),
+        );
         assert!(!is_eligible(&plan, &message), "of no container");
         for kind in [Kind::Bulk, Kind::ReadContainer, Kind::ReadRanges, Kind::ReadAccount] {
             assert_eq!(asked(kind), None, "{kind:?}");

@@ -99,7 +99,7 @@ pub(crate) async fn send(
         }
         match verdict {
             Verdict::Propagate => return Ok(outcome),
-            // Whoever has lost its race is of no use to anybody: it ends, and sends nothing more.
+            // The other leg has answered the caller: this one ends, and sends nothing more.
             Verdict::Wait(_) | Verdict::OtherShard | Verdict::OrdinaryGateway if attempt.has_lost() => {
                 return Ok(outcome);
             }
@@ -138,7 +138,7 @@ pub(crate) async fn send(
 /// while. What lies with the caller (little time, more requests than there are slots) does not count. Pure.
 fn has_failed(outcome: &Outcome, record: &Attempt) -> bool {
     let error = match outcome {
-        Outcome::Answered(answer) => return answer.status == Status::SERVICE_UNAVAILABLE,
+        Outcome::Answered(answer) => return answer.status.code == Status::SERVICE_UNAVAILABLE.code,
         Outcome::Broken(error) => error,
     };
     let asked_for = record.elapsed.saturating_sub(record.slot_wait + record.connect_wait);
@@ -165,7 +165,7 @@ fn has_failed(outcome: &Outcome, record: &Attempt) -> bool {
 /// for so long hangs.
 const GATEWAY2_PATIENCE: Duration = Duration::from_millis(500);
 
-/// Lets nobody else meet an endpoint of Gateway 2.0 that failed; a probe will tell when it is back.
+/// Sends no other operation to an endpoint of Gateway 2.0 that failed; a probe will tell when it is back.
 fn leave_gateway2(core: &Core, address: &Address) {
     let until = core.clock.now() + core.clock.jitter(core.config.timeouts.endpoint_unavailable);
     if core.router.gateway2_failed(address, until) {

@@ -52,7 +52,9 @@ impl Outcome {
 impl Answer {
     fn of_batch(mut self) -> Self {
         let Ok(results) = serde_json::from_slice::<Vec<OperationResult>>(&self.body) else { return self };
-        let cause = results.iter().find(|result| result.status_code >= 400 && result.status_code != 424);
+        let cause = results
+            .iter()
+            .find(|result| result.status_code >= 400 && result.status() != Status::FAILED_DEPENDENCY);
         let Some(cause) = cause.filter(|cause| matches!(cause.status_code, 410 | 429 | 449 | 503)) else {
             return self;
         };

@@ -61,7 +61,12 @@ pub(crate) async fn sign(
     let authorization = match &core.credential.0 {
         Kind::Key(key) => {
             let stamp = date.to_str().expect("a date is plain ASCII");
-            key.authorization(&Signable::new(method.as_str(), operation.signed_type, &operation.link, stamp))
+            key.authorization(&Signable::new(
+                method.as_str(),
+                operation.resource.segment(),
+                &operation.link,
+                stamp,
+            ))
         }
         Kind::Resource(token) => encode(token),
         #[cfg(feature = "entra")]

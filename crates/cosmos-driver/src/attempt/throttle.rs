@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use cosmos_wire::status::Status;
+
 use super::outcome::Outcome;
 use crate::config::Retry;
 use crate::request::Repeat;
@@ -42,8 +44,7 @@ pub(crate) fn verdict(
         return Verdict::Propagate;
     }
     match outcome {
-        // 3092 means the region lacks resources: another one is the remedy, not patience.
-        Outcome::Answered(answer) if answer.status.is_throttled() && answer.status.sub != 3092 => {
+        Outcome::Answered(answer) if is_worth_waiting(answer.status) => {
             let wait = throttled(answer.retry_after(), budget.throttles, rules);
             let is_within =
                 budget.throttles < rules.throttle_max && budget.waited + wait <= rules.throttle_wait_max;
@@ -80,6 +81,11 @@ pub(crate) fn verdict(
     }
 }
 
+/// A region that lacks resources is left for another one, not waited for. Pure.
+fn is_worth_waiting(status: Status) -> bool {
+    status.is_throttled() && status != Status::SYSTEM_RESOURCE_UNAVAILABLE
+}
+
 /// As long as the service says, the first time. One that is refused again waits longer each time: what the service says
 /// is when there is something to use, and a batch that needs more than that would spend it on being refused.
 fn throttled(told: Option<Duration>, times: u32, rules: &Retry) -> Duration {
@@ -98,7 +104,6 @@ pub(crate) fn backoff(rules: &Retry, times: u32) -> Duration {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use cosmos_wire::status::Status;
     use http::{HeaderMap, HeaderValue};
 
     use super::super::outcome::Answer;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use cosmos_wire::epk::Epk;
 use cosmos_wire::partition_key::PartitionKey;
+use cosmos_wire::resource::ResourceKind;
 use http::HeaderValue;
 use serde::{Deserialize, Serialize};
 
@@ -110,7 +111,7 @@ impl Container {
     /// # Errors
     /// As any operation.
     pub async fn read(&self, options: CallOptions) -> Result<Response, Error> {
-        let operation = self.cell.operation(Kind::ReadContainer, "colls", &self.cell.path)?;
+        let operation = self.cell.operation(Kind::ReadContainer, ResourceKind::Container, &self.cell.path);
         self.run(operation, &Call::start(&self.driver.core, &options)).await
     }
 
@@ -123,7 +124,8 @@ impl Container {
         properties: &ContainerProperties,
         options: CallOptions,
     ) -> Result<Response, Error> {
-        let mut operation = self.cell.operation(Kind::ReplaceContainer, "colls", &self.cell.path)?;
+        let mut operation =
+            self.cell.operation(Kind::ReplaceContainer, ResourceKind::Container, &self.cell.path);
         operation.body = json(properties)?;
         self.run(operation, &Call::start(&self.driver.core, &options)).await
     }
@@ -133,7 +135,7 @@ impl Container {
     /// # Errors
     /// As any operation.
     pub async fn delete(&self, options: CallOptions) -> Result<Response, Error> {
-        let operation = self.cell.operation(Kind::DeleteContainer, "colls", &self.cell.path)?;
+        let operation = self.cell.operation(Kind::DeleteContainer, ResourceKind::Container, &self.cell.path);
         let response = self.run(operation, &Call::start(&self.driver.core, &options)).await?;
         self.forget();
         Ok(response)
@@ -252,8 +254,12 @@ impl Container {
         let is_minimal = batch.content() == ContentResponse::Minimal;
         let (key, body) = batch.into_body()?;
         let call = Call::start(&self.driver.core, &options);
-        let mut operation =
-            Operation::new(Kind::Batch, "docs", self.cell.link.clone(), self.cell.docs_path.clone());
+        let mut operation = Operation::new(
+            Kind::Batch,
+            ResourceKind::Document,
+            self.cell.link.clone(),
+            self.cell.docs_path.clone(),
+        );
         self.aim(&mut operation, &key, &call).await?;
         operation.body = body;
         operation.is_minimal = is_minimal;
@@ -340,14 +346,24 @@ impl Container {
     ) -> Result<Response, Error> {
         limits::body("item", body.len())?;
         let mut operation = match id {
-            None => Operation::new(kind, "docs", self.cell.link.clone(), self.cell.docs_path.clone()),
+            None => Operation::new(
+                kind,
+                ResourceKind::Document,
+                self.cell.link.clone(),
+                self.cell.docs_path.clone(),
+            ),
             Some(id) => {
                 limits::item_id(id)?;
-                let mut path = String::with_capacity(self.cell.path.len() + 6 + id.len() * 2);
+                let mut path = String::with_capacity(self.cell.docs_path.as_str().len() + 1 + id.len() * 2);
                 path.push_str(self.cell.docs_path.path());
                 path.push('/');
                 cosmos_wire::resource::percent_encode(&mut path, id);
-                Operation::new(kind, "docs", format!("{}/docs/{id}", self.cell.link).into(), path_of(path)?)
+                Operation::new(
+                    kind,
+                    ResourceKind::Document,
+                    format!("{}/docs/{id}", self.cell.link).into(),
+                    path_of(path)?,
+                )
             }
         };
         self.aim(&mut operation, key, call).await?;

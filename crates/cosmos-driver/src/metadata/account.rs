@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cosmos_wire::gateway2::PROBE_PATH;
+use cosmos_wire::resource::ResourceKind;
 use http::uri::PathAndQuery;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -46,7 +47,7 @@ impl RefreshLimit {
     }
 }
 
-/// A claimed refresh. Whoever claimed it may go away before it is made; the slot goes back then as well.
+/// A claimed refresh. The operation that claimed it may be dropped before it is made; the slot goes back then as well.
 #[derive(Debug)]
 struct Slot<'a> {
     limit: &'a RefreshLimit,
@@ -113,7 +114,8 @@ fn endpoints_to_ask(routes: &AccountRoutes) -> Vec<Arc<Endpoint>> {
 }
 
 async fn read(core: &Arc<Core>, endpoint: &Endpoint) -> Result<AccountDocument, Error> {
-    let operation = Operation::new(Kind::ReadAccount, "", "".into(), PathAndQuery::from_static("/"));
+    let operation =
+        Operation::new(Kind::ReadAccount, ResourceKind::Account, "".into(), PathAndQuery::from_static("/"));
     let activity = build::activity(core);
     let message = Message {
         activity: &activity,
@@ -221,7 +223,7 @@ fn probe_gateway2(core: &Arc<Core>) {
         core.router.gateway2_failed(address, now + again);
     }
     for address in account.gateway2.due(now) {
-        // Until this one has ended, nobody else asks.
+        // Until this probe has ended, the next pass of the caretaker starts no other.
         core.router.gateway2_failed(&address, now + limit * 2);
         let core = core.clone();
         tokio::spawn(async move {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use cosmos_wire::header;
 use cosmos_wire::partition_key::Definition;
+use cosmos_wire::resource::{Link, ResourceKind};
 use http::HeaderValue;
 use http::header::HeaderName;
 use http::uri::PathAndQuery;
@@ -59,8 +60,11 @@ pub(crate) struct ContainerCell {
     /// As signed: `dbs/d/colls/c`.
     pub(crate) link: Arc<str>,
     /// As sent: `/dbs/d/colls/c`, encoded.
-    pub(crate) path: String,
+    pub(crate) path: PathAndQuery,
+    /// Its feed of items.
     pub(crate) docs_path: PathAndQuery,
+    /// Its feed of partition key ranges.
+    ranges_path: PathAndQuery,
     info: ArcSwapOption<ContainerInfo>,
     fetching: Mutex<()>,
 }
@@ -83,16 +87,14 @@ impl ContainerCell {
     pub(crate) fn new(database: &str, id: &str) -> Result<Self, Error> {
         crate::limits::resource_id("database", database)?;
         crate::limits::resource_id("container", id)?;
-        let mut path = String::from("/dbs/");
-        cosmos_wire::resource::percent_encode(&mut path, database);
-        path.push_str("/colls/");
-        cosmos_wire::resource::percent_encode(&mut path, id);
+        let link = Link::container(database, id);
         Ok(Self {
             database: database.to_owned(),
             id: id.to_owned(),
-            link: format!("dbs/{database}/colls/{id}").into(),
-            docs_path: path_of(format!("{path}/docs"))?,
-            path,
+            link: link.to_string().into(),
+            path: path_of(link.to_path())?,
+            docs_path: path_of(link.clone().feed(ResourceKind::Document).to_path())?,
+            ranges_path: path_of(link.feed(ResourceKind::PartitionKeyRange).to_path())?,
             info: ArcSwapOption::empty(),
             fetching: Mutex::new(()),
         })
@@ -138,7 +140,7 @@ impl ContainerCell {
         Ok(fresh)
     }
 
-    /// Reads the ranges again, unless somebody already did since `seen`.
+    /// Reads the ranges again, unless another operation already did since `seen`.
     pub(crate) async fn refresh_ranges(
         &self,
         core: &Arc<Core>,
@@ -178,7 +180,7 @@ impl ContainerCell {
     }
 
     async fn fetch(&self, core: &Arc<Core>, call: &Call<'_>) -> Result<ContainerInfo, Error> {
-        let operation = self.operation(Kind::ReadContainer, "colls", &self.path)?;
+        let operation = self.operation(Kind::ReadContainer, ResourceKind::Container, &self.path);
         let document: ContainerDocument = metadata(core, operation, call).await?.json()?;
         let definition = Definition::from_json(&document.partition_key)
             .map_err(|e| Error::protocol(format!("container {}: {e}", self.link)))?;
@@ -198,12 +200,12 @@ impl ContainerCell {
 
     /// Drains the range feed: it is complete only when the service says that nothing is left.
     async fn fetch_ranges(&self, core: &Arc<Core>, call: &Call<'_>) -> Result<RangeMap, Error> {
-        let path = format!("{}/pkranges", self.path);
         let mut documents = Vec::new();
         let mut etag: Option<HeaderValue> = None;
         let mut region = None;
         for _ in 0..RANGE_PAGES_MAX {
-            let mut operation = self.operation(Kind::ReadRanges, "pkranges", &path)?;
+            let mut operation =
+                self.operation(Kind::ReadRanges, ResourceKind::PartitionKeyRange, &self.ranges_path);
             operation
                 .headers
                 .push((HeaderName::from_static(header::MAX_ITEM_COUNT), HeaderValue::from_static("-1")));
@@ -226,13 +228,8 @@ impl ContainerCell {
         RangeMap::build(&documents)
     }
 
-    pub(crate) fn operation(
-        &self,
-        kind: Kind,
-        signed_type: &'static str,
-        path: &str,
-    ) -> Result<Operation, Error> {
-        Ok(Operation::new(kind, signed_type, self.link.clone(), path_of(path.to_owned())?))
+    pub(crate) fn operation(&self, kind: Kind, resource: ResourceKind, path: &PathAndQuery) -> Operation {
+        Operation::new(kind, resource, self.link.clone(), path.clone())
     }
 }
 

@@ -89,31 +89,37 @@ pub(crate) fn decide(event: Event, state: &RetryState, view: &View<'_>, rules: &
 fn answered(status: Status, state: &RetryState, view: &View<'_>, rules: &Retry) -> (Action, Effects) {
     let none = Effects::default();
     let fail = |effects: Effects| (Action::Fail { is_unknown: state.has_unknown }, effects);
-    match (status.code, status.sub) {
-        (403, 3 | 1008) => wrong_region(status.sub, state, view, rules),
-        (404, 1002) => session(state, view, rules),
-        (401 | 403, _) if view.is_clock_off && !state.has_set_clock => {
+    match status {
+        Status::WRITE_FORBIDDEN | Status::DATABASE_ACCOUNT_NOT_FOUND => {
+            wrong_region(status, state, view, rules)
+        }
+        Status::READ_SESSION_NOT_AVAILABLE => session(state, view, rules),
+        Status { code: 401 | 403, .. } if view.is_clock_off && !state.has_set_clock => {
             let state = RetryState { has_set_clock: true, ..state.clone() };
             let action = Action::Retry { context: Context::Retry, delay: Duration::ZERO, state };
             (action, Effects { set_clock: true, ..none })
         }
         // Perhaps the account promises less by now: that is not what was wrong with the request, so it is found out.
-        (400, 0) if view.names_level && !state.has_checked_account => {
+        Status::BAD_REQUEST if view.names_level && !state.has_checked_account => {
             let state = RetryState { has_checked_account: true, ..state.clone() };
             let action = Action::Retry { context: Context::Retry, delay: Duration::ZERO, state };
             (action, Effects { refresh_account: true, ..none })
         }
-        (400, 1024) | (410, 1000) => reroute(state, rules, Effects { refresh_container: true, ..none }),
-        (410, 1002 | 1007 | 1008) => {
+        Status::COLLECTION_RID_MISMATCH | Status::NAME_CACHE_STALE => {
+            reroute(state, rules, Effects { refresh_container: true, ..none })
+        }
+        Status::PARTITION_KEY_RANGE_GONE
+        | Status::COMPLETING_SPLIT_OR_MERGE
+        | Status::COMPLETING_PARTITION_MIGRATION => {
             reroute(state, rules, Effects { refresh_ranges: !cosmos_wire::mutant!(25), ..none })
         }
-        (404, 1013) | (449, _) => in_place(state, rules),
+        Status::CONTAINER_CREATE_IN_PROGRESS | Status { code: 449, .. } => in_place(state, rules),
         // The service answered that it did nothing: any operation may go elsewhere.
-        (410 | 503, _) | (429, 3092) => {
+        Status { code: 410 | 503, .. } | Status::SYSTEM_RESOURCE_UNAVAILABLE => {
             failover(state, view, rules, Effects { partition_failed: true, ..none })
         }
         // It gave up or failed half-way: only what may be repeated goes elsewhere.
-        (408 | 500 | 502.., _) => {
+        Status { code: 408 | 500 | 502.., .. } => {
             let effects = Effects { partition_failed: true, ..none };
             let is_repeatable = view.is_read || (status.code == 408 && view.repeat == Repeat::Safe);
             if is_repeatable {
@@ -189,7 +195,7 @@ fn failover(state: &RetryState, view: &View<'_>, rules: &Retry, effects: Effects
 }
 
 /// The account has changed: learn how, and go where writes are taken now.
-fn wrong_region(sub: u32, state: &RetryState, view: &View<'_>, rules: &Retry) -> (Action, Effects) {
+fn wrong_region(status: Status, state: &RetryState, view: &View<'_>, rules: &Retry) -> (Action, Effects) {
     let refresh_account = !cosmos_wire::mutant!(26);
     let effects = Effects { refresh_account, partition_failed: view.may_have_moved, ..Effects::default() };
     let since = state.forbidden_since.unwrap_or(view.now);
@@ -199,7 +205,7 @@ fn wrong_region(sub: u32, state: &RetryState, view: &View<'_>, rules: &Retry) ->
     let mut next = RetryState { forbidden_since: Some(since), reroutes: state.reroutes + 1, ..state.clone() };
     // A read that is refused here is served elsewhere, and so is a write of a partition that moved on its own; other
     // writes follow the refreshed write region.
-    if sub == 1008 || view.is_multi_write || view.may_have_moved {
+    if status == Status::DATABASE_ACCOUNT_NOT_FOUND || view.is_multi_write || view.may_have_moved {
         next.tried.push(view.region.clone());
     }
     let delay = if state.forbidden_since.is_some() { backoff(rules, state.reroutes) } else { Duration::ZERO };

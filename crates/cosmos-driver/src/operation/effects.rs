@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 use super::decide::Effects;
-use super::{Run, Turn};
+use super::{Iteration, Run};
 use crate::attempt::outcome::Outcome;
 use crate::metadata::account::refresh_on_demand;
 use crate::metadata::container::ContainerInfo;
@@ -18,7 +18,7 @@ impl Run<'_> {
     /// Applies what an attempt taught.
     pub(super) async fn apply(
         &mut self,
-        turn: &Turn,
+        iteration: &Iteration,
         route: &Route,
         region: &Arc<str>,
         effects: Effects,
@@ -34,9 +34,9 @@ impl Run<'_> {
             core.clock.set_unix_secs(theirs);
         }
         if effects.endpoint_unavailable
-            && turn.account.candidates(self.traffic()).len() + turn.account.reads.len() > 2
+            && iteration.account.candidates(self.traffic()).len() + iteration.account.reads.len() > 2
         {
-            if kind.is_read() || turn.account.is_multi_write {
+            if kind.is_read() || iteration.account.is_multi_write {
                 self.avoid(&route.endpoint.address);
             } else {
                 self.suspects.push(route.endpoint.address.clone());
@@ -44,7 +44,7 @@ impl Run<'_> {
         }
         if (effects.partition_failed || effects.partition_succeeded) && kind.is_data() {
             let kind = if kind.is_read() { Failure::Read } else { Failure::Write };
-            self.report(turn, region, effects.partition_failed.then_some(kind));
+            self.report(iteration, region, effects.partition_failed.then_some(kind));
         }
         if effects.partition_succeeded {
             for suspect in std::mem::take(&mut self.suspects) {
@@ -59,7 +59,7 @@ impl Run<'_> {
                 Outcome::Answered(_) => {
                     let _late = timeout_at(self.call.deadline, refresh_on_demand(core)).await;
                 }
-                // A dead endpoint must not hold up the failover: whoever is asked may be as dead.
+                // A dead endpoint must not hold up the failover: the endpoint that is asked for the account may be as dead.
                 Outcome::Broken(_) => {
                     let core = core.clone();
                     tokio::spawn(async move { refresh_on_demand(&core).await });
@@ -67,7 +67,7 @@ impl Run<'_> {
             }
         }
         if effects.refresh_container || effects.refresh_ranges {
-            self.refresh(turn, effects.refresh_container).await;
+            self.refresh(iteration, effects.refresh_container).await;
         }
     }
 
@@ -80,12 +80,13 @@ impl Run<'_> {
     }
 
     /// Tells the breaker how a partition behaved in a region; no failure is a success.
-    pub(super) fn report(&self, turn: &Turn, region: &Arc<str>, failure: Option<Failure>) {
-        let Some((container, (range, _))) = self.operation.container.as_ref().zip(turn.range.as_ref()) else {
+    pub(super) fn report(&self, iteration: &Iteration, region: &Arc<str>, failure: Option<Failure>) {
+        let Some((container, (range, _))) = self.operation.container.as_ref().zip(iteration.range.as_ref())
+        else {
             return;
         };
         // With one region there is no other way to go: a breaker would only get in it.
-        if turn.account.candidates(self.traffic()).len() < 2 {
+        if iteration.account.candidates(self.traffic()).len() < 2 {
             return;
         }
         if failure.is_none() && self.core.router.health().is_empty() {
@@ -117,7 +118,7 @@ impl Run<'_> {
     }
 
     /// A refresh that fails leaves the old knowledge in place; the retry finds out whether it still holds.
-    async fn refresh(&mut self, turn: &Turn, is_container: bool) {
+    async fn refresh(&mut self, iteration: &Iteration, is_container: bool) {
         let Some(info) = self.operation.container.clone() else { return };
         let Some((database, id)) = info.name.split_once('/') else { return };
         let Ok(cell) = self.core.cell(database, id) else { return };
@@ -125,7 +126,7 @@ impl Run<'_> {
             if let Ok(fresh) = self.call.within(cell.refresh(self.core, self.call, &info)).await {
                 self.operation.container = Some(fresh);
             }
-        } else if let Some(seen) = &turn.ranges {
+        } else if let Some(seen) = &iteration.ranges {
             let refreshed = self.call.within(cell.refresh_ranges(self.core, self.call, &info, seen)).await;
             if let Err(error) = refreshed {
                 tracing::debug!(%error, "range refresh failed");

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use cosmos_wire::status::Status;
 use futures::future::{Either, select};
 use http::HeaderValue;
 use tokio::time::{Instant, sleep, timeout};
@@ -218,7 +219,7 @@ impl Leg {
     }
 }
 
-/// The charge of a leg that nobody waits for; unknown if its answer takes too long or never comes.
+/// The charge of the leg that lost, whose operation has ended; unknown if its answer takes too long or never comes.
 async fn wait_for_charge(
     core: Arc<Core>,
     journal: SharedJournal,
@@ -237,7 +238,7 @@ async fn wait_for_charge(
     late.set(charge);
 }
 
-/// The log of a leg, which both the leg and whoever leaves it read.
+/// The log of a leg, which both the leg and the race that leaves it read.
 #[derive(Clone, Default)]
 struct SharedJournal(Arc<Mutex<Diagnostics>>);
 
@@ -309,21 +310,22 @@ impl OwnTry {
 pub(crate) fn is_final(outcome: &Outcome) -> bool {
     match outcome {
         Outcome::Broken(_) => false,
-        Outcome::Answered(answer) => match (answer.status.code, answer.status.sub) {
-            (200..=299 | 304, _) => true,
-            (404, 1002 | 1013) | (400, 1024) => false,
-            (400 | 401 | 404 | 409 | 412 | 413, _) => true,
-            _ => false,
+        Outcome::Answered(answer) => match answer.status {
+            Status::READ_SESSION_NOT_AVAILABLE
+            | Status::CONTAINER_CREATE_IN_PROGRESS
+            | Status::COLLECTION_RID_MISMATCH => false,
+            Status { code, .. } => {
+                matches!(code, 200..=299 | 304 | 400 | 401 | 404 | 409 | 412 | 413)
+            }
         },
     }
 }
 
-/// How long somebody waits for the charge of a loser; its slot is taken for as long.
+/// How long a task waits for the charge of a loser; its slot is taken for as long.
 const LOSER_PATIENCE: Duration = Duration::from_secs(2);
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use cosmos_wire::status::Status;
     use http::HeaderMap;
 
     use super::*;

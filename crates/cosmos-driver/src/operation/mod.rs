@@ -91,8 +91,8 @@ struct Run<'a> {
     suspects: Vec<Address>,
 }
 
-/// One turn's view of the world.
-struct Turn {
+/// One iteration's view of the world.
+struct Iteration {
     account: Arc<AccountRoutes>,
     ranges: Option<Arc<RangeMap>>,
     range: Option<(Arc<str>, HeaderValue)>,
@@ -121,33 +121,33 @@ impl<'a> Run<'a> {
 
     async fn go(mut self) -> Result<Response, Error> {
         loop {
-            let turn = self.turn()?;
-            if let Some(error) = self.refusal(&turn) {
-                return Err(self.unsent(&turn, error));
+            let iteration = self.iteration()?;
+            if let Some(error) = self.refusal(&iteration) {
+                return Err(self.unsent(&iteration, error));
             }
-            let route = self.route(&turn);
-            let (outcome, region) = match self.attempt(&turn, &route).await {
+            let route = self.route(&iteration);
+            let (outcome, region) = match self.attempt(&iteration, &route).await {
                 Ok(made) => made,
-                Err(error) => return Err(self.unsent(&turn, error)),
+                Err(error) => return Err(self.unsent(&iteration, error)),
             };
             self.state.has_unknown |= self.budget.has_unknown && !self.operation.kind.is_read();
-            let (action, effects) = self.decide(&turn, &outcome, &region);
+            let (action, effects) = self.decide(&iteration, &outcome, &region);
             if effects != Effects::SUCCESS
                 || !self.suspects.is_empty()
                 || !self.core.router.health().is_empty()
             {
-                Box::pin(self.apply(&turn, &route, &region, effects, &outcome)).await;
+                Box::pin(self.apply(&iteration, &route, &region, effects, &outcome)).await;
             }
             match action {
-                Action::Complete => return Ok(self.complete(&turn, outcome)),
-                Action::Fail { is_unknown } => return Err(self.fail(&turn, outcome, is_unknown)),
+                Action::Complete => return Ok(self.complete(&iteration, outcome)),
+                Action::Fail { is_unknown } => return Err(self.fail(&iteration, outcome, is_unknown)),
                 Action::Retry { context, delay, state } => {
                     let delay = if delay.is_zero() { delay } else { self.core.clock.jitter(delay) };
                     let is_over = self.core.clock.now() + delay >= self.call.deadline
                         || self.budget.attempts >= self.core.config.retry.attempts_max;
                     if is_over {
                         let is_unknown = state.has_unknown;
-                        return Err(self.fail(&turn, outcome, is_unknown));
+                        return Err(self.fail(&iteration, outcome, is_unknown));
                     }
                     tracing::debug!(?context, ?delay, region = &*region, "retrying");
                     self.state = state;
@@ -161,14 +161,14 @@ impl<'a> Run<'a> {
     }
 
     /// Why the attempt is not made, if so.
-    fn refusal(&self, turn: &Turn) -> Option<Error> {
+    fn refusal(&self, iteration: &Iteration) -> Option<Error> {
         if self.has_lost_its_range() {
-            return Some(Error::answered(Status::new(410, 1002), Bytes::new()));
+            return Some(Error::answered(Status::PARTITION_KEY_RANGE_GONE, Bytes::new()));
         }
-        turn.account.unmet(self.core.config.requirements).map(Error::account_unfit)
+        iteration.account.unmet(self.core.config.requirements).map(Error::account_unfit)
     }
 
-    /// The part of the key space that is asked for no longer lies within one range: whoever fans out must split it.
+    /// The part of the key space that is asked for no longer lies within one range: the query that fans out must split it.
     fn has_lost_its_range(&self) -> bool {
         match (&self.operation.target, &self.operation.container) {
             (Target::Range { want, .. }, Some(container)) => {
@@ -179,7 +179,7 @@ impl<'a> Run<'a> {
     }
 
     /// Fails only before anything is sent: for what the caller asked, not for what happened since.
-    fn turn(&self) -> Result<Turn, Error> {
+    fn iteration(&self) -> Result<Iteration, Error> {
         let account = Arc::clone(&self.core.router.account());
         let ranges = self.operation.container.as_ref().map(|container| container.ranges.load_full());
         let range = ranges.as_ref().and_then(|ranges| match &self.operation.target {
@@ -203,10 +203,10 @@ impl<'a> Run<'a> {
         };
         let range = range.map(|range| (range.id.clone(), range.id_header.clone()));
         let names_level = strategy.is_none() && own.is_none() && required.is_some();
-        Ok(Turn { account, ranges, range, is_part_of_range, session, consistency, names_level })
+        Ok(Iteration { account, ranges, range, is_part_of_range, session, consistency, names_level })
     }
 
-    /// How the read is to be made, if somebody said: the call by strategy, by level (which is no strategy), or the driver.
+    /// How the read is to be made, if that was said: by the call, as a strategy, by level (which is no strategy), or the driver.
     fn read_strategy(&self) -> Option<ReadConsistencyStrategy> {
         let by_driver = || {
             let strategy = self.core.config.read_consistency;
@@ -272,7 +272,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn want<'w>(&'w self, turn: &'w Turn, excluded: &'w [String]) -> Want<'w> {
+    fn want<'w>(&'w self, iteration: &'w Iteration, excluded: &'w [String]) -> Want<'w> {
         let container = self.operation.container.as_ref();
         Want {
             traffic: self.traffic(),
@@ -280,18 +280,18 @@ impl<'a> Run<'a> {
             excluded,
             tried: &self.state.tried,
             partition: container
-                .zip(turn.range.as_ref())
+                .zip(iteration.range.as_ref())
                 .map(|(container, (range, _))| (&container.rid, range)),
             pinned: self.operation.pinned.as_deref(),
         }
     }
 
-    fn route(&self, turn: &Turn) -> Route {
+    fn route(&self, iteration: &Iteration) -> Route {
         let excluded = self.excluded();
-        let want = self.want(turn, &excluded);
+        let want = self.want(iteration, &excluded);
         for _ in 0..PROBE_CLAIMS_MAX {
             let now = self.core.clock.now();
-            let route = resolve(&want, &turn.account, &self.core.router.health(), now);
+            let route = resolve(&want, &iteration.account, &self.core.router.health(), now);
             let is_ours = match &route.probe {
                 Some(cell) => self.core.router.claim_probe(cell, now, &self.core.config.breaker),
                 None => true,
@@ -300,17 +300,17 @@ impl<'a> Run<'a> {
                 return route;
             }
         }
-        Route { endpoint: turn.account.default.clone(), probe: None }
+        Route { endpoint: iteration.account.default.clone(), probe: None }
     }
 
-    async fn attempt(&mut self, turn: &Turn, route: &Route) -> Result<(Outcome, Arc<str>), Error> {
+    async fn attempt(&mut self, iteration: &Iteration, route: &Route) -> Result<(Outcome, Arc<str>), Error> {
         let message = Message {
             activity: &self.activity,
-            session: turn.session.as_ref(),
-            range: turn.range.as_ref().map(|(_, header)| header),
-            is_part_of_range: turn.is_part_of_range,
-            is_tentative_write: turn.account.is_multi_write && !self.operation.kind.is_read(),
-            consistency: turn.consistency,
+            session: iteration.session.as_ref(),
+            range: iteration.range.as_ref().map(|(_, header)| header),
+            is_part_of_range: iteration.is_part_of_range,
+            is_tentative_write: iteration.account.is_multi_write && !self.operation.kind.is_read(),
+            consistency: iteration.consistency,
         };
         let first = Try {
             endpoint: &route.endpoint,
@@ -320,7 +320,7 @@ impl<'a> Run<'a> {
             deadline: self.call.deadline,
             lost: None,
         };
-        if let Some((second, delay)) = self.hedge(turn, route) {
+        if let Some((second, delay)) = self.hedge(iteration, route) {
             self.has_raced = true;
             let second = Try { endpoint: &second.endpoint, context: Context::Hedging, ..first };
             // Two attempts at once are large; operations of one region should not carry their size.
@@ -331,7 +331,7 @@ impl<'a> Run<'a> {
             // Either leg of a write may be the one that was executed.
             self.budget.has_unknown |= race.is_hedged;
             if race.is_hedged && race.region == second.endpoint.region {
-                self.report(turn, &route.endpoint.region, Some(Failure::LostRace));
+                self.report(iteration, &route.endpoint.region, Some(Failure::LostRace));
             }
             if race.is_both_failed {
                 self.state.tried.push(second.endpoint.region.clone());
@@ -344,13 +344,13 @@ impl<'a> Run<'a> {
     }
 
     /// A second place and the time to wait before it is asked, if this operation may race.
-    fn hedge(&self, turn: &Turn, route: &Route) -> Option<(Route, Duration)> {
+    fn hedge(&self, iteration: &Iteration, route: &Route) -> Option<(Route, Duration)> {
         let kind = self.operation.kind;
-        let account = &turn.account;
+        let account = &iteration.account;
         let is_allowed = kind.may_hedge()
             && (kind.is_read() || (account.is_multi_write && self.operation.repeat() == Repeat::Safe))
             && account.candidates(self.traffic()).len() > 1
-            && turn.consistency != Ask::Strategy(ReadConsistencyStrategy::LatestCommitted)
+            && iteration.consistency != Ask::Strategy(ReadConsistencyStrategy::LatestCommitted)
             && self.core.config.hedging.switch.allows()
             && !account.is_hedging_disabled
             && !self.has_raced
@@ -364,7 +364,7 @@ impl<'a> Run<'a> {
         let p99 = self.core.latencies.p99(&route.endpoint.region, Class::of(kind));
         let delay = threshold::threshold(mode, p99)?;
         let excluded = self.excluded();
-        let want = self.want(turn, &excluded);
+        let want = self.want(iteration, &excluded);
         let now = self.core.clock.now();
         let second = crate::routing::resolve::resolve_hedge(
             &want,
@@ -376,7 +376,7 @@ impl<'a> Run<'a> {
         Some((second, delay))
     }
 
-    fn decide(&self, turn: &Turn, outcome: &Outcome, region: &Arc<str>) -> (Action, Effects) {
+    fn decide(&self, iteration: &Iteration, outcome: &Outcome, region: &Arc<str>) -> (Action, Effects) {
         let event = match outcome {
             Outcome::Answered(answer) => Event::Answered(answer.status),
             Outcome::Broken(error) => Event::Broken { kind: error.kind, sent: error.sent },
@@ -385,11 +385,11 @@ impl<'a> Run<'a> {
         let view = View {
             is_read: kind.is_read(),
             repeat: self.operation.repeat(),
-            regions: turn.account.candidates(self.traffic()).len(),
-            is_multi_write: turn.account.is_multi_write,
+            regions: iteration.account.candidates(self.traffic()).len(),
+            is_multi_write: iteration.account.is_multi_write,
             may_have_moved: self.traffic() == Traffic::PartitionWrite
-                && turn.account.has_partition_failover(),
-            names_level: turn.names_level,
+                && iteration.account.has_partition_failover(),
+            names_level: iteration.names_level,
             region,
             is_clock_off: matches!(outcome, Outcome::Answered(answer) if self.clock_error(answer).is_some()),
             now: self.core.clock.now(),
@@ -407,29 +407,29 @@ impl<'a> Run<'a> {
         (theirs.abs_diff(self.core.clock.unix_secs()) > CLOCK_SKEW_SECS).then_some(theirs)
     }
 
-    fn complete(mut self, turn: &Turn, outcome: Outcome) -> Response {
+    fn complete(mut self, iteration: &Iteration, outcome: Outcome) -> Response {
         let answer = match outcome {
             Outcome::Answered(answer) => answer,
             Outcome::Broken(_) => unreachable!("only answers complete an operation"),
         };
-        self.learn(turn, &answer);
+        self.learn(iteration, &answer);
         if self.operation.kind.is_data()
             && let Some(winner) = self.log.winner()
         {
             let (class, now_ms) = (Class::of(self.operation.kind), self.core.clock.tick_ms());
             self.core.latencies.record(&winner.region, class, winner.elapsed, now_ms);
         }
-        self.log.finish(self.call.begun.elapsed(), !turn.account.gateway2.announced.is_empty());
+        self.log.finish(self.call.begun.elapsed(), !iteration.account.gateway2.announced.is_empty());
         Response::new(answer.status, answer.headers, answer.body, self.log)
     }
 
-    fn learn(&self, turn: &Turn, answer: &Answer) {
+    fn learn(&self, iteration: &Iteration, answer: &Answer) {
         if self.operation.kind.is_data()
             && let Some(container) = &self.operation.container
             && let Some(token) = answer.headers.get(header::SESSION_TOKEN)
         {
             container.learn(token);
-            let asked = turn.range.as_ref().map(|(range, _)| range.as_bytes());
+            let asked = iteration.range.as_ref().map(|(range, _)| range.as_bytes());
             let is_as_asked = asked.is_none_or(|asked| {
                 token.as_bytes().strip_prefix(asked).is_some_and(|rest| rest.starts_with(b":"))
             });
@@ -441,23 +441,25 @@ impl<'a> Run<'a> {
     }
 
     /// An attempt that could not be made changes nothing about those before it: one of them may have been executed.
-    fn unsent(mut self, turn: &Turn, error: Error) -> Error {
+    fn unsent(mut self, iteration: &Iteration, error: Error) -> Error {
         let is_unknown = error.may_have_been_applied() || self.state.has_unknown || self.budget.has_unknown;
         self.log.merge(error.diagnostics().clone());
-        self.log.finish(self.call.begun.elapsed(), !turn.account.gateway2.announced.is_empty());
+        self.log.finish(self.call.begun.elapsed(), !iteration.account.gateway2.announced.is_empty());
         error
             .with_activity_id(build::activity_text(&self.activity))
             .with_applied(is_unknown && !self.operation.kind.is_read())
             .with_diagnostics(self.log)
     }
 
-    fn fail(mut self, turn: &Turn, outcome: Outcome, is_unknown: bool) -> Error {
-        self.log.finish(self.call.begun.elapsed(), !turn.account.gateway2.announced.is_empty());
+    fn fail(mut self, iteration: &Iteration, outcome: Outcome, is_unknown: bool) -> Error {
+        self.log.finish(self.call.begun.elapsed(), !iteration.account.gateway2.announced.is_empty());
         let error = match outcome {
             Outcome::Answered(answer) => {
                 // "Not there" and "conflict" are reads of the state too.
-                if matches!(answer.status.code, 404 | 409 | 412) && answer.status.sub != 1002 {
-                    self.learn(turn, &answer);
+                if matches!(answer.status.code, 404 | 409 | 412)
+                    && answer.status != Status::READ_SESSION_NOT_AVAILABLE
+                {
+                    self.learn(iteration, &answer);
                 }
                 let (retry_after, ru) = (answer.retry_after(), charge(&answer.headers));
                 Error::answered(answer.status, answer.body).with_retry_after(retry_after).with_charge(ru)

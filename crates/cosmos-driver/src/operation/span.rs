@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::request::Operation;
 use crate::response::Response;
 
-/// Opens it. Costs nothing while nobody listens.
+/// Opens it. Costs nothing while no subscriber listens.
 pub(super) fn open(operation: &Operation) -> Span {
     let name = operation.kind.name();
     let span = tracing::debug_span!(

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD_NO_PAD as BASE64;
 use cosmos_wire::epk::{Epk, EpkRange};
 use serde::{Deserialize, Serialize};
 
-use super::sort::Place;
+use super::sort::MergeCursor;
 use crate::error::Error;
 
 /// The text form is JSON.
@@ -24,7 +24,8 @@ pub(crate) struct Continuation {
     pub(crate) direct: Option<Direct>,
     /// Sorted queries: the last row given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) place: Option<Place>,
+    #[serde(rename = "place")]
+    pub(crate) cursor: Option<MergeCursor>,
     /// Rows still to be skipped and given.
     #[serde(default)]
     pub(crate) skip: u64,
@@ -36,7 +37,7 @@ pub(crate) struct Continuation {
     /// Fingerprints of the rows a distinct query has given, when equal rows do not follow each other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     seen: Option<String>,
-    /// There were too many of them: this is where it is, but nobody can go on from here.
+    /// There were too many of them: this is where it is, but no pager can go on from here.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     overfull: bool,
 }
@@ -81,7 +82,7 @@ impl Continuation {
             q,
             parts: Vec::new(),
             direct: None,
-            place: None,
+            cursor: None,
             skip,
             take,
             last: None,

@@ -14,6 +14,7 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use cosmos_wire::epk::EpkRange;
 use cosmos_wire::header;
+use cosmos_wire::resource::ResourceKind;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use http::HeaderValue;
@@ -24,7 +25,7 @@ use super::continuation::PartPosition;
 use super::plan::{Direction, Merge, Plan};
 use super::progress::{self, Progress};
 use super::rows::SortedRow;
-use super::sort::Place;
+use super::sort::MergeCursor;
 use super::{Feed, Page, Query, QueryOptions, range_target};
 use crate::body::json;
 use crate::container::Container;
@@ -68,8 +69,8 @@ pub(super) struct Part {
     id: u64,
     pub(super) bounds: EpkRange,
     /// Where this part's rows were left, when it began.
-    place: Option<Place>,
-    /// Rows at that very place which were given before and are still to come again.
+    cursor: Option<MergeCursor>,
+    /// Rows at that very cursor which were given before and are still to come again.
     repeats: u64,
     token: Option<String>,
     region: Option<Arc<str>>,
@@ -111,8 +112,8 @@ impl Fanout {
     }
 
     /// One more piece of the key space, from a token on.
-    pub(super) fn add(&mut self, bounds: &EpkRange, token: Option<&str>, place: Option<&Place>) {
-        let parts = self.parts_of(bounds, token, place);
+    pub(super) fn add(&mut self, bounds: &EpkRange, token: Option<&str>, cursor: Option<&MergeCursor>) {
+        let parts = self.parts_of(bounds, token, cursor);
         self.parts.extend(parts);
     }
 
@@ -127,12 +128,17 @@ impl Fanout {
         self.source.container.driver().core.clock.now() >= deadline
     }
 
-    /// The pieces of `bounds`, one per physical range as known now; where ranges merged around the place, it parts them
+    /// The pieces of `bounds`, one per physical range as known now; where ranges merged around the cursor, it parts them
     /// once more.
-    fn parts_of(&mut self, bounds: &EpkRange, token: Option<&str>, place: Option<&Place>) -> Vec<Part> {
+    fn parts_of(
+        &mut self,
+        bounds: &EpkRange,
+        token: Option<&str>,
+        cursor: Option<&MergeCursor>,
+    ) -> Vec<Part> {
         let ranges = self.source.info.ranges.load();
-        let cut = |piece| match place {
-            Some(place) => place.cut(piece),
+        let cut = |piece| match cursor {
+            Some(cursor) => cursor.cut(piece),
             None => vec![piece],
         };
         let pieces: Vec<EpkRange> = ranges
@@ -147,8 +153,8 @@ impl Fanout {
                 Part {
                     id: self.next_id,
                     bounds,
-                    place: place.cloned(),
-                    repeats: place.map_or(0, |place| place.count),
+                    cursor: cursor.cloned(),
+                    repeats: cursor.map_or(0, |cursor| cursor.count),
                     token: token.map(str::to_owned),
                     region: None,
                     has_more: true,
@@ -165,11 +171,11 @@ impl Fanout {
         self.in_flight.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until one of the requests under way has ended, and takes what it brought. `place` is where the merged rows
+    /// Waits until one of the requests under way has ended, and takes what it brought. `cursor` is where the merged rows
     /// were left.
-    pub(super) async fn wait(&mut self, place: Option<&Place>) -> Result<(), Error> {
+    pub(super) async fn wait(&mut self, cursor: Option<&MergeCursor>) -> Result<(), Error> {
         match self.in_flight().next().await {
-            Some((id, result)) => self.absorb(id, result, place),
+            Some((id, result)) => self.absorb(id, result, cursor),
             None => Ok(()),
         }
     }
@@ -206,7 +212,8 @@ impl Fanout {
     fn operation(&self, part: &Part) -> Result<Operation, Error> {
         let source = &self.source;
         let cell = source.container.cell();
-        let mut operation = Operation::new(Kind::Query, "docs", cell.link.clone(), cell.docs_path.clone());
+        let mut operation =
+            Operation::new(Kind::Query, ResourceKind::Document, cell.link.clone(), cell.docs_path.clone());
         operation.body = if source.plan.text.is_empty() {
             self.body.clone()
         } else {
@@ -226,9 +233,9 @@ impl Fanout {
     }
 
     fn filter(&self, part: &Part) -> String {
-        match (&self.source.plan.merge, &part.place) {
-            (Merge::Sort { directions, first_expression: Some(expression) }, Some(place)) => {
-                place.filter(expression, directions.first().copied().unwrap_or(Direction::Ascending))
+        match (&self.source.plan.merge, &part.cursor) {
+            (Merge::Sort { directions, first_expression: Some(expression) }, Some(cursor)) => {
+                cursor.filter(expression, directions.first().copied().unwrap_or(Direction::Ascending))
             }
             (Merge::Sort { .. } | Merge::Concatenate | Merge::Group { .. }, _) => "true".to_owned(),
         }
@@ -239,17 +246,17 @@ impl Fanout {
         &mut self,
         id: u64,
         result: Result<Response, Error>,
-        place: Option<&Place>,
+        cursor: Option<&MergeCursor>,
     ) -> Result<(), Error> {
         let Some(at) = self.parts.iter().position(|part| part.id == id) else { return Ok(()) };
         self.parts[at].is_fetching = false;
         let response = match result {
             Ok(response) => response,
             Err(error) if error.status() == Some(410) && self.has_split(at) => {
-                self.split(at, place);
+                self.split(at, cursor);
                 return Ok(());
             }
-            // Nobody attends to a fetch between two turns, but its clock runs on: it is begun again, not given up.
+            // No task polls a fetch between two calls of `next`, but its clock runs on: it is begun again, not given up.
             Err(error) if self.parts[at].turn < self.turn && is_of_time(&error) => return Ok(()),
             Err(error) => return Err(error),
         };
@@ -276,10 +283,10 @@ impl Fanout {
         match &self.source.plan.merge {
             Merge::Sort { directions, .. } => {
                 let feed: Feed<SortedRow> = serde_json::from_slice(body).map_err(bad)?;
-                let Part { place, repeats, bounds, .. } = &mut self.parts[at];
+                let Part { cursor, repeats, bounds, .. } = &mut self.parts[at];
                 let is_new = |row: &SortedRow| {
-                    let Some(place) = place else { return true };
-                    match place.compare(row, bounds, directions) {
+                    let Some(cursor) = cursor else { return true };
+                    match cursor.compare(row, bounds, directions) {
                         Ordering::Less => false,
                         Ordering::Equal if *repeats > 0 => {
                             *repeats -= 1;
@@ -303,12 +310,12 @@ impl Fanout {
     }
 
     /// The part goes on in the ranges that now hold it: from its token, or for sorted rows from the last row given.
-    fn split(&mut self, at: usize, place: Option<&Place>) {
+    fn split(&mut self, at: usize, cursor: Option<&MergeCursor>) {
         let old = self.parts.remove(at);
         let is_sorted = matches!(self.source.plan.merge, Merge::Sort { .. });
         // Pages read ahead are read again: their rows now belong to several parts.
         let token = if is_sorted { None } else { old.position().token };
-        let parts = self.parts_of(&old.bounds, token.as_deref(), place);
+        let parts = self.parts_of(&old.bounds, token.as_deref(), cursor);
         self.parts.splice(at..at, parts);
     }
 }

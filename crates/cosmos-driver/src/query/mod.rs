@@ -22,6 +22,7 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use cosmos_wire::epk::{Epk, EpkRange, Scope as KeyScope};
 use cosmos_wire::header;
+use cosmos_wire::resource::ResourceKind;
 use http::HeaderValue;
 use http::header::HeaderName;
 use serde::de::{DeserializeOwned, IgnoredAny};
@@ -159,8 +160,12 @@ impl Pager {
             return Ok(plan);
         }
         let cell = self.container.cell();
-        let mut operation =
-            Operation::new(Kind::QueryPlan, "docs", cell.link.clone(), cell.docs_path.clone());
+        let mut operation = Operation::new(
+            Kind::QueryPlan,
+            ResourceKind::Document,
+            cell.link.clone(),
+            cell.docs_path.clone(),
+        );
         operation.container = Some(info.clone());
         operation.body = body.clone();
         let document: PlanDocument = self.container.run(operation, call).await?.json()?;
@@ -252,7 +257,8 @@ impl Pager {
 
     fn operation(&self, query: &Query) -> Result<Operation, Error> {
         let cell = self.container.cell();
-        let mut operation = Operation::new(Kind::Query, "docs", cell.link.clone(), cell.docs_path.clone());
+        let mut operation =
+            Operation::new(Kind::Query, ResourceKind::Document, cell.link.clone(), cell.docs_path.clone());
         operation.body = json(query)?;
         operation.consistency = self.options.call.consistency;
         if let Some(size) = self.options.page_size {

@@ -2,6 +2,13 @@
 //!
 //! The [`Fanout`] brings pages of the parts; here they become rows in the order the plan asks for, or groups. All state
 //! lives here, so a dropped `next` loses nothing.
+//!
+//! Three kinds of merge, by the plan. *Concatenate*: the first part's next page as it came. *Sort*: the smallest head of all
+//! parts, again and again, while every part that may have more rows shows one (an example is in [`sort`]). *Group*: rows
+//! are added up until no part has more, then given in one page.
+//!
+//! `replay` is for one case: a query over one range was served as it is, its rows were counted but no cursor was kept, and
+//! then the range split. The first `replay` rows are merged again by rid, as the one range had them, and not given.
 
 use std::cmp::Ordering;
 
@@ -14,13 +21,13 @@ use super::group::Groups;
 use super::plan::{Direction, Distinct, Merge};
 use super::rows::SortedRow;
 use super::seen::Seen;
-use super::sort::{self, Place};
+use super::sort::{self, MergeCursor};
 use crate::error::Error;
 
 pub(super) struct Pipeline {
     fanout: Fanout,
     /// Where the sorted rows that were given ended.
-    place: Option<Place>,
+    cursor: Option<MergeCursor>,
     /// Rows that were given while one range still held them all; they come again first, and in its order.
     replay: u64,
     groups: Option<Groups>,
@@ -61,16 +68,16 @@ impl Pipeline {
             Distinct::Ordered => Seen::Ordered { last: start.last.clone(), nested: start.seen()? },
             Distinct::Unordered => Seen::Set(start.seen()?),
         };
-        let place = start.place.as_ref();
+        let cursor = start.cursor.as_ref();
         if start.parts.is_empty() {
             let bounds = fanout.source.bounds.clone();
-            fanout.add(&bounds, None, place);
+            fanout.add(&bounds, None, cursor);
             fanout.parts.retain(|part| plan.touches(&part.bounds));
         }
         for position in &start.parts {
-            fanout.add(&position.bounds()?, position.token.as_deref(), place);
+            fanout.add(&position.bounds()?, position.token.as_deref(), cursor);
         }
-        Ok(Self { fanout, place: start.place, replay, groups, seen, skip: start.skip, take: start.take })
+        Ok(Self { fanout, cursor: start.cursor, replay, groups, seen, skip: start.skip, take: start.take })
     }
 
     /// The next page, or `None` after the last.
@@ -100,7 +107,7 @@ impl Pipeline {
                 return Ok(Some(self.fanout.page(rows, continuation)));
             }
             if self.needs_to_wait() {
-                self.fanout.wait(self.place.as_ref()).await?;
+                self.fanout.wait(self.cursor.as_ref()).await?;
             }
         }
     }
@@ -159,9 +166,9 @@ impl Pipeline {
             let popped = part.pages.front_mut().and_then(|page| page.rows.pop_front());
             let Some(Row::Sorted(row)) = popped else { break };
             let bounds = if self.replay > 0 { &self.fanout.source.bounds } else { &part.bounds };
-            self.place = Some(match &self.place {
-                Some(place) => place.next(&row, bounds, directions),
-                None => Place::of(&row, bounds),
+            self.cursor = Some(match &self.cursor {
+                Some(cursor) => cursor.next(&row, bounds, directions),
+                None => MergeCursor::of(&row, bounds),
             });
             if let Some(payload) = row.payload
                 && self.seen.is_new(&payload)
@@ -180,7 +187,7 @@ impl Pipeline {
     /// The part whose head comes first.
     fn smallest(&self, directions: &[Direction]) -> Option<usize> {
         let is_tied = |part: &Part, row: &SortedRow| {
-            self.place.as_ref().is_some_and(|place| place.is_tied(row, &part.bounds, directions))
+            self.cursor.as_ref().is_some_and(|cursor| cursor.is_tied(row, &part.bounds, directions))
         };
         let heads =
             self.fanout.parts.iter().enumerate().filter_map(|(i, part)| Some((i, part, part.head()?)));
@@ -203,7 +210,7 @@ impl Pipeline {
             while let Some(page) = part.pages.front_mut() {
                 while let Some(row) = page.rows.front() {
                     if let Row::Plain(row) = row {
-                        // A row that cannot be counted stays: whoever asks again is told again, not given the rest.
+                        // A row that cannot be counted stays: a caller that asks again is told again, not given the rest.
                         groups.add(row)?;
                     }
                     page.rows.pop_front();
@@ -245,7 +252,7 @@ impl Pipeline {
         }
         let mut continuation = Continuation::new(&self.fanout.body, self.skip, self.take);
         match &self.fanout.source.plan.merge {
-            Merge::Sort { .. } => continuation.place.clone_from(&self.place),
+            Merge::Sort { .. } => continuation.cursor.clone_from(&self.cursor),
             Merge::Concatenate | Merge::Group { .. } => {
                 continuation.parts = self.fanout.parts.iter().map(Part::position).collect();
             }

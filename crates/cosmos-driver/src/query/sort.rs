@@ -1,4 +1,17 @@
-//! Order across ranges: comparing sort keys, and finding the place again after a pause or a split.
+//! Order across ranges: comparing sort keys, and finding the cursor again after a pause or a split.
+//!
+//! An example, `ORDER BY c.n` over two ranges. A has rows (n, rid) 1/a1, 5/a2, 5/a3, and B has 5/b1, 7/b2. The merge gives
+//! 1/a1, 5/a2, 5/a3, 5/b1, 7/b2: equal keys go range by range. A pager that stops after 5/a2 has the cursor
+//! `keys [5], rid a2, range A`, and that is all its continuation has to say. A pager that goes on asks each range for
+//! `c.n >= 5` ([`MergeCursor::filter`]) and leaves out what comes before the cursor ([`MergeCursor::compare`]): in A
+//! everything up to a2, in B nothing, since B stands to the right of A. Had the cursor been at 5/b1, all of A's fives would
+//! be left out as well.
+//!
+//! Should A split into A1 (a2) and A2 (a3) in between, both are heirs of the cursor's range: their fives are still told apart
+//! by rid alone ([`MergeCursor::is_tied`]), so a3 comes next although it is in another range now. Should A and B merge, the
+//! merged range is read in pieces cut at the cursor's bounds ([`MergeCursor::cut`]), so that B's fives are not left out with
+//! A's. `count` is for documents that are joined: rows of one document have one rid, and the cursor says how many of them
+//! were given.
 //!
 //! Rows are ordered by their keys, then by range, then as the range sends them, which is by resource id in the
 //! direction of the first key. So one emitted row tells for every range what has been emitted from it. Where ranges
@@ -17,7 +30,7 @@ use super::rows::{Item, SortedRow};
 
 /// The last row that was emitted, and the part of the key space it came from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Place {
+pub(crate) struct MergeCursor {
     /// Sort keys; an empty list stands for an undefined one.
     pub(crate) keys: Vec<Vec<Value>>,
     pub(crate) rid: String,
@@ -44,7 +57,7 @@ fn one() -> u64 {
     1
 }
 
-impl Place {
+impl MergeCursor {
     pub(crate) fn of(row: &SortedRow, bounds: &EpkRange) -> Self {
         Self {
             keys: row.order_by_items.iter().map(|item| item.item.iter().cloned().collect()).collect(),
@@ -55,7 +68,7 @@ impl Place {
         }
     }
 
-    /// The place of the row that is emitted after the one of this place.
+    /// The cursor of the row that is emitted after the one of this cursor.
     pub(crate) fn next(&self, row: &SortedRow, bounds: &EpkRange, directions: &[Direction]) -> Self {
         let mut next = Self::of(row, bounds);
         if self.is_tied(row, bounds, directions) {
@@ -73,7 +86,7 @@ impl Place {
         self.keys.get(i).and_then(|key| key.first())
     }
 
-    /// Cuts a part of the key space where the place's range begins and ends, so that each piece is on one side of it
+    /// Cuts a part of the key space where the cursor's range begins and ends, so that each piece is on one side of it
     /// or inside.
     pub(crate) fn cut(&self, bounds: EpkRange) -> Vec<EpkRange> {
         let mut pieces = Vec::new();
@@ -88,7 +101,7 @@ impl Place {
         pieces
     }
 
-    /// Where a row from this part of the key space stands: `Less` before the place, `Greater` after it.
+    /// Where a row from this part of the key space stands: `Less` before the cursor, `Greater` after it.
     pub(crate) fn compare(&self, row: &SortedRow, bounds: &EpkRange, directions: &[Direction]) -> Ordering {
         self.compare_keys(row, directions).then_with(|| self.compare_ties(row, bounds, directions))
     }
@@ -118,7 +131,7 @@ impl Place {
         compare_rids(&row.rid, &self.rid, directions)
     }
 
-    /// Whether a row has the place's keys and is from its range, or from an heir of that. Such rows are emitted by rid
+    /// Whether a row has the cursor's keys and is from its range, or from an heir of that. Such rows are emitted by rid
     /// even if they are in several ranges by now.
     pub(crate) fn is_tied(&self, row: &SortedRow, bounds: &EpkRange, directions: &[Direction]) -> bool {
         self.min <= bounds.min
@@ -126,8 +139,8 @@ impl Place {
             && self.compare_keys(row, directions) == Ordering::Equal
     }
 
-    /// A filter that spares the ranges what was emitted long ago: the first key is not before the place's. What
-    /// remains is skipped by [`Place::compare`].
+    /// A filter that spares the ranges what was emitted long ago: the first key is not before the cursor's. What
+    /// remains is skipped by [`MergeCursor::compare`].
     pub(crate) fn filter(&self, expression: &str, direction: Direction) -> String {
         let Some(key) = self.key(0) else {
             return match direction {
@@ -233,7 +246,7 @@ mod tests {
     fn one_place_tells_what_every_range_has_given() {
         use Direction::{Ascending, Descending};
         let middle = part("1F", "2F");
-        let place = Place::of(&row(&json!([{ "item": 5 }]), 10), &middle);
+        let cursor = MergeCursor::of(&row(&json!([{ "item": 5 }]), 10), &middle);
         let cases = [
             ("later key", json!([{ "item": 6 }]), 1, &middle, Ascending, true),
             ("earlier key", json!([{ "item": 4 }]), 99, &middle, Ascending, false),
@@ -254,14 +267,14 @@ mod tests {
             ("given half of the split range", json!([{ "item": 5 }]), 9, &part("27", "2F"), Ascending, false),
         ];
         for (name, keys, rid, bounds, direction, expected) in cases {
-            let is_after = place.compare(&row(&keys, rid), bounds, &[direction]) == Ordering::Greater;
+            let is_after = cursor.compare(&row(&keys, rid), bounds, &[direction]) == Ordering::Greater;
             assert_eq!(is_after, expected, "{name}");
         }
     }
 
     #[test]
     fn parts_are_cut_at_the_ends_of_the_range_of_the_place() {
-        let place = Place::of(&row(&json!([{ "item": 5 }]), 10), &part("1F", "2F"));
+        let cursor = MergeCursor::of(&row(&json!([{ "item": 5 }]), 10), &part("1F", "2F"));
         let cases: [(_, &[(&str, &str)]); 5] = [
             (("", "FF"), &[("", "1F"), ("1F", "2F"), ("2F", "FF")]),
             (("", "2F"), &[("", "1F"), ("1F", "2F")]),
@@ -271,16 +284,16 @@ mod tests {
         ];
         for ((min, max), expected) in cases {
             let expected: Vec<EpkRange> = expected.iter().map(|(min, max)| part(min, max)).collect();
-            assert_eq!(place.cut(part(min, max)), expected, "{min} to {max}");
+            assert_eq!(cursor.cut(part(min, max)), expected, "{min} to {max}");
         }
     }
 
     #[test]
     fn places_of_equal_keys_keep_to_the_range_as_it_was() {
         let directions = [Direction::Ascending];
-        let place = Place::of(&row(&json!([{ "item": 5 }]), 10), &part("1F", "2F"));
+        let cursor = MergeCursor::of(&row(&json!([{ "item": 5 }]), 10), &part("1F", "2F"));
         let half = part("1F", "27");
-        let tied = place.next(&row(&json!([{ "item": 5 }]), 11), &half, &directions);
+        let tied = cursor.next(&row(&json!([{ "item": 5 }]), 11), &half, &directions);
         assert_eq!((tied.min.to_hex(), tied.max.to_hex(), tied.count), ("1F".into(), "2F".into(), 1));
         let again = tied.next(&row(&json!([{ "item": 5 }]), 11), &half, &directions);
         assert_eq!(again.count, 2, "another row of the same document");
@@ -291,10 +304,11 @@ mod tests {
     #[test]
     fn places_without_a_count_are_read_as_one_row() {
         let text = json!({ "keys": [[5]], "rid": "x", "min": "1F", "max": "2F" });
-        let place: Place = serde_json::from_value(text).expect("a place");
-        assert_eq!(place.count, 1);
+        let cursor: MergeCursor = serde_json::from_value(text).expect("a cursor");
+        assert_eq!(cursor.count, 1);
         assert!(
-            serde_json::from_value::<Place>(json!({ "keys": [], "rid": "", "min": "?", "max": "" })).is_err()
+            serde_json::from_value::<MergeCursor>(json!({ "keys": [], "rid": "", "min": "?", "max": "" }))
+                .is_err()
         );
     }
 
@@ -302,7 +316,7 @@ mod tests {
     fn filters_respect_types() {
         use Direction::{Ascending, Descending};
         let filter = |key: &Value, direction| {
-            Place::of(&row(&json!([{ "item": key }]), 1), &EpkRange::full()).filter("c.a", direction)
+            MergeCursor::of(&row(&json!([{ "item": key }]), 1), &EpkRange::full()).filter("c.a", direction)
         };
         assert_eq!(
             filter(&json!(5), Ascending),
@@ -314,7 +328,7 @@ mod tests {
         );
         assert_eq!(filter(&json!("x"), Ascending), r#"(c.a >= "x" OR IS_ARRAY(c.a) OR IS_OBJECT(c.a))"#);
         assert_eq!(filter(&json!(null), Descending), "(IS_NULL(c.a) OR NOT IS_DEFINED(c.a))");
-        let undefined = Place::of(&row(&json!([{}]), 1), &EpkRange::full());
+        let undefined = MergeCursor::of(&row(&json!([{}]), 1), &EpkRange::full());
         assert_eq!(undefined.filter("c.a", Ascending), "true");
         assert_eq!(undefined.filter("c.a", Descending), "NOT IS_DEFINED(c.a)");
     }

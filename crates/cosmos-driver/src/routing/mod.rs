@@ -102,7 +102,7 @@ impl Router {
         }
     }
 
-    /// Claims the one probe of an open breaker. False if somebody else was quicker.
+    /// Claims the one probe of an open breaker. False if another operation was quicker.
     pub(crate) fn claim_probe(&self, cell: &Cell, now: Instant, rules: &Breaker) -> bool {
         let mut won = false;
         self.health.rcu(|health| match health.probing(cell, now, rules) {

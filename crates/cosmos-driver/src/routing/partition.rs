@@ -43,7 +43,7 @@ struct Entry {
     writes: u32,
     races: u32,
     last_failure: Instant,
-    /// While open: until when nobody may try.
+    /// While open: until when no operation may try.
     open_until: Option<Instant>,
 }
 
@@ -115,7 +115,7 @@ impl PartitionHealth {
         next
     }
 
-    /// Claims the probe: until it answers, or for as long as the breaker stays open, nobody else tries.
+    /// Claims the probe: until it answers, or for as long as the breaker stays open, no other operation tries.
     pub(crate) fn probing(&self, cell: &Cell, now: Instant, rules: &Breaker) -> Option<Self> {
         if self.gate(cell, now) != Gate::ProbeDue {
             return None;
@@ -127,7 +127,7 @@ impl PartitionHealth {
         Some(next)
     }
 
-    /// Drops what has not failed for the window: the way back for partitions nobody asked about.
+    /// Drops what has not failed for the window: the way back for partitions that no operation asked about.
     pub(crate) fn swept(&self, now: Instant, rules: &Breaker) -> Self {
         let mut next = self.clone();
         next.entries.retain(|_, entry| now.duration_since(entry.last_failure) <= rules.window);

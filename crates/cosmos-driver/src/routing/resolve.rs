@@ -35,7 +35,7 @@ impl Want<'_> {
 #[derive(Clone, Debug)]
 pub(crate) struct Route {
     pub(crate) endpoint: Arc<Endpoint>,
-    /// Set when the attempt may only be made by whoever claims this probe.
+    /// Set when only the operation that claims this probe may make the attempt.
     pub(crate) probe: Option<Cell>,
 }
 

@@ -123,7 +123,7 @@ impl Sessions {
             ranges.entry(range.into()).or_insert_with(|| fresh.clone());
             ranges
         });
-        // Somebody may have been quicker with an older token.
+        // Another answer may have been quicker with an older token.
         if let Some(known) = self.ranges.load().get(range) {
             advance(known, range, part);
         }

@@ -105,10 +105,10 @@ impl Connector {
         known: Option<Protocol>,
     ) -> Result<Connected, HttpError> {
         #[cfg(feature = "fault-injection")]
-        let place = super::fault::Place { endpoint: address.to_string().into(), shard };
+        let name = super::fault::ConnectionName { endpoint: address.to_string().into(), shard };
         let opening = async {
             #[cfg(feature = "fault-injection")]
-            self.faults.before_connect(&place, &self.clock).await?;
+            self.faults.before_connect(&name, &self.clock).await?;
             self.open(address, known).await
         };
         let connected = match timeout(self.connect_timeout, opening).await {
@@ -123,7 +123,7 @@ impl Connector {
             service: super::fault::Faulty::wrap(
                 connected.service,
                 self.faults.clone(),
-                place,
+                name,
                 self.clock.clone(),
             ),
             protocol: connected.protocol,

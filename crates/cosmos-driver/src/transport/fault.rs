@@ -160,25 +160,25 @@ impl Rule {
         age >= self.after && self.lasting.is_none_or(|time| age - self.after < time)
     }
 
-    fn matches_place(&self, place: &Place) -> bool {
-        self.shard.is_none_or(|wanted| wanted == place.shard)
-            && self.endpoint.as_deref().is_none_or(|wanted| wanted == &*place.endpoint)
+    fn matches_connection(&self, connection: &ConnectionName) -> bool {
+        self.shard.is_none_or(|wanted| wanted == connection.shard)
+            && self.endpoint.as_deref().is_none_or(|wanted| wanted == &*connection.endpoint)
     }
 
-    fn matches(&self, label: &Label, place: &Place) -> bool {
+    fn matches(&self, label: &Label, connection: &ConnectionName) -> bool {
         let is = |wanted: &Option<String>, actual: Option<&str>| {
             wanted.as_deref().is_none_or(|wanted| actual == Some(wanted))
         };
         is(&self.operation, Some(label.operation))
             && is(&self.region, label.region.as_deref())
             && is(&self.container, label.container.as_deref())
-            && self.matches_place(place)
+            && self.matches_connection(connection)
     }
 }
 
 /// One connection, as rules see it.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct ConnectionName {
     pub(super) endpoint: Arc<str>,
     pub(super) shard: u32,
 }
@@ -242,14 +242,19 @@ impl Faults {
         self.rules.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn judge(&self, label: &Label, place: &Place, clock: &Clock) -> Option<Fault> {
-        self.pick(clock, |rule| !rule.fault.is_about_connecting() && rule.matches(label, place))
+    fn judge(&self, label: &Label, connection: &ConnectionName, clock: &Clock) -> Option<Fault> {
+        self.pick(clock, |rule| !rule.fault.is_about_connecting() && rule.matches(label, connection))
     }
 
     /// What becomes of a connection that is about to be opened: nothing, a pause, or no connection.
-    pub(super) async fn before_connect(&self, place: &Place, clock: &Clock) -> Result<(), HttpError> {
-        let is_about =
-            |rule: &Rule| rule.fault.is_about_connecting() && rule.is_for_all() && rule.matches_place(place);
+    pub(super) async fn before_connect(
+        &self,
+        connection: &ConnectionName,
+        clock: &Clock,
+    ) -> Result<(), HttpError> {
+        let is_about = |rule: &Rule| {
+            rule.fault.is_about_connecting() && rule.is_for_all() && rule.matches_connection(connection)
+        };
         match self.pick(clock, is_about) {
             Some(Fault::SlowConnect(delay)) => {
                 sleep(delay).await;
@@ -285,7 +290,7 @@ impl Faults {
 pub(super) struct Faulty {
     inner: Arc<dyn HttpService>,
     faults: Arc<Faults>,
-    place: Place,
+    connection: ConnectionName,
     clock: Clock,
 }
 
@@ -293,10 +298,10 @@ impl Faulty {
     pub(super) fn wrap(
         inner: Arc<dyn HttpService>,
         faults: Arc<Faults>,
-        place: Place,
+        connection: ConnectionName,
         clock: Clock,
     ) -> Arc<dyn HttpService> {
-        Arc::new(Self { inner, faults, place, clock })
+        Arc::new(Self { inner, faults, connection, clock })
     }
 
     async fn strike(
@@ -336,7 +341,7 @@ impl Faulty {
 
 impl HttpService for Faulty {
     fn call<'a>(&'a self, request: HttpRequest, progress: &'a Progress) -> Call<'a> {
-        match self.faults.judge(&request.label, &self.place, &self.clock) {
+        match self.faults.judge(&request.label, &self.connection, &self.clock) {
             None => self.inner.call(request, progress),
             Some(fault) => Box::pin(self.strike(fault, request, progress)),
         }
@@ -400,19 +405,19 @@ mod tests {
     async fn connections_are_struck_by_their_own_rules_only() {
         let faults = Faults::new();
         let clock = Clock::new(Some(1));
-        let place = Place { endpoint: "http://a:1".into(), shard: 0 };
-        let elsewhere = Place { endpoint: "http://b:1".into(), shard: 0 };
+        let connection = ConnectionName { endpoint: "http://a:1".into(), shard: 0 };
+        let elsewhere = ConnectionName { endpoint: "http://b:1".into(), shard: 0 };
         let request = faults.add(Rule::new(Fault::Hang));
         let refused = faults.add(Rule::new(Fault::RefuseConnect).endpoint("http://a:1/").times(1));
         let never = faults.add(Rule::new(Fault::RefuseConnect).region("East"));
         faults.before_connect(&elsewhere, &clock).await.expect("another endpoint");
-        faults.before_connect(&place, &clock).await.expect_err("refused once");
-        faults.before_connect(&place, &clock).await.expect("once");
+        faults.before_connect(&connection, &clock).await.expect_err("refused once");
+        faults.before_connect(&connection, &clock).await.expect("once");
         assert_eq!((request.struck(), refused.struck(), never.struck()), (0, 1, 0));
         let _slow = faults.add(Rule::new(Fault::SlowConnect(Duration::from_secs(9))));
         let begun = Instant::now();
-        faults.before_connect(&place, &clock).await.expect("in the end");
+        faults.before_connect(&connection, &clock).await.expect("in the end");
         assert_eq!(begun.elapsed(), Duration::from_secs(9));
-        assert_eq!(faults.judge(&Label::default(), &place, &clock), Some(Fault::Hang));
+        assert_eq!(faults.judge(&Label::default(), &connection, &clock), Some(Fault::Hang));
     }
 }

@@ -14,7 +14,7 @@ pub enum EvictionReason {
     ReadHang,
     /// It keeps failing while others to the same endpoint succeed.
     FailuresWithHealthyPeers,
-    /// Nobody used it for the idle time.
+    /// No request used it for the idle time.
     Idle,
     /// An HTTP/1.1 exchange on it was abandoned half-way; the connection cannot be shared again.
     Abandoned,

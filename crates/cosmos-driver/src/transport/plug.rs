@@ -70,7 +70,7 @@ pub trait CustomTransport: fmt::Debug + Send + Sync {
 pub struct TransportError(HttpError);
 
 impl TransportError {
-    /// Nobody can be reached at the endpoint: the request was not sent, and for a while others go elsewhere.
+    /// No server can be reached at the endpoint: the request was not sent, and for a while others go elsewhere.
     pub fn unreachable(why: impl Into<Arc<str>>) -> Self {
         Self(HttpError::new(HttpErrorKind::Connect, Sent::No, why))
     }

@@ -123,7 +123,7 @@ impl Pool {
 
     /// A slot on a usable connection, opening one when all are full. Waits; the caller bounds the wait.
     async fn reserve(self: &Arc<Self>, want: SlotWanted, timing: &mut Timing) -> Result<Slot, HttpError> {
-        // Whoever waits comes first; only an empty queue may be passed by.
+        // Requests that wait come first; only an empty queue may be passed by.
         if self.waiting.load(Ordering::Relaxed) == 0
             && let Some(slot) = self.try_reserve(want)
         {
@@ -244,6 +244,10 @@ impl Pool {
     }
 
     /// Starts the connects the present load wants, plus `extra`. True if one is under way afterwards.
+    ///
+    /// Wanted are `ceil((in flight + waiting) / slots per connection)` calm connections, at least one, and at least `extra`
+    /// more than there are. Never more are open or being opened than the limit, to which metadata that waits adds its own.
+    /// Example: 40 requests in flight on 2 connections of 16 slots, 3 waiting: `ceil(43 / 16) = 3`, so one is opened.
     fn open_what_is_wanted(self: &Arc<Self>, extra: u32) -> bool {
         // Until the first connection has told the protocol, one connect at a time is enough.
         let known = self.protocol.load().is_some();

@@ -48,7 +48,7 @@ impl Tls {
         Ok(tls)
     }
 
-    /// Loopback is exempt only while nobody asked for particular roots.
+    /// Loopback is exempt only while the caller asked for no particular roots.
     pub(super) fn config(&self, is_loopback: bool, certificates: &Certificates) -> Arc<ClientConfig> {
         match certificates {
             Certificates::DangerouslyAcceptAny => self.unverified.clone(),

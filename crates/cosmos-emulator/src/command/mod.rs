@@ -27,6 +27,7 @@ use cosmos_wire::binary_json;
 use cosmos_wire::epk::Epk;
 use cosmos_wire::number::{self, Style};
 use cosmos_wire::partition_key::PartitionKey;
+use cosmos_wire::status::Status;
 use http::{HeaderName, HeaderValue};
 use serde_json::Value;
 
@@ -173,7 +174,7 @@ fn container(account: &Account, call: &Call) -> Result<Arc<Container>, Failure> 
             "The intended collection rid '{intended}' does not match the container's, '{}'.",
             container.rid()
         );
-        return Err(Failure::bad_request(message).with_sub_status(1024));
+        return Err(Failure::of(Status::COLLECTION_RID_MISMATCH, message));
     }
     check_routing(call, &container)?;
     Ok(container)
@@ -187,7 +188,7 @@ fn check_routing(call: &Call, container: &Container) -> Result<(), Failure> {
         return Ok(());
     }
     let message = "The effective partition key of the request is not that of its partition key.";
-    Err(Failure::bad_request(message).with_sub_status(1001))
+    Err(Failure::of(Status::PARTITION_KEY_MISMATCH, message))
 }
 
 fn container_path(call: &Call) -> Result<&ContainerPath, Failure> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use cosmos_wire::epk::EpkRange;
 use cosmos_wire::partition_key::PartitionKey;
+use cosmos_wire::status::Status;
 
 use super::Engine;
 use super::container::{Container, epk_key, too_few_components};
@@ -174,10 +175,10 @@ impl Engine {
         operation: BatchOperation,
     ) -> Result<(item::Prepared, super::request::Conditions), Failure> {
         if operation.partition_key.is_some_and(|own| own != *key) {
-            return Err(Failure::bad_request(
+            return Err(Failure::of(
+                Status::PARTITION_KEY_MISMATCH,
                 "The partition key of an operation is not the one of its batch.",
-            )
-            .with_sub_status(1001));
+            ));
         }
         if let ItemOp::Replace { id, .. }
         | ItemOp::Read { id }
@@ -222,7 +223,7 @@ impl Answer {
 }
 
 fn answer_too_large() -> Failure {
-    Failure::new(413, "The response of the batch is too large.").with_sub_status(3402)
+    Failure::of(Status::BATCH_RESPONSE_TOO_LARGE, "The response of the batch is too large.")
 }
 
 /// A step for a key that another physical partition has is refused as the range would be: its client routes it anew.

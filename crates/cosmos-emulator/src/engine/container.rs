@@ -8,6 +8,7 @@ use bytes::Bytes;
 use cosmos_wire::epk::{Epk, EpkRange};
 use cosmos_wire::partition_key::{Coverage, Definition, PartitionKey};
 use cosmos_wire::rid::Rid;
+use cosmos_wire::status::Status;
 use serde_json::Value;
 
 use super::catalog::offer::Offer;
@@ -314,7 +315,7 @@ pub(crate) fn epk_key(epk: &Epk) -> EpkKey {
 
 /// A request for something in a container that does not exist.
 pub(crate) fn owner_missing() -> Failure {
-    Failure::new(404, super::catalog::NOT_FOUND).with_sub_status(1003)
+    Failure::of(Status::OWNER_RESOURCE_NOT_FOUND, super::catalog::NOT_FOUND)
 }
 
 /// A partition key that is missing or shorter than the container's.
@@ -323,5 +324,5 @@ pub(crate) fn too_few_components() -> Failure {
         "The partition key supplied in x-ms-partitionkey header has fewer components than defined in the the \
          collection.",
     )
-    .with_sub_status(1001)
+    .with_sub_status(Status::PARTITION_KEY_MISMATCH.sub)
 }

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use cosmos_wire::partition_key::PartitionKey;
+use cosmos_wire::status::Status;
 use serde_json::{Map, Value};
 
 use super::container::Container;
@@ -108,10 +109,10 @@ pub(crate) fn check_key(
     if container.partition_key().extract(document) == *header {
         return Ok(());
     }
-    Err(Failure::bad_request(
+    Err(Failure::of(
+        Status::PARTITION_KEY_MISMATCH,
         "PartitionKey extracted from document doesn't match the one specified in the header",
-    )
-    .with_sub_status(1001))
+    ))
 }
 
 /// A stored item.

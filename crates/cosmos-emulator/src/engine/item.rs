@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cosmos_wire::partition_key::PartitionKey;
+use cosmos_wire::status::Status;
 
 use super::container::{Container, epk_key, too_few_components};
 use super::content::Content;
@@ -255,7 +256,10 @@ fn patch_item(
     if let Some(condition) = &patch.condition
         && !Filter::parse(condition)?.matches(&document, writer.time)?
     {
-        return Err(with_charge(precondition_failed().with_sub_status(1110), quota::REFUSED_WRITE));
+        return Err(with_charge(
+            precondition_failed().with_sub_status(Status::PATCH_CONDITION_NOT_MET.sub),
+            quota::REFUSED_WRITE,
+        ));
     }
     let changed = patch.apply(&document, |path| writer.container.is_immutable(path))?;
     let content = Content::new(writer.container, &writer.shape, Draft::of(changed)?, writer.now);

@@ -7,6 +7,7 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use cosmos_wire::epk::EpkRange;
 use cosmos_wire::session_token::{Progress, SessionToken, Vector};
+use cosmos_wire::status::Status;
 
 use super::index::common::CommonPaths;
 use super::key::{self, Segment};
@@ -202,8 +203,10 @@ impl Partition {
 
     /// Others take its place, or have.
     pub(crate) fn replaced() -> Failure {
-        Failure::new(410, "The partition key range is completing a split or a merge; retry later.")
-            .with_sub_status(1007)
+        Failure::of(
+            Status::COMPLETING_SPLIT_OR_MERGE,
+            "The partition key range is completing a split or a merge; retry later.",
+        )
     }
 
     /// Tells readers how far the partition is.
@@ -344,8 +347,10 @@ impl Partition {
         if wanted.all(|wanted| self.has_seen(topology, wanted)) {
             return Ok(());
         }
-        Err(Failure::new(404, "The read session is not available for the input session token.")
-            .with_sub_status(1002))
+        Err(Failure::of(
+            Status::READ_SESSION_NOT_AVAILABLE,
+            "The read session is not available for the input session token.",
+        ))
     }
 
     /// Whether everything a session has seen is here. Numbers are comparable until a forced failover.

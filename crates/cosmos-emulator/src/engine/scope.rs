@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use cosmos_wire::epk::{self, Epk, EpkRange};
+use cosmos_wire::status::Status;
 
 use super::container::{Container, Shape, epk_key, too_few_components};
 use super::index::choice::KeyScope;
@@ -141,7 +142,10 @@ fn of_range(partitions: &[Arc<Partition>], range: &EpkRange) -> Result<Vec<Part>
 
 /// A physical partition that was split, merged, or never there.
 pub(crate) fn range_gone() -> Failure {
-    Failure::new(410, "The requested resource is no longer available at the server.").with_sub_status(1002)
+    Failure::of(
+        Status::PARTITION_KEY_RANGE_GONE,
+        "The requested resource is no longer available at the server.",
+    )
 }
 
 #[cfg(test)]

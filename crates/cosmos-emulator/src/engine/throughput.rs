@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use cosmos_wire::status::Status;
 use serde::Serialize;
 
 use super::Engine;
@@ -354,7 +355,7 @@ fn too_many_requests(pause: Duration) -> Failure {
         "Request rate is large. More Request Units may be needed, so no changes were made. Please retry this request \
          later. Learn more: http://aka.ms/cosmosdb-error-429",
     )
-    .with_sub_status(3200);
+    .with_sub_status(Status::REQUEST_UNITS_EXCEEDED.sub);
     failure.retry_after = Some(pause);
     failure
 }

@@ -4,6 +4,7 @@
 //! between them (see [`region`](super::region)): then the entry lists all of them.
 
 use bytes::Bytes;
+use cosmos_wire::status::Status;
 use serde_json::Value;
 
 use super::content::Content;
@@ -124,8 +125,10 @@ fn values(document: &Value, paths: &[crate::sql::source::Path]) -> Vec<u8> {
 const BYTES_MAX: usize = 512;
 
 fn violation() -> Failure {
-    let mut failure =
-        Failure::new(409, "Entity with the specified id already exists in the system.").with_sub_status(3301);
+    let mut failure = Failure::of(
+        Status::UNIQUE_INDEX_CONFLICT,
+        "Entity with the specified id already exists in the system.",
+    );
     failure.charge = quota::REFUSED_WRITE;
     failure
 }

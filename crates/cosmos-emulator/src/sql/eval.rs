@@ -9,6 +9,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use cosmos_wire::status::Status;
 use regex::Regex;
 use serde_json::{Map, Value};
 
@@ -525,7 +526,7 @@ fn arithmetic(op: BinaryOp, left: &Value, right: &Value) -> Result<Option<Value>
     let (Value::Number(left), Value::Number(right)) = (left, right) else { return Ok(None) };
     let (a, b) = (value::to_double(left), value::to_double(right));
     if b == 0.0 && matches!(op, BinaryOp::Divide | BinaryOp::Modulo) {
-        return Err(Failure::bad_request("Encountered a division by zero.").with_sub_status(4001));
+        return Err(Failure::of(Status::DIVISION_BY_ZERO, "Encountered a division by zero."));
     }
     let exact = match (left.as_i64(), right.as_i64()) {
         (Some(a), Some(b)) => match op {

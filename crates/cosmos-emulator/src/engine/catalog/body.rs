@@ -1,6 +1,7 @@
 //! Bodies of databases and containers: checked, completed with the service's defaults.
 
 use cosmos_wire::partition_key::Definition;
+use cosmos_wire::status::Status;
 use serde_json::{Map, Value, json};
 
 use super::{encryption, full_text, vector};
@@ -57,8 +58,10 @@ pub(crate) fn container(body: &[u8]) -> Result<ContainerBody, Failure> {
     let name = name(&body)?;
     let (indexing, policy) = policy::normalise(body.get("indexingPolicy"))?;
     let key = body.get("partitionKey").filter(|key| !key.is_null()).ok_or_else(|| {
-        Failure::bad_request("The container needs a 'partitionKey' with 'paths', for example [\"/pk\"].")
-            .with_sub_status(1013)
+        Failure::of(
+            Status::PARTITION_KEY_DEFINITION_NOT_SPECIFIED,
+            "The container needs a 'partitionKey' with 'paths', for example [\"/pk\"].",
+        )
     })?;
     let definition = Definition::from_json(key).map_err(|error| Failure::bad_request(error.to_string()))?;
     let key_paths: Vec<&str> =

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use cosmos_wire::epk::EpkRange;
+use cosmos_wire::status::Status;
 use serde_json::{Map, Value, json};
 
 use super::body::{self, ContainerBody};
@@ -44,7 +45,7 @@ impl Engine {
                 403,
                 format!("The database shares its throughput among at most {SHARING_MAX} containers; give this one its own."),
             )
-            .with_sub_status(1019));
+            .with_sub_status(Status::SHARED_THROUGHPUT_CONTAINER_COUNT_EXCEEDED.sub));
         }
         let mut numbers = control.clone();
         numbers.container += 1;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use cosmos_wire::status::Status;
 use serde::{Deserialize, Serialize};
 
 use crate::Failure;
@@ -189,7 +190,7 @@ impl Topology {
 
 /// The answer of a region that takes no writes.
 fn write_forbidden() -> Failure {
-    Failure::new(403, "The requested operation cannot be performed at this region").with_sub_status(3)
+    Failure::of(Status::WRITE_FORBIDDEN, "The requested operation cannot be performed at this region")
 }
 
 #[cfg(test)]

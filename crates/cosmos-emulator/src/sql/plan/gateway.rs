@@ -1,5 +1,7 @@
 //! What the gateway runs by itself, and what it leaves to the client.
 
+use cosmos_wire::status::Status;
+
 use super::{DistinctType, QueryPlan};
 use crate::Failure;
 
@@ -70,7 +72,7 @@ pub fn gateway_verdict(plan: &QueryPlan, request: GatewayRequest) -> Verdict {
 }
 
 fn not_served(plan: &QueryPlan) -> Failure {
-    with_plan(Failure::bad_request(NOT_SERVED).with_sub_status(1004), plan)
+    with_plan(Failure::of(Status::CROSS_PARTITION_QUERY_NOT_SERVABLE, NOT_SERVED), plan)
 }
 
 fn with_plan(mut failure: Failure, plan: &QueryPlan) -> Failure {
