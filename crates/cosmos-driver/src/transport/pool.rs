@@ -247,7 +247,7 @@ impl Pool {
     ///
     /// Wanted are `ceil((in flight + waiting) / slots per connection)` calm connections, at least one, and at least `extra`
     /// more than there are. Never more are open or being opened than the limit, to which metadata that waits adds its own.
-    /// Example: 40 requests in flight on 2 connections of 16 slots, 3 waiting: `ceil(43 / 16) = 3`, so one is opened.
+    /// Example: 30 requests in flight on 2 connections of 16 slots, 5 waiting: `ceil(35 / 16) = 3`, so one is opened.
     fn open_what_is_wanted(self: &Arc<Self>, extra: u32) -> bool {
         // Until the first connection has told the protocol, one connect at a time is enough.
         let known = self.protocol.load().is_some();
