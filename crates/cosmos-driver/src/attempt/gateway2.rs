@@ -216,6 +216,7 @@ const CAPABILITIES: &str = "9";
 
 #[cfg(test)]
 mod tests {
+    use cosmos_wire::resource::ResourceKind;
     use http::uri::PathAndQuery;
 
     use super::*;
