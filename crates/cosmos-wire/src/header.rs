@@ -60,6 +60,8 @@ pub const SERVER: &str = "server";
 pub const HOST: &str = "host";
 /// `JsonText`, `CosmosBinary`, or both.
 pub const SUPPORTED_SERIALIZATION_FORMATS: &str = "x-ms-cosmos-supported-serialization-formats";
+/// Serialization asked for in query answers.
+pub const CONTENT_SERIALIZATION_FORMAT: &str = "x-ms-documentdb-content-serialization-format";
 /// Whether a write answers with the item.
 pub const POPULATE_CONTENT_RESPONSE_ON_WRITE: &str = "x-ms-cosmos-populate-content-response-on-write";
 /// Largest item the container accepts, on container answers.
