@@ -12,8 +12,9 @@ use crate::documents::{Head, Message, MessageHint, Tagged, WorkDocument};
 use crate::elders::Elders;
 use crate::finder::{Crew, Pace, Ready, TurnFinder, WorkFinder};
 use crate::fleet::{Fleet, Hand, Standing};
+use crate::habits::Habits;
 use crate::layout::Layout;
-use crate::lease::{Leases, TurnContents};
+use crate::lease::{Leases, TurnContents, WorkContents};
 use crate::looks::Looks;
 use crate::outbox_faults::OutboxFaultInjector;
 use crate::session::Sessions;
@@ -32,7 +33,9 @@ pub(crate) struct Core {
     crews: Mutex<BTreeMap<String, Arc<Crew>>>,
     pub(crate) strays: Strays,
     pub(crate) turn_leases: Leases<Head, TurnContents>,
-    pub(crate) work_leases: Leases<WorkDocument>,
+    pub(crate) work_leases: Leases<WorkDocument, WorkContents>,
+    /// Which activities end quickly here.
+    pub(crate) habits: Habits,
     /// Claims of this process that may have been applied without its knowing.
     pub(crate) claims: UnsettledClaims,
     pub(crate) cache: Cache,
@@ -102,6 +105,7 @@ impl Core {
             strays: Strays::default(),
             turn_leases: Leases::default(),
             work_leases: Leases::default(),
+            habits: Habits::default(),
             claims: UnsettledClaims::default(),
             cache: Cache::new(config.cache_bytes_max),
             looks: Looks::default(),
@@ -125,6 +129,12 @@ impl Core {
     pub(crate) fn note_capacity(&self) -> u64 {
         let held = self.turn_leases.len() + self.work_leases.len();
         self.fleet.note_capacity(held + self.turns.waiting() + self.works.waiting())
+    }
+
+    /// Whether this process holds a lock that has not ended.
+    pub(crate) fn holds_locks(&self) -> bool {
+        let now = self.clock.now_ms();
+        self.turn_leases.has_until(now) || self.work_leases.has_until(now)
     }
 
     /// Whether this process may take what is in a slot since then.

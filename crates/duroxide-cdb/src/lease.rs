@@ -20,6 +20,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use duroxide::providers::WorkItem;
+use tokio::time::Instant;
+
 use crate::claims::UnsettledClaims;
 use crate::clock::{Clock, millis};
 use crate::documents::{Head, Lockable, Message, Tagged, WorkDocument};
@@ -251,7 +254,22 @@ pub(crate) struct TurnContents {
 }
 
 /// An activity this process holds.
-pub(crate) type WorkLease = Lease<WorkDocument>;
+pub(crate) type WorkLease = Lease<WorkDocument, WorkContents>;
+
+/// What the call that ends an activity has to know of it.
+#[derive(Debug, Default)]
+pub(crate) struct WorkContents {
+    /// Its name, and when it was handed out, if this process did.
+    pub(crate) begun: Option<(String, Instant)>,
+}
+
+impl WorkContents {
+    /// An activity that is handed out now.
+    pub(crate) fn of(item: &WorkItem) -> Self {
+        let WorkItem::ActivityExecute { name, .. } = item else { return Self::default() };
+        Self { begun: Some((name.clone(), Instant::now())) }
+    }
+}
 
 /// The locks of this process, by the random part of their token. Those that were given up stay among them for a while, so
 /// that their tokens are refused.
@@ -295,6 +313,11 @@ impl<D: Lockable, C> Leases<D, C> {
     /// All of them, whether or not they are still good.
     pub(crate) fn all(&self) -> Vec<Arc<Lease<D, C>>> {
         self.lock().values().map(Arc::clone).collect()
+    }
+
+    /// Whether there is one that lasts longer than that.
+    pub(crate) fn has_until(&self, until_ms: u64) -> bool {
+        self.lock().values().any(|lease| lease.until_ms() > until_ms)
     }
 
     /// The locks kept in memory that a question about their slot and the time by which to write them selects.

@@ -31,6 +31,7 @@ mod fleet;
 #[cfg(any(fuzzing, test))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod habits;
 mod history;
 #[doc(hidden)]
 pub mod inspect;

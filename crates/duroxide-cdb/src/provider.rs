@@ -155,6 +155,7 @@ impl Provider for CosmosDBProvider {
         filter: Option<&DispatcherCapabilityFilter>,
     ) -> Result<Option<(OrchestrationItem, String, u32)>, ProviderError> {
         self.core().layout.check_waiting("fetch_orchestration_item", poll_timeout).await?;
+        let _asking = self.core().fleet.asking();
         membership::join(self.core(), Some(Hand::Turns)).await;
         orchestration::fetch::fetch(self.core(), lock_timeout, poll_timeout, filter).await
     }
@@ -238,6 +239,7 @@ impl Provider for CosmosDBProvider {
             TagFilter::DefaultOnly | TagFilter::DefaultAnd(_) | TagFilter::Any => true,
             TagFilter::Tags(_) | TagFilter::None => false,
         };
+        let _asking = self.core().fleet.asking();
         membership::join(self.core(), runs_untagged.then_some(Hand::Work)).await;
         work::fetch::fetch(self.core(), lock_timeout, poll_timeout, session, tag_filter).await
     }

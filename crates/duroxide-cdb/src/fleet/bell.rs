@@ -30,6 +30,8 @@ struct Inner {
     /// Under which name this process rings.
     name: String,
     state: Mutex<Ringing>,
+    /// Held while something is being told.
+    telling: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -46,7 +48,14 @@ struct Ringing {
 impl BellRinger {
     pub(crate) fn new(store: Arc<Store>) -> Self {
         let name = uuid::Uuid::new_v4().simple().to_string()[..NAME_DIGITS].to_owned();
-        Self { inner: Arc::new(Inner { store, name, state: Mutex::default() }) }
+        Self {
+            inner: Arc::new(Inner {
+                store,
+                name,
+                state: Mutex::default(),
+                telling: tokio::sync::Mutex::default(),
+            }),
+        }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -96,8 +105,9 @@ impl BellRinger {
         }
     }
 
-    /// Tells what was rung for and not told yet, now.
+    /// Tells what was rung for and not told yet, now, and waits for what is being told.
     pub(crate) async fn flush(&self) {
+        drop(self.inner.telling.lock().await);
         let rung = self.inner.due();
         if let Some(rung) = rung
             && let Err(fault) = self.inner.send(&rung).await
@@ -134,6 +144,7 @@ impl Inner {
     }
 
     async fn send(&self, rung: &Rung) -> Result<(), Fault> {
+        let _one_at_a_time = self.telling.lock().await;
         let call = || Call { operation: OPERATION, deadline: Instant::now() + SEND_WITHIN };
         let value = serde_json::to_value(rung)?;
         let set = Op::set(ids::BELL, format!("/rings/{}", self.name), value);

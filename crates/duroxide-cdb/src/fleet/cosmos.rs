@@ -48,7 +48,7 @@ struct State {
     own: Option<Tagged<Member>>,
     /// The table; its ETag is empty if there is none.
     table: Option<Tagged<SlotTable>>,
-    members: Vec<Member>,
+    members: Vec<Tagged<Member>>,
     /// When the members were looked at, by the service's clock.
     looked_at: u64,
     beats: u64,
@@ -71,7 +71,8 @@ impl CosmosLeaseProvider {
         let now = self.clock.now_ms();
         let margin = millis(margin(self.lease));
         let own = state.own.as_ref().map(|own| own.document.owner.as_str());
-        let is_alive = |member: &&Member| {
+        let is_alive = |member: &&Tagged<Member>| {
+            let member = &member.document;
             let over = if cosmos_wire::mutant!(32) {
                 member.beat_at
             } else {
@@ -80,24 +81,38 @@ impl CosmosLeaseProvider {
             over > now && is_credible(member, now) && !machine::has_ended(&member.machine, member.process)
         };
         let others = state.members.iter().filter(is_alive);
-        others.map(|member| member.owner.as_str()).chain(own).collect()
+        others.map(|member| member.document.owner.as_str()).chain(own).collect()
     }
 
-    /// Joins the fleet, under another name if a living process has this one. A document of this life, written by a beat
-    /// whose answer was lost, is this member's own.
+    /// Joins the fleet, under another name if a living process has this one. Who finds that somebody came meanwhile looks
+    /// again: two that came at the same moment under one name would both have what belongs to it.
     async fn join(&self, state: &mut State, caller: &str, report: &MemberReport) -> Result<(), Fault> {
-        let call = self.call();
-        self.look_around(state).await?;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            self.look_around(state).await?;
+            match self.come(state, caller, report).await {
+                Err(fault) if is_overtaken(&fault) && tries < JOIN_TRIES => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Writes this member's document, on condition that whoever has its name is still dead. A document of this life, written
+    /// by a beat whose answer was lost, is this member's own.
+    async fn come(&self, state: &mut State, caller: &str, report: &MemberReport) -> Result<(), Fault> {
         let now = self.clock.now_ms();
         let is_alive = |member: &Member| {
             member.lease_until > now
                 && is_credible(member, now)
                 && !machine::has_ended(&member.machine, member.process)
         };
-        let own = state.members.iter().find(|member| member.life == self.life);
-        let is_taken = state.members.iter().any(|member| member.owner == caller && is_alive(member));
+        let mut all = state.members.iter();
+        let own = all.clone().find(|member| member.document.life == self.life);
+        let is_taken =
+            all.any(|member| member.document.owner == caller && is_alive(&member.document)) && own.is_none();
         let owner = if let Some(own) = own {
-            own.owner.clone()
+            own.document.owner.clone()
         } else if is_taken {
             let other = format!("{caller}~{}", &uuid::Uuid::new_v4().simple().to_string()[..6]);
             tracing::warn!(
@@ -110,10 +125,28 @@ impl CosmosLeaseProvider {
             caller.to_owned()
         };
         let member = self.member(&owner, self.life.clone(), None, report);
-        let op = Op::upsert(&member).map_err(refused)?;
-        let etag = self.store.write(call, ids::LEASES, &op).await?;
+        let before = state.members.iter().find(|before| before.document.id == member.id);
+        let op = match before {
+            Some(before) => Op::replace(&member.id, &member, Some(&before.etag)),
+            None => Op::create(&member),
+        };
+        let etag = self.store.write(self.call(), ids::LEASES, &op.map_err(refused)?).await?;
         state.own = Some(Tagged { document: member, etag });
         Ok(())
+    }
+
+    /// Removes the documents of members of this machine that have ended. Those on other machines could not know it before
+    /// their leases end, and would ask for their slots in their name until then.
+    async fn bury(&self, state: &mut State) {
+        let has_ended =
+            |member: &Tagged<Member>| machine::has_ended(&member.document.machine, member.document.process);
+        let ended: Vec<Tagged<Member>> = state.members.extract_if(.., |member| has_ended(member)).collect();
+        for member in ended {
+            let gone = Op::delete(&member.document.id, Some(&member.etag));
+            if let Err(fault) = self.store.write(self.call(), ids::LEASES, &gone).await {
+                tracing::debug!(%fault, "the document of a member that has ended stays until its lease ends");
+            }
+        }
     }
 
     /// This member's document as of now.
@@ -154,7 +187,9 @@ impl CosmosLeaseProvider {
             #[serde(rename = "_etag", default)]
             etag: String,
         }
-        let rows = self.store.query(self.call(), ids::LEASES, &Query::new(queries::FLEET)).await?;
+        // Where the account is behind, members seem to be dead whose leases were renewed since.
+        let query = Query::new(queries::FLEET).for_latest();
+        let rows = self.store.query(self.call(), ids::LEASES, &query).await?;
         let mut table = Tagged { document: SlotTable::new(0, Vec::new()), etag: String::new() };
         state.members.clear();
         state.looked_at = self.clock.now_ms();
@@ -165,7 +200,7 @@ impl CosmosLeaseProvider {
                 // One that cannot be read is replaced by one that can.
                 table = Tagged { document: decode(text).unwrap_or(table.document), etag: envelope.etag };
             } else if let Ok(member) = decode::<Member>(text) {
-                state.members.push(member);
+                state.members.push(Tagged { document: member, etag: envelope.etag });
             }
         }
         state.table = Some(table);
@@ -242,7 +277,8 @@ impl CosmosLeaseProvider {
         let (slots, wanted) = slots_of(table, owner);
         let living = self.living(state);
         let silence = self.lease.mul_f64(SILENT_PART);
-        let others = state.members.iter().filter(|member| member.owner != owner);
+        let others = state.members.iter().map(|member| &member.document);
+        let others = others.filter(|member| member.owner != owner);
         let others =
             others.filter(|member| living.contains(member.owner.as_str())).map(|member| OtherShare {
                 slots: slots_of(table, &member.owner).0,
@@ -289,6 +325,7 @@ impl LeaseProvider for CosmosLeaseProvider {
             state.curious = state.curious.saturating_sub(1);
             self.look_around(&mut state).await.map_err(surface)?;
         }
+        self.bury(&mut state).await;
         state.beats += 1;
         let living = self.living(&state);
         let next = state.table.as_ref().and_then(|table| next_table(&table.document, &living));
@@ -355,6 +392,7 @@ const CURIOUS_BEATS: u64 = 4;
 /// More tags than these are not told.
 const TAGS_MAX: usize = 64;
 const TABLE_TRIES: usize = 5;
+const JOIN_TRIES: usize = 3;
 const CALL_MIN: Duration = Duration::from_secs(1);
 const MEMBER_TTL_SECONDS: u64 = 3600;
 /// Clocks are put right by the service's dates: no member's is ahead by more.

@@ -25,6 +25,7 @@
 mod bell;
 mod cosmos;
 mod machine;
+mod presence;
 mod table;
 
 use std::collections::HashMap;
@@ -48,6 +49,9 @@ use crate::slots::{self, SlotSet, Watch};
 use crate::store::Store;
 use bell::BellRinger;
 pub(crate) use bell::{Heard, News};
+use presence::Presence;
+
+pub(crate) use presence::Asking;
 
 /// This process's part in the fleet.
 pub(crate) struct Fleet {
@@ -69,7 +73,7 @@ pub(crate) struct Fleet {
     /// Whether somebody here has asked for turns, and for activities.
     pub(crate) hands: [AtomicBool; 2],
     /// From when on all others know that this process runs turns, and activities.
-    known_hands: Mutex<[Option<Instant>; 2]>,
+    pub(crate) known_hands: Mutex<[Option<Instant>; 2]>,
     pub(crate) bell: BellRinger,
     /// Whether the members of this fleet hear the bell.
     pub(crate) has_bell: bool,
@@ -79,6 +83,7 @@ pub(crate) struct Fleet {
     places: Mutex<HashMap<u8, Instant>>,
     /// The most turns and activities that were held or waited for at the same time.
     capacity: AtomicU64,
+    pub(crate) presence: Presence,
 }
 
 /// What a member does beside its work; it ends when this is dropped.
@@ -167,6 +172,7 @@ impl Fleet {
             net_ms: AtomicU64::new(millis(NET_MIN)),
             places: Mutex::default(),
             capacity: AtomicU64::default(),
+            presence: Presence::new(lease),
         }
     }
 
@@ -262,7 +268,18 @@ impl Fleet {
         let is_outdated = view.is_outdated(self.lease);
         let age = self.clock.now_ms().saturating_sub(visible_at);
         let steal_after = millis(self.steal_after);
-        standing(&view.share, slot, age, Rule { hand, visible_at, is_idle, is_outdated, steal_after })
+        let was_away = self.presence.was_away() && view.share.promised.is_some();
+        standing(
+            &view.share,
+            slot,
+            age,
+            Rule { hand, visible_at, is_idle, is_outdated, was_away, steal_after },
+        )
+    }
+
+    /// Notes that somebody here asks for work, as long as the guard lives.
+    pub(crate) fn asking(&self) -> Asking<'_> {
+        self.presence.asking()
     }
 
     /// Which part of the container a search looks at: the own slots, or all of it when it holds the net.
@@ -363,6 +380,11 @@ impl Fleet {
         self.is_member() && view.is_promised() && view.share.slots.contains(slot)
     }
 
+    /// Whether an activity that takes so long is over long before its lock would have to be written.
+    pub(crate) fn is_quick(&self, took: Duration) -> bool {
+        took < self.steal_after.mul_f64(QUICK_PART)
+    }
+
     /// When a lock has to be written that is kept in memory for an entry visible since then, and taken now for so long:
     /// before others may take the entry, and before it ends.
     pub(crate) fn write_by(&self, visible_at: u64, timeout: Duration) -> u64 {
@@ -415,6 +437,8 @@ struct Rule {
     is_idle: bool,
     /// Who owns which slots has not been known for long.
     is_outdated: bool,
+    /// This process was frozen, and has not asked since then what is still its own.
+    was_away: bool,
     steal_after: u64,
 }
 
@@ -425,6 +449,9 @@ struct Rule {
 /// what has waited for a while, for one who has nothing to do; and so it is for everybody while the owner is silent, or
 /// while nobody can know whether it is.
 fn standing(share: &SlotShare, slot: u8, age: u64, rule: Rule) -> Standing {
+    if rule.was_away && rule.hand == Hand::Work {
+        return if age < rule.steal_after { Standing::Others } else { Standing::Free };
+    }
     if share.members <= 1 && share.slots == SlotSet::ALL {
         return if share.promised.is_some() { Standing::Own } else { Standing::Free };
     }
@@ -463,6 +490,8 @@ const NET_MIN: Duration = Duration::from_secs(6);
 const NET_MAX: Duration = Duration::from_secs(120);
 /// Locks are written when this part of the time is over after which others may take the work.
 const WRITE_AT: f64 = 0.6;
+/// Half of that: an activity may take twice as long as the last one of its name.
+const QUICK_PART: f64 = 0.3;
 /// So long after a ring others' parts of the container are looked at.
 const PLACE_FOR: Duration = Duration::from_secs(10);
 
@@ -539,8 +568,14 @@ mod tests {
             (250, 9_000, 4_999, false, Others),
             (250, 9_000, 5_000, false, Free),
         ] {
-            let rule =
-                Rule { hand: Hand::Turns, visible_at, is_idle, is_outdated: false, steal_after: 5_000 };
+            let rule = Rule {
+                hand: Hand::Turns,
+                visible_at,
+                is_idle,
+                is_outdated: false,
+                was_away: false,
+                steal_after: 5_000,
+            };
             assert_eq!(standing(&share, slot, age, rule), expected, "{slot} {visible_at} {age} {is_idle}");
         }
         let silent = OtherShare { is_silent: true, ..share.others[0].clone() };
@@ -551,6 +586,7 @@ mod tests {
                 visible_at: 9_000,
                 is_idle,
                 is_outdated: false,
+                was_away: false,
                 steal_after: 5_000,
             };
             assert_eq!(
@@ -564,6 +600,7 @@ mod tests {
             visible_at: 9_000,
             is_idle: false,
             is_outdated: false,
+            was_away: false,
             steal_after: 5_000,
         };
         assert_eq!(
@@ -575,8 +612,14 @@ mod tests {
         for (age, expected) in [(4_999, Others), (5_000, Free)] {
             assert_eq!(standing(&share, 150, age, outdated), expected, "nobody knows who is dead");
         }
-        let rule =
-            Rule { hand: Hand::Work, visible_at: 0, is_idle: true, is_outdated: false, steal_after: 5_000 };
+        let rule = Rule {
+            hand: Hand::Work,
+            visible_at: 0,
+            is_idle: true,
+            is_outdated: false,
+            was_away: false,
+            steal_after: 5_000,
+        };
         let worker = OtherShare {
             is_silent: true,
             serves: Serves { turns: true, work: true },
@@ -584,9 +627,24 @@ mod tests {
         };
         let beside_a_slow_worker = SlotShare { others: vec![worker], ..share.clone() };
         assert_eq!(standing(&beside_a_slow_worker, 150, 4_999, rule), Others, "it may be at it");
-        let rule =
-            Rule { hand: Hand::Work, visible_at: 0, is_idle: false, is_outdated: false, steal_after: 5_000 };
+        let rule = Rule {
+            hand: Hand::Work,
+            visible_at: 0,
+            is_idle: false,
+            is_outdated: false,
+            was_away: false,
+            steal_after: 5_000,
+        };
         assert_eq!(standing(&share, 150, 0, rule), Free, "its owner runs no activities");
+        let back = Rule { was_away: true, ..rule };
+        for (age, expected) in [(4_999, Others), (5_000, Free)] {
+            assert_eq!(standing(&share, 5, age, back), expected, "it may be another's by now");
+        }
+        assert_eq!(
+            standing(&share, 5, 0, Rule { hand: Hand::Turns, ..back }),
+            Own,
+            "a turn is committed once"
+        );
         assert_eq!(standing(&SlotShare::everything(), 7, 0, rule), Free, "who shares nothing takes all");
     }
 }

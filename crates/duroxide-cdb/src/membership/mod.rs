@@ -55,11 +55,14 @@ pub(crate) async fn leave(core: &Core) {
     let _one_at_a_time = fleet.moving.lock().await;
     let running = fleet.tasks.lock().unwrap_or_else(PoisonError::into_inner).take();
     if running.is_none() {
-        return;
+        return fleet.bell.flush().await;
     }
     drop(running);
+    fleet.presence.rest();
     // Before anything is waited for: should nobody wait for the end of this, the next fetch joins all the same.
     fleet.is_joined.store(false, Ordering::Release);
+    fleet.hands.iter().for_each(|hand| hand.store(false, Ordering::Release));
+    *fleet.known_hands.lock().unwrap_or_else(PoisonError::into_inner) = Default::default();
     fleet.see(View { share: SlotShare { members: 2, ..SlotShare::default() }, ..View::default() });
     if core.turns.is_waited_for() || core.works.is_waited_for() {
         tasks::write_locks(core, |_, _| true).await;
@@ -69,6 +72,8 @@ pub(crate) async fn leave(core: &Core) {
     if let Err(error) = fleet.leases.release_slots(&fleet.owner).await {
         tracing::warn!(%error, "the slots of this process are not given to others; they will take them over");
     }
+    // From now on it is a client: what others leave unfinished it finds wherever it is.
+    fleet.see(View { share: SlotShare::everything(), ..View::default() });
     fleet.bell.flush().await;
 }
 

@@ -34,6 +34,12 @@ async fn beat(core: Weak<Core>, beat_now: Arc<Notify>, lease: Duration) {
         // The provider is not held while waiting: that would keep it alive for ever.
         let _ = tokio::time::timeout(pause, beat_now.notified()).await;
         let Some(core) = core.upgrade() else { return };
+        if core.fleet.presence.is_deserted() && !core.holds_locks() {
+            tracing::info!("nobody in this process has asked for work for long, so it leaves the fleet");
+            // Leaving ends this task.
+            tokio::spawn(async move { super::leave(&core).await });
+            return;
+        }
         refresh(&core).await;
     }
 }
@@ -45,7 +51,9 @@ pub(super) async fn refresh(core: &Arc<Core>) {
     let asked = Instant::now();
     let report = report(core);
     fleet.tell_hands(report.serves);
-    let share = match fleet.leases.acquire_slots(&fleet.owner, &report).await {
+    let share = fleet.leases.acquire_slots(&fleet.owner, &report).await;
+    let was_away = fleet.presence.heard(asked);
+    let share = match share {
         Ok(share) => share,
         Err(error) => {
             tracing::debug!(%error, "this process could not tell the fleet that it is there");
@@ -60,7 +68,7 @@ pub(super) async fn refresh(core: &Arc<Core>) {
     if !wanted.is_empty() {
         hand_over(core, wanted).await;
     }
-    if !gained.is_empty() && !is_first {
+    if (!gained.is_empty() || was_away) && !is_first {
         core.search_now();
     }
 }
@@ -176,10 +184,15 @@ async fn write_locks_in_time(core: Weak<Core>) {
             _ = tick.tick() => {}
         }
         let Some(core) = core.upgrade() else { return };
+        if core.fleet.presence.tick() {
+            core.fleet.beat_now.notify_one();
+        }
         let now = core.clock.now_ms();
-        // Once others may take this process for dead, they may take everything in its slots.
-        let is_over = !core.fleet.view().is_promised();
-        let is_due = |_, write_by| (is_over || write_by <= now) && !cosmos_wire::mutant!(36);
+        // Once others may take this process for dead, they may take everything in its slots; and where a slot went without
+        // being handed over, its owner may be at work already.
+        let view = core.fleet.view();
+        let is_over = |slot: u8| !view.is_promised() || !view.share.slots.contains(slot);
+        let is_due = |slot, write_by| (is_over(slot) || write_by <= now) && !cosmos_wire::mutant!(36);
         for lease in core.turn_leases.unwritten(is_due) {
             if lease.renewing.try_lock().is_ok() {
                 let core = Arc::clone(&core);

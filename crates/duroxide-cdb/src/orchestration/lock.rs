@@ -214,10 +214,24 @@ pub(crate) async fn write_down(core: &Core, lease: &TurnLease) -> bool {
     }
 }
 
+/// Whether a lock is stored, once it is not just being written: a lock in memory that nobody wants any more must not be
+/// stored afterwards, where it would keep the turn from everybody until it ends, and count as an attempt. Who asks gives the
+/// lease up before anything else is waited for if it is not.
+async fn is_stored(lease: &TurnLease) -> bool {
+    if lease.is_written() {
+        return true;
+    }
+    let _nobody_writes_it = lease.renewing.lock().await;
+    if !lease.is_written() {
+        lease.give_up();
+    }
+    lease.is_written()
+}
+
 /// Gives back a turn that must not be committed; the attempt does not count. If this fails, the lock runs out by itself.
 pub(super) async fn give_back(core: &Core, lease: &TurnLease) {
     let call = core.store.quick_call("give_back_turn");
-    if !lease.is_written() {
+    if !is_stored(lease).await {
         return lease.give_up();
     }
     if let Err(error) = rewrite(core, lease, call.into(), |head| head.unlock(Forgive::ThisAttempt)).await {
@@ -256,9 +270,10 @@ pub(crate) async fn abandon_lease(
             .await
             .map_err(|fault| fault.surface(call.operation, &instance))?;
         put_off(core, call, lease, &mut contents, core.clock.after(delay), forgive).await?;
-    } else if lease.is_written() || forgive == Forgive::No {
+    } else if forgive == Forgive::No || is_stored(lease).await {
         rewrite(core, lease, call.into(), |head| head.unlock(forgive)).await?;
     }
+    lease.give_up();
     for message in &contents.messages {
         core.turns.hint(message.into());
     }

@@ -24,7 +24,10 @@ pub(crate) async fn ack(
     completion: Option<WorkItem>,
 ) -> Result<(), ProviderError> {
     let lease = lease_of(core, core.store.call(OPERATION), token).await?;
-    let _one_at_a_time = lease.ending.lock().await;
+    let mut contents = lease.ending.lock().await;
+    if let Some((name, begun)) = contents.begun.take() {
+        core.habits.note(&name, core.fleet.is_quick(begun.elapsed()));
+    }
     let document = lease.stored().document;
     let parting = complete(core, &lease, completion.as_ref()).await?;
     let partition = document.instance_id.as_str();

@@ -15,7 +15,7 @@ use crate::documents::{Forgive, Tagged, WorkDocument, lane};
 use crate::error::{About, Fault, Trouble};
 use crate::finder::{Crew, Pace, Waiting, Wish, WorkCandidate, WorkQuestion};
 use crate::fleet::Hand;
-use crate::lease::{Lease, Unwritten, WorkLease};
+use crate::lease::{Lease, Unwritten, WorkContents, WorkLease};
 use crate::poll::{Pollable, Tried, poll};
 use crate::slots;
 use crate::staging::join;
@@ -143,7 +143,8 @@ async fn attempt(
     }
     let token = Token::work(&document.instance_id, &document.id);
     let is_for_us_alone = candidate.is_own || document.spread_to.is_some() || cosmos_wire::mutant!(39);
-    let in_memory = is_for_us_alone.then(|| hold_in_memory(core, &candidate.item, &token, lock_timeout));
+    let in_memory =
+        is_for_us_alone.then(|| hold_in_memory(core, &candidate.item, &item, &token, lock_timeout));
     if let Some(lease) = in_memory.flatten() {
         let stored = lease.stored();
         let attempts = stored.document.attempt_count;
@@ -183,7 +184,7 @@ async fn attempt(
                 core.fleet.count_steal(Hand::Work, slot);
             }
             let attempts = locked.document.attempt_count;
-            core.work_leases.put(&core.clock, Lease::new(token.secret(), locked, ()));
+            core.work_leases.put(&core.clock, Lease::new(token.secret(), locked, WorkContents::of(&item)));
             Some((item, token.to_string(), attempts))
         }
         Err(fault) => {
@@ -199,13 +200,17 @@ async fn attempt(
 fn hold_in_memory(
     core: &Core,
     item: &Tagged<Arc<WorkDocument>>,
+    work: &WorkItem,
     token: &Token,
     timeout: Duration,
 ) -> Option<WorkLease> {
     let document = &item.document;
     let slot = document.dispatched_to()?;
     let is_first = document.attempt_count == 0 && document.lock_token.is_none();
-    if !is_first || !core.fleet.may_hold_unwritten(Hand::Work, slot, document.visible_at) {
+    let WorkItem::ActivityExecute { name, .. } = work else { return None };
+    // Where there is nobody else, nobody else runs it.
+    let is_over_soon = core.fleet.members() <= 1 || core.habits.is_quick(name);
+    if !is_first || !is_over_soon || !core.fleet.may_hold_unwritten(Hand::Work, slot, document.visible_at) {
         return None;
     }
     let write_by = core.fleet.write_by(document.visible_at, timeout);
@@ -219,7 +224,7 @@ fn hold_in_memory(
         core.cache.see(&known, head, core.clock.instant());
     }
     let locked = Tagged { document: Arc::new(locked), etag: item.etag.clone() };
-    Some(Lease::unwritten(token.secret(), locked, (), Unwritten { slot, write_by }))
+    Some(Lease::unwritten(token.secret(), locked, WorkContents::of(work), Unwritten { slot, write_by }))
 }
 
 /// The work item a document holds.

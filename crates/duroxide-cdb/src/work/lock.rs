@@ -9,7 +9,7 @@ use crate::core::Core;
 use crate::documents::{Forgive, Tagged, WorkDocument};
 use crate::error::{About, Fault, Lost, invalid_token};
 use crate::fleet::Hand;
-use crate::lease::{Lease, WorkLease};
+use crate::lease::{Lease, WorkContents, WorkLease};
 use crate::store::settle::Verdict;
 use crate::store::{Backoff, Call, Op, Patience};
 use crate::token::Token;
@@ -26,7 +26,7 @@ pub(crate) async fn lease_of(core: &Core, call: Call, text: &str) -> Result<Arc<
     match found {
         Ok(Some(found)) if found.document.lock_token.as_deref() == Some(secret.as_str()) => {
             let stored = Tagged { document: Arc::new(found.document), etag: found.etag };
-            Ok(core.work_leases.put(&core.clock, Lease::new(&secret, stored, ())))
+            Ok(core.work_leases.put(&core.clock, Lease::new(&secret, stored, WorkContents::default())))
         }
         Err(fault) if fault.may_pass() => Err(fault.surface(call.operation, About::Work(&partition, &id))),
         _ => Err(invalid_token(call.operation, About::Work(&partition, &id), Lost::Finished)),

@@ -13,6 +13,7 @@ mod early_mail;
 mod families;
 mod fetching;
 mod fleet_adversary;
+mod fleet_doubles;
 mod held;
 mod hostile;
 mod kept_events;
