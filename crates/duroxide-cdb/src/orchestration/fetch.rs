@@ -185,6 +185,7 @@ async fn examine(
         }
         if !head.is_compatible(filter) {
             core.turns.turned_away(instance, head.pinned(), now);
+            pass_on(core, &partition.messages);
             return Ok(Examined::TurnedAway);
         }
     }
@@ -218,6 +219,18 @@ async fn examine(
     let replay = history.events.and_then(|events| Ok((events, snapshot?)));
     let view = View { head, batch, items, replay, values };
     take(core, call, instance, lock_timeout, &partition, view).await
+}
+
+/// Tells the fleet of an instance that the owner of its slot cannot run. Who can may have sent the message itself and told
+/// nobody but the owner; without this it would come by it after `steal_after`, with a search of everything. What is not fresh is
+/// left to that search: there may be very many.
+fn pass_on(core: &Core, messages: &[Message]) {
+    let fresh = messages.iter().min_by_key(|message| message.visible_at);
+    if let Some(message) = fresh.filter(|message| !core.fleet.is_late(message.visible_at))
+        && core.fleet.members() > 1
+    {
+        core.fleet.ring_message(&hint(message));
+    }
 }
 
 /// That an instance rests because another process has its turn; `None` if none has.

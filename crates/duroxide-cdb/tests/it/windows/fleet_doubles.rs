@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use cosmos_driver::ItemOptions;
 use cosmos_emulator::{Config, Emulator, FaultRule, Operation, ReplicationDelay, Verdict};
 use duroxide::TagFilter;
-use duroxide::providers::{Provider as _, WorkItem};
+use duroxide::providers::{DispatcherCapabilityFilter, Provider as _, SemverRange, WorkItem};
 use duroxide_cdb::{CosmosDBProvider, CosmosDBProviderConfig, slot_of};
 use serde_json::json;
 
@@ -305,4 +305,38 @@ async fn work_that_kills_its_process_is_counted_from_the_second_death_on() {
         cut.sever();
     }
     assert_eq!(attempts[1..], [attempts[0], attempts[0] + 1, attempts[0] + 2], "{attempts:?}");
+}
+
+#[tokio::test]
+async fn what_the_owner_of_a_slot_cannot_run_comes_back_to_who_sent_it_and_can() {
+    let account = Account::new();
+    let (old, new) = (open(named_as("a", account.calm())).await, open(named_as("b", account.calm())).await);
+    let range = SemverRange::new("0.0.0".parse().unwrap(), "0.1.32".parse().unwrap());
+    let filter = DispatcherCapabilityFilter { supported_duroxide_versions: vec![range] };
+    assert!(old.fetch_orchestration_item(LOCK, NOW, Some(&filter)).await.unwrap().is_none());
+    join(&new).await;
+    until("both have their part", async || account.shares().await.values().all(|size| *size == 128)).await;
+    let name = name_in(0..=127);
+    let head = json!({
+        "id": format!("{name}:instance"), "instanceId": name, "type": "instance", "formatVersion": 2,
+        "started": true, "orchestrationName": "Hello", "currentExecutionId": 1, "status": "Running",
+        "createdAt": 1, "updatedAt": 1, "pinnedVersion": [9, 0, 0],
+    });
+    behind(&account.config()).await.upsert_item(&name, &head, ItemOptions::default()).await.unwrap();
+    // Both listen from now on; nobody searches any more.
+    until("somebody listens", async || !account.fleet("bell").await.is_empty()).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let wait = Duration::from_secs(20);
+    let sent = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        new.enqueue_for_orchestrator(super::mail(&name, "m"), None).await.unwrap();
+    };
+    let asking = async {
+        tokio::select! {
+            _ = old.fetch_orchestration_item(LOCK, wait, Some(&filter)) => None,
+            fetched = new.fetch_orchestration_item(LOCK, wait, None) => fetched.unwrap(),
+        }
+    };
+    let (fetched, ()) = futures::join!(asking, sent);
+    assert_eq!(fetched.map(|(item, ..)| item.instance), Some(name));
 }
