@@ -229,7 +229,7 @@ fn pass_on(core: &Core, messages: &[Message]) {
     if let Some(message) = fresh.filter(|message| !core.fleet.is_late(message.visible_at))
         && core.fleet.members() > 1
     {
-        core.fleet.ring_message(&hint(message));
+        core.fleet.ring_message(&message.into());
     }
 }
 
