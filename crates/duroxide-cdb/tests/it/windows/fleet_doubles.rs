@@ -322,7 +322,7 @@ async fn what_the_owner_of_a_slot_cannot_run_comes_back_to_who_sent_it_and_can()
         "started": true, "orchestrationName": "Hello", "currentExecutionId": 1, "status": "Running",
         "createdAt": 1, "updatedAt": 1, "pinnedVersion": [9, 0, 0],
     });
-    behind(&account.config()).await.upsert_item(&name, &head, ItemOptions::default()).await.unwrap();
+    behind(&account.config()).await.upsert_item(name.as_str(), &head, ItemOptions::default()).await.unwrap();
     // Both listen from now on; nobody searches any more.
     until("somebody listens", async || !account.fleet("bell").await.is_empty()).await;
     tokio::time::sleep(Duration::from_secs(3)).await;
