@@ -73,7 +73,7 @@ pub(crate) struct Fleet {
     /// Whether somebody here has asked for turns, and for activities.
     pub(crate) hands: [AtomicBool; 2],
     /// From when on all others know that this process runs turns, and activities.
-    pub(crate) known_hands: Mutex<[Option<Instant>; 2]>,
+    known_hands: Mutex<[Option<Instant>; 2]>,
     pub(crate) bell: BellRinger,
     /// Whether the members of this fleet hear the bell.
     pub(crate) has_bell: bool,

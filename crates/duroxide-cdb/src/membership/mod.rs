@@ -61,8 +61,6 @@ pub(crate) async fn leave(core: &Core) {
     fleet.presence.rest();
     // Before anything is waited for: should nobody wait for the end of this, the next fetch joins all the same.
     fleet.is_joined.store(false, Ordering::Release);
-    fleet.hands.iter().for_each(|hand| hand.store(false, Ordering::Release));
-    *fleet.known_hands.lock().unwrap_or_else(PoisonError::into_inner) = Default::default();
     fleet.see(View { share: SlotShare { members: 2, ..SlotShare::default() }, ..View::default() });
     if core.turns.is_waited_for() || core.works.is_waited_for() {
         tasks::write_locks(core, |_, _| true).await;
