@@ -92,7 +92,7 @@ impl CosmosLeaseProvider {
             tries += 1;
             self.look_around(state).await?;
             match self.come(state, caller, report).await {
-                Err(fault) if is_overtaken(&fault) && tries < JOIN_TRIES => {}
+                Err(fault) if is_superseded(&fault) && tries < JOIN_TRIES => {}
                 outcome => return outcome,
             }
         }
