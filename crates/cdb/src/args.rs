@@ -16,9 +16,11 @@ use crate::commands::fsck::FsckArgs;
 use crate::commands::history::HistoryArgs;
 use crate::commands::import::ImportArgs;
 use crate::commands::instances::InstancesArgs;
+use crate::commands::metrics::MetricsArgs;
 use crate::commands::prune::PruneArgs;
 use crate::commands::queues::QueuesArgs;
 use crate::commands::rerun::{RerunArgs, RewindArgs};
+use crate::commands::retention::RetentionArgs;
 use crate::commands::runtimes::RuntimesArgs;
 use crate::commands::send::{CancelArgs, EnqueueArgs, RaiseArgs, StartArgs};
 use crate::commands::show::ShowArgs;
@@ -30,6 +32,7 @@ use crate::commands::wait::WaitArgs;
 use crate::commands::why::WhyArgs;
 use crate::exit::CODES;
 use crate::output::Colours;
+use crate::secret::Secret;
 
 /// Durable workflows on Azure Cosmos DB: try them, look after them, and develop against a local emulator.
 #[derive(Debug, Parser)]
@@ -52,6 +55,21 @@ pub(crate) struct Args {
     /// When to use colours [env: NO_COLOR, CLICOLOR_FORCE, FORCE_COLOR].
     #[arg(long, global = true, value_enum, default_value_t = Colours::Auto, hide_default_value = true, value_name = "WHEN", help_heading = "Logging")]
     pub(crate) color: Colours,
+
+    /// Keys to look at sealed payloads with: ID=BASE64, several with commas between them, or @FILE with one on each line
+    /// [env: CDB_CODEC_KEY]. What is stored is sealed with the first.
+    ///
+    /// The environment or a file is the better place: command lines are visible to others.
+    #[arg(
+        long,
+        global = true,
+        env = "CDB_CODEC_KEY",
+        hide_env = true,
+        hide_env_values = true,
+        value_name = "KEYS",
+        help_heading = "Connection"
+    )]
+    pub(crate) codec_key: Option<Secret>,
 
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -83,6 +101,7 @@ pub(crate) enum Command {
     Queues(QueuesArgs),
     Runtimes(RuntimesArgs),
     Top(TopArgs),
+    Metrics(MetricsArgs),
     Start(StartArgs),
     Raise(RaiseArgs),
     Enqueue(EnqueueArgs),
@@ -91,6 +110,7 @@ pub(crate) enum Command {
     Rerun(RerunArgs),
     Delete(DeleteArgs),
     Prune(PruneArgs),
+    Retention(RetentionArgs),
     DeadLetters(DeadLettersArgs),
     Export(ExportArgs),
     Import(ImportArgs),
@@ -124,6 +144,7 @@ mod tests {
         for line in [
             &["cdb", "instances", "--endpoint", "https://a.example", "--key", "c2VjcmV0"][..],
             &["cdb", "emulator", "--key", "c2VjcmV0", "--read-only-key", "c2VjcmV0"],
+            &["cdb", "instances", "--codec-key", "k=c2VjcmV0"],
         ] {
             let text = format!("{:?}", Args::try_parse_from(line).expect("it is well formed"));
             assert!(text.contains("<hidden>") && !text.contains("c2VjcmV0"), "{text}");

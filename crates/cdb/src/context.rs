@@ -374,6 +374,8 @@ impl Connection {
             .with_credential(self.credential.clone())
             .with_database(&self.target.database)
             .with_container(&self.target.container);
+        config.codec = crate::sealed::codec();
+        config.shows_sealed = true;
         adjust(&mut config);
         // Opening an account is a large future, and happens once.
         let provider = Box::pin(CosmosDBProvider::new_with_config(config)).await;

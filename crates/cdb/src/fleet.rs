@@ -175,6 +175,16 @@ impl Member {
     pub(crate) fn backlog(&self) -> u64 {
         self.backlog
     }
+
+    /// Turns and activities that it holds.
+    pub(crate) fn running(&self) -> u64 {
+        self.running
+    }
+
+    /// How many it was seen to hold, or to wait for, at once.
+    pub(crate) fn capacity(&self) -> u64 {
+        self.capacity
+    }
 }
 
 impl Fleet {

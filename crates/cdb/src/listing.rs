@@ -355,7 +355,7 @@ impl Listed {
     }
 
     fn of(row: Row) -> Self {
-        let output = row.output.unwrap_or_default();
+        let output = crate::sealed::shown(row.output.unwrap_or_default());
         let error = (row.status == "Failed").then(|| output.lines().next().unwrap_or_default().to_owned());
         Self {
             instance: row.instance_id,
@@ -364,7 +364,7 @@ impl Listed {
             status: shown_status(&row.status, &output).to_owned(),
             execution: row.current_execution_id,
             parent: row.parent_instance_id,
-            custom_status: row.custom_status,
+            custom_status: row.custom_status.map(crate::sealed::shown),
             created_at: row.created_at,
             updated_at: row.updated_at,
             completed_at: row.completed_at,

@@ -16,6 +16,7 @@ mod documents;
 mod ending;
 mod entra;
 mod exit;
+mod exposition;
 mod files;
 mod fleet;
 mod fsck;
@@ -29,6 +30,7 @@ mod order;
 mod output;
 mod places;
 mod progress;
+mod sealed;
 mod secret;
 mod stress;
 mod timeline;
@@ -49,7 +51,7 @@ fn main() -> ExitCode {
     files::keep_private();
     output::clean_panics();
     start_logs(&args.log);
-    match run(&args.command) {
+    match sealed::set_keys(args.codec_key.as_ref()).map_err(Into::into).and_then(|()| run(&args.command)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => exit::report(&error),
     }
@@ -82,6 +84,7 @@ async fn dispatch(command: &Command) -> anyhow::Result<()> {
         Command::Queues(args) => commands::queues::run(args).await,
         Command::Runtimes(args) => commands::runtimes::run(args).await,
         Command::Top(args) => commands::top::run(args).await,
+        Command::Metrics(args) => Box::pin(commands::metrics::run(args)).await,
         Command::Start(args) => commands::send::start(args).await,
         Command::Raise(args) => commands::send::raise(args).await,
         Command::Enqueue(args) => commands::send::enqueue(args).await,
@@ -94,6 +97,7 @@ async fn dispatch(command: &Command) -> anyhow::Result<()> {
         Command::Version => commands::version(),
         Command::Delete(args) => commands::delete::run(args).await,
         Command::Prune(args) => commands::prune::run(args).await,
+        Command::Retention(args) => Box::pin(commands::retention::run(args)).await,
         Command::DeadLetters(args) => commands::dead_letters::run(args).await,
         Command::Export(args) => commands::export::run(args).await,
         Command::Import(args) => commands::import::run(args).await,

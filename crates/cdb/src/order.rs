@@ -85,9 +85,10 @@ const WITH_VALUE: [&str; 7] =
 /// Options of commands that take none.
 const ALONE: [&str; 2] = ["--json", "--entra"];
 /// Options that stand before commands as well: they take a value.
-const ROOT: [&str; 2] = ["--log", "--color"];
+const ROOT: [&str; 3] = ["--log", "--color", "--codec-key"];
 /// Commands that have actions, and the usual one.
-const GROUPS: [(&[&str], &str); 2] = [(&["dead-letters", "dl"], "list"), (&["context", "contexts"], "list")];
+const GROUPS: [(&[&str], &str); 3] =
+    [(&["dead-letters", "dl"], "list"), (&["context", "contexts"], "list"), (&["retention"], "show")];
 
 #[cfg(test)]
 mod tests {
@@ -120,6 +121,8 @@ mod tests {
             ("cdb show x --output=json", "cdb show x --json"),
             ("cdb export -o json", "cdb export -o json"),
             ("cdb sql -- -o json", "cdb sql -- -o json"),
+            ("cdb retention --data d", "cdb retention show --data d"),
+            ("cdb --codec-key k=v instances", "cdb --codec-key k=v instances"),
             ("cdb --version", "cdb --version"),
             ("cdb --help", "cdb --help"),
             ("cdb", "cdb"),

@@ -15,7 +15,7 @@ use crate::store::{Backoff, Call, Store};
 const OPERATION: &str = "new";
 
 /// Connects, and creates or checks database, container and layout.
-pub(crate) async fn open(config: &CosmosDBProviderConfig) -> Result<Store, ProviderError> {
+pub(crate) async fn open(config: &CosmosDBProviderConfig) -> Result<(Store, Option<Stamp>), ProviderError> {
     let call =
         Call { operation: OPERATION, deadline: tokio::time::Instant::now() + config.operation_timeout };
     let explain = |fault: Fault| explain(config, &fault);
@@ -30,7 +30,7 @@ pub(crate) async fn open(config: &CosmosDBProviderConfig) -> Result<Store, Provi
     let mut backoff = Backoff::default();
     loop {
         match prepare(&store, call, config).await {
-            Ok(()) => return Ok(store),
+            Ok(stamp) => return Ok((store, stamp)),
             // Many processes start at once: metadata requests are scarce, and others create what we want to create.
             Err(Obstacle::Fault(fault))
                 if fault.may_pass_at_opening() && backoff.wait(call, &fault).await => {}
@@ -84,7 +84,12 @@ fn explain(config: &CosmosDBProviderConfig, fault: &Fault) -> ProviderError {
     }
 }
 
-async fn prepare(store: &Store, call: Call, config: &CosmosDBProviderConfig) -> Result<(), Obstacle> {
+/// Returns the stamp that was found.
+async fn prepare(
+    store: &Store,
+    call: Call,
+    config: &CosmosDBProviderConfig,
+) -> Result<Option<Stamp>, Obstacle> {
     let definition = match store.definition(call).await? {
         Some(definition) => definition,
         None => {
@@ -108,7 +113,7 @@ async fn prepare(store: &Store, call: Call, config: &CosmosDBProviderConfig) -> 
         replaced.map_err(|fault| Obstacle::of_definition(fault, &better, config))?;
     }
     put_stamp(store, call, stamp.as_ref()).await?;
-    Ok(())
+    Ok(stamp.map(|stamp| stamp.document))
 }
 
 fn existing_is_fine(outcome: Result<(), Fault>) -> Result<(), Fault> {

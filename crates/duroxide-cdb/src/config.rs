@@ -48,6 +48,18 @@ pub struct CosmosDBProviderConfig {
     /// How long messages to an instance that has not begun wait for its start before they become dead letters, unless a
     /// start that waits for its time is in the queue already. Default 24 hours.
     pub early_mail_retention: Duration,
+    /// How long instances are kept after they have ended. A policy that is stored in the container, by
+    /// [`set_retention`](crate::CosmosDBProvider::set_retention) or `cdb retention set`, goes before this one. All
+    /// processes of a container should have the same. Default: none, everything is kept.
+    pub retention: Option<crate::Retention>,
+    /// How often one process of the fleet looks for what retention cannot leave to the service. Default 1 hour.
+    pub retention_interval: Duration,
+    /// What payloads are sealed with before they are stored, and opened with: for example
+    /// an `AesGcmCodec`, with the feature `aes-gcm`. Default: none, they are stored as they are.
+    pub codec: Option<Arc<dyn crate::PayloadCodec>>,
+    /// Whether payloads that are sealed with a key which the codec does not have are handed out as they are stored, instead
+    /// of being refused: for tools that look, never for runtimes. Default false.
+    pub shows_sealed: bool,
     /// Bytes of history and values kept in memory for instances this process works on. Default 64 MiB.
     pub cache_bytes_max: usize,
     /// Name of this process in lock documents. Default: a random one.
@@ -155,6 +167,13 @@ impl CosmosDBProviderConfig {
         self
     }
 
+    /// The same settings with a codec for payloads.
+    #[must_use]
+    pub fn with_codec(mut self, codec: impl crate::PayloadCodec + 'static) -> Self {
+        self.codec = Some(Arc::new(codec));
+        self
+    }
+
     /// What to say of settings that other crates of this name have and that do nothing here.
     pub(crate) fn without_effect(&self) -> Option<&'static str> {
         (self.orch_concurrency != 1 || self.worker_concurrency != 1).then_some(
@@ -206,6 +225,7 @@ impl CosmosDBProviderConfig {
             ("steal_after", self.steal_after, STEAL_AFTER_MIN),
             ("lease_duration", self.lease_duration, LEASE_MIN),
             ("bell_interval", self.bell_interval, BELL_INTERVAL_MIN),
+            ("retention_interval", self.retention_interval, RETENTION_INTERVAL_MIN),
         ] {
             if time < least {
                 return refuse(format!("{what} ({time:?}) is too short: use {least:?} or more."));
@@ -223,6 +243,7 @@ impl CosmosDBProviderConfig {
 
 const STEAL_AFTER_MIN: Duration = Duration::from_millis(200);
 const LEASE_MIN: Duration = Duration::from_secs(1);
+const RETENTION_INTERVAL_MIN: Duration = Duration::from_millis(10);
 const BELL_INTERVAL_MIN: Duration = Duration::from_millis(10);
 /// The service's limit for the time to live of an item.
 const TTL_SECONDS_MAX: u64 = i32::MAX as u64;
@@ -243,6 +264,10 @@ impl Default for CosmosDBProviderConfig {
             operation_timeout: Duration::from_secs(30),
             tombstone_ttl: Duration::from_secs(7 * 24 * 3600),
             early_mail_retention: Duration::from_secs(24 * 60 * 60),
+            retention: None,
+            retention_interval: Duration::from_secs(3600),
+            codec: None,
+            shows_sealed: false,
             cache_bytes_max: 64 << 20,
             owner: String::new(),
             clock_offset_ms: 0,
@@ -272,6 +297,10 @@ impl fmt::Debug for CosmosDBProviderConfig {
             .field("poll_interval_max", &self.poll_interval_max)
             .field("operation_timeout", &self.operation_timeout)
             .field("tombstone_ttl", &self.tombstone_ttl)
+            .field("retention", &self.retention.as_ref().map(ToString::to_string))
+            .field("retention_interval", &self.retention_interval)
+            .field("codec", &self.codec)
+            .field("shows_sealed", &self.shows_sealed)
             .field("cache_bytes_max", &self.cache_bytes_max)
             .field("owner", &self.owner)
             .field("clock_offset_ms", &self.clock_offset_ms)

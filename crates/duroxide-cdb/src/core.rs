@@ -7,13 +7,14 @@ use std::time::Duration;
 use crate::cache::Cache;
 use crate::claims::UnsettledClaims;
 use crate::clock::{Clock, millis};
+use crate::codec::Seal;
 use crate::config::CosmosDBProviderConfig;
 use crate::documents::{Head, Message, MessageHint, Tagged, WorkDocument};
 use crate::elders::Elders;
 use crate::finder::{Crew, Pace, Ready, TurnFinder, WorkFinder};
 use crate::fleet::{Fleet, Hand, Standing};
 use crate::habits::Habits;
-use crate::layout::Layout;
+use crate::layout::{Layout, Stamp};
 use crate::lease::{Leases, TurnContents, WorkContents};
 use crate::looks::Looks;
 use crate::outbox_faults::OutboxFaultInjector;
@@ -21,6 +22,7 @@ use crate::session::Sessions;
 use crate::slots;
 use crate::staging::Staging;
 use crate::store::{Store, Strays};
+use crate::telemetry::Telemetry;
 
 /// The provider's inside.
 pub(crate) struct Core {
@@ -46,6 +48,9 @@ pub(crate) struct Core {
     pub(crate) layout: Layout,
     pub(crate) elders: Elders,
     pub(crate) fleet: Fleet,
+    /// What payloads are sealed with, at the edge: nothing behind it opens them.
+    pub(crate) seal: Seal,
+    pub(crate) telemetry: Telemetry,
 }
 
 impl Drop for Core {
@@ -76,17 +81,21 @@ pub(crate) struct Settings {
 }
 
 impl Core {
-    pub(crate) fn new(store: Store, config: &CosmosDBProviderConfig) -> Self {
+    pub(crate) fn new(store: Store, config: &CosmosDBProviderConfig, stamp: Option<&Stamp>) -> Self {
         let owner = if config.owner.is_empty() {
             uuid::Uuid::new_v4().simple().to_string()
         } else {
             config.owner.clone()
         };
         let store = Arc::new(store);
+        // What has not happened yet is zero for those who watch, and not unknown.
+        for name in COUNTED_FROM_ZERO {
+            metrics::counter!(name).increment(0);
+        }
         Self {
             fleet: Fleet::new(&store, &owner, config),
             elders: Elders::since(store.clock().now_ms()),
-            layout: Layout::default(),
+            layout: Layout::new(config.retention.as_ref(), stamp),
             clock: Arc::clone(store.clock()),
             store,
             settings: Settings {
@@ -111,6 +120,8 @@ impl Core {
             looks: Looks::default(),
             sessions: Sessions::default(),
             outbox_faults: Mutex::default(),
+            seal: Seal::new(config.codec.clone(), config.shows_sealed),
+            telemetry: Telemetry::default(),
         }
     }
 
@@ -201,5 +212,12 @@ impl Core {
     }
 }
 
+const COUNTED_FROM_ZERO: [&str; 5] = [
+    "duroxide_cdb_activities_total",
+    "duroxide_cdb_retention_deleted_total",
+    "duroxide_cdb_throttled_total",
+    "duroxide_cdb_turns_total",
+    "duroxide_cdb_unreadable_payloads_total",
+];
 /// What is due within this time is rung for.
 const RING_AHEAD_MS: u64 = 5000;

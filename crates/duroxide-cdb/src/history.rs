@@ -210,6 +210,7 @@ pub(crate) async fn append(
         let mut chunks = documents::Chunks::new(&uuid::Uuid::new_v4().simple().to_string());
         head.turn = head.turn.saturating_add(1);
         head.format_version = FORMAT_VERSION;
+        head.ttl = None;
         let mut segments = Vec::new();
         if !head.started || execution > head.current_execution_id {
             segments = head.move_events_out(&mut chunks);

@@ -20,6 +20,7 @@ mod bootstrap;
 mod cache;
 mod claims;
 mod clock;
+mod codec;
 mod config;
 mod contain;
 mod core;
@@ -35,6 +36,7 @@ mod habits;
 mod history;
 #[doc(hidden)]
 pub mod inspect;
+mod keeper;
 mod layout;
 mod lease;
 mod ledger;
@@ -51,18 +53,23 @@ mod provider;
 mod queries;
 mod queue;
 mod reconciler;
+mod retention;
 mod session;
 mod slot_leases;
 mod slots;
 mod staging;
 mod status;
 mod store;
+mod telemetry;
 mod token;
 mod weather;
 mod work;
 
 pub use admin::bulk::{BulkMode, BulkProgress};
 pub use bootstrap::container_definition;
+#[cfg(feature = "aes-gcm")]
+pub use codec::AesGcmCodec;
+pub use codec::{CodecError, OpenError, PayloadCodec, open_payload, sealed_with};
 pub use config::CosmosDBProviderConfig;
 pub use cosmos_driver;
 pub use documents::{FORMAT_VERSION, is_reserved, kind, unpack, unpack_events, unreadable};
@@ -71,8 +78,10 @@ pub use fleet::{
     CosmosLeaseProvider, InMemoryLeaseProvider, LeaseProvider, MemberReport, NoLeases, OtherShare,
     ServedWork, Serves, SlotShare,
 };
+pub use keeper::{RetentionProgress, RetentionRow};
 pub use ledger::{LedgerSnapshot, Spending};
 pub use outbox::DeadLetterInfo;
 pub use outbox_faults::OutboxFaultInjector;
 pub use provider::CosmosDBProvider;
+pub use retention::{Ending, Retention, RetentionError, RetentionRule, may_expire};
 pub use slots::{SlotSet, of as slot_of};

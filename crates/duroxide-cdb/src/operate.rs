@@ -5,7 +5,10 @@ use duroxide::providers::{DeleteInstanceResult, InstanceFilter, ProviderError, P
 use crate::admin::bulk::{self, BulkMode, BulkProgress};
 use crate::admin::{Terms, delete};
 
+use crate::keeper::{self, RetentionProgress, RetentionRow};
+use crate::layout::put_retention;
 use crate::provider::CosmosDBProvider;
+use crate::retention::Retention;
 
 impl CosmosDBProvider {
     /// What this provider has spent so far: requests, request units and time, by operation and by instance.
@@ -82,5 +85,54 @@ impl CosmosDBProvider {
         mut progress: impl FnMut(BulkProgress) + Send,
     ) -> Result<BulkProgress, ProviderError> {
         bulk::prune(self.core(), filter, options, mode, &mut progress).await
+    }
+
+    /// The policy in force here: the container's, or else what this process is configured with.
+    #[must_use]
+    pub fn retention(&self) -> Retention {
+        Retention::clone(&self.core().layout.retention().0)
+    }
+
+    /// The policy that is stored in the container, as far as this process knows.
+    #[must_use]
+    pub fn stored_retention(&self) -> Option<Retention> {
+        self.core().layout.stored_retention().map(|policy| Retention::clone(&policy))
+    }
+
+    /// Stores a policy in the container, for all processes, or takes it back. Other processes know of it within minutes.
+    /// Heads that would expire too early by the new policy are put right at once; returns how many.
+    ///
+    /// # Errors
+    /// When the account cannot be asked.
+    pub async fn set_retention(&self, policy: Option<&Retention>) -> Result<u64, ProviderError> {
+        const OPERATION: &str = "set_retention";
+        let core = self.core();
+        core.layout.check(OPERATION)?;
+        let call = core.store.call(OPERATION);
+        let stamp = put_retention(&core.store, call, policy, core.clock.now_ms()).await;
+        core.layout.note(&stamp.map_err(|fault| fault.surface(OPERATION, ""))?);
+        keeper::prolong(core, &core.layout.retention().0).await
+    }
+
+    /// Deletes now what the policy in force does not keep any longer and the service does not remove by itself: trees
+    /// that have ended, children and all. One process of the fleet does this every hour.
+    ///
+    /// # Errors
+    /// When the account cannot be asked; what was deleted before stays deleted.
+    pub async fn apply_retention(&self) -> Result<RetentionProgress, ProviderError> {
+        self.core().layout.check("apply_retention")?;
+        keeper::sweep(self.core(), &self.core().layout.retention().0).await
+    }
+
+    /// Tells of every ended root instance when it goes by a policy. Nothing changes.
+    ///
+    /// # Errors
+    /// When the account cannot be asked.
+    pub async fn foresee_retention(
+        &self,
+        policy: &Retention,
+        mut listener: impl FnMut(RetentionRow) + Send,
+    ) -> Result<(), ProviderError> {
+        keeper::foresee(self.core(), policy, &mut listener).await
     }
 }

@@ -13,13 +13,16 @@ use duroxide::{Event, SystemStats, TagFilter};
 
 use crate::admin::bulk::{self, BulkMode};
 use crate::bootstrap;
+use crate::codec::CodecError;
 use crate::config::CosmosDBProviderConfig;
 use crate::core::Core;
 use crate::documents::{Forgive, addressee};
 use crate::fleet::Hand;
+use crate::keeper::Keeper;
 use crate::orchestration::plan::Turn;
 use crate::outbox_faults::OutboxFaultInjector;
 use crate::reconciler::Reconciler;
+use crate::telemetry::Outcome;
 use crate::token::Token;
 use crate::{admin, history, membership, orchestration, queue, session, status, work};
 
@@ -34,6 +37,7 @@ pub struct CosmosDBProvider {
 struct Inner {
     core: Arc<Core>,
     reconciler: Reconciler,
+    _keeper: Keeper,
 }
 
 impl std::fmt::Debug for CosmosDBProvider {
@@ -79,10 +83,11 @@ impl CosmosDBProvider {
             static TOLD: std::sync::Once = std::sync::Once::new();
             TOLD.call_once(|| tracing::warn!("{sentence}"));
         }
-        let store = bootstrap::open(&config).await?;
-        let core = Arc::new(Core::new(store, &config));
+        let (store, stamp) = bootstrap::open(&config).await?;
+        let core = Arc::new(Core::new(store, &config, stamp.as_ref()));
         let reconciler = Reconciler::start(&core, config.reconciler_interval);
-        Ok(Self { inner: Arc::new(Inner { core, reconciler }) })
+        let keeper = Keeper::start(&core, config.retention_interval);
+        Ok(Self { inner: Arc::new(Inner { core, reconciler, _keeper: keeper }) })
     }
 
     /// As [`new`](Self::new), with settings from the environment
@@ -124,6 +129,15 @@ impl CosmosDBProvider {
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.inner.core
     }
+
+    /// Tells of something of an instance whose payload cannot be opened here, and says how long it is put off. The attempt
+    /// does not count and the runtime never sees it: it would take it for a workflow that has failed.
+    fn park(&self, instance: &str, error: &CodecError) -> Duration {
+        let delay = self.core().seal.parks_for(instance);
+        metrics::counter!("duroxide_cdb_unreadable_payloads_total").increment(1);
+        tracing::error!(instance, key = error.key_id(), ?delay, "put off: {error}");
+        delay
+    }
 }
 
 /// The contract's limit, where the caller names none.
@@ -132,6 +146,8 @@ fn bounded(filter: InstanceFilter) -> InstanceFilter {
 }
 
 const BULK_LIMIT: u32 = 1000;
+/// So many that cannot be opened are put off within one fetch.
+const UNREADABLE_MAX: usize = 64;
 
 fn forgive(ignore_attempt: bool) -> Forgive {
     if ignore_attempt { Forgive::ThisAttempt } else { Forgive::No }
@@ -157,7 +173,24 @@ impl Provider for CosmosDBProvider {
         self.core().layout.check_waiting("fetch_orchestration_item", poll_timeout).await?;
         let _asking = self.core().fleet.asking();
         membership::join(self.core(), Some(Hand::Turns)).await;
-        orchestration::fetch::fetch(self.core(), lock_timeout, poll_timeout, filter).await
+        let until = self.core().clock.instant() + poll_timeout;
+        for _ in 0..UNREADABLE_MAX {
+            let wait = until.saturating_duration_since(self.core().clock.instant());
+            let fetched = orchestration::fetch::fetch(self.core(), lock_timeout, wait, filter).await?;
+            let Some((mut item, token, attempts)) = fetched else { return Ok(None) };
+            match self.core().seal.open_turn(&mut item) {
+                Ok(()) => {
+                    self.core().telemetry.turn(&token, &item);
+                    return Ok(Some((item, token, attempts)));
+                }
+                Err(error) => {
+                    let delay = self.park(&item.instance, &error);
+                    orchestration::lock::abandon(self.core(), &token, Some(delay), Forgive::ThisAttempt)
+                        .await?;
+                }
+            }
+        }
+        Ok(None)
     }
 
     #[tracing::instrument(level = "debug", skip_all, fields(instance = Token::partition_of(lock_token)))]
@@ -171,10 +204,21 @@ impl Provider for CosmosDBProvider {
         metadata: ExecutionMetadata,
         cancelled_activities: Vec<ScheduledActivityIdentifier>,
     ) -> Result<(), ProviderError> {
-        let cancelled = cancelled_activities;
-        let turn =
-            Turn { execution_id, history_delta, worker_items, orchestrator_items, metadata, cancelled };
-        orchestration::ack::ack(self.core(), lock_token, turn).await
+        const OPERATION: &str = "ack_orchestration_item";
+        let seal = &self.core().seal;
+        let turn = Turn {
+            execution_id,
+            history_delta: seal.events(OPERATION, history_delta)?,
+            worker_items: seal.items(OPERATION, worker_items)?,
+            orchestrator_items: seal.items(OPERATION, orchestrator_items)?,
+            metadata: ExecutionMetadata { output: seal.text(OPERATION, metadata.output)?, ..metadata },
+            cancelled: cancelled_activities,
+        };
+        let acked = orchestration::ack::ack(self.core(), lock_token, turn).await;
+        // The runtime acks a turn again, as failed, when the first ack did not get through.
+        let outcome = if acked.is_ok() { Outcome::Completed } else { Outcome::Lost };
+        self.core().telemetry.end(lock_token, outcome);
+        acked
     }
 
     #[tracing::instrument(level = "debug", skip_all, fields(instance = Token::partition_of(lock_token)))]
@@ -184,6 +228,7 @@ impl Provider for CosmosDBProvider {
         delay: Option<Duration>,
         ignore_attempt: bool,
     ) -> Result<(), ProviderError> {
+        self.core().telemetry.end(lock_token, Outcome::Abandoned);
         orchestration::lock::abandon(self.core(), lock_token, delay, forgive(ignore_attempt)).await
     }
 
@@ -198,7 +243,8 @@ impl Provider for CosmosDBProvider {
 
     #[tracing::instrument(level = "debug", skip_all, fields(instance = instance))]
     async fn read(&self, instance: &str) -> Result<Vec<Event>, ProviderError> {
-        history::read(self.core(), "read", instance).await
+        let events = history::read(self.core(), "read", instance).await?;
+        self.core().seal.opened_events("read", events)
     }
 
     #[tracing::instrument(level = "debug", skip_all, fields(instance = instance))]
@@ -207,7 +253,9 @@ impl Provider for CosmosDBProvider {
         instance: &str,
         execution_id: u64,
     ) -> Result<Vec<Event>, ProviderError> {
-        history::read_execution(self.core(), "read_with_execution", instance, execution_id).await
+        let events =
+            history::read_execution(self.core(), "read_with_execution", instance, execution_id).await?;
+        self.core().seal.opened_events("read_with_execution", events)
     }
 
     #[tracing::instrument(level = "debug", skip_all, fields(instance = instance))]
@@ -217,12 +265,13 @@ impl Provider for CosmosDBProvider {
         execution_id: u64,
         new_events: Vec<Event>,
     ) -> Result<(), ProviderError> {
-        history::append(self.core(), instance, execution_id, &new_events).await
+        let events = self.core().seal.events("append_with_execution", new_events)?;
+        history::append(self.core(), instance, execution_id, &events).await
     }
 
     #[tracing::instrument(level = "debug", skip_all, fields(instance = addressee(&item)))]
     async fn enqueue_for_worker(&self, item: WorkItem) -> Result<(), ProviderError> {
-        queue::for_worker(self.core(), &item).await
+        queue::for_worker(self.core(), &self.core().seal.item("enqueue_for_worker", item)?).await
     }
 
     #[tracing::instrument(level = "debug", skip_all)]
@@ -241,12 +290,33 @@ impl Provider for CosmosDBProvider {
         };
         let _asking = self.core().fleet.asking();
         membership::join(self.core(), runs_untagged.then_some(Hand::Work)).await;
-        work::fetch::fetch(self.core(), lock_timeout, poll_timeout, session, tag_filter).await
+        let until = self.core().clock.instant() + poll_timeout;
+        for _ in 0..UNREADABLE_MAX {
+            let wait = until.saturating_duration_since(self.core().clock.instant());
+            let fetched = work::fetch::fetch(self.core(), lock_timeout, wait, session, tag_filter).await?;
+            let Some((mut item, token, attempts)) = fetched else { return Ok(None) };
+            match self.core().seal.open_item(&mut item) {
+                Ok(()) => {
+                    self.core().telemetry.activity(&token, &item);
+                    return Ok(Some((item, token, attempts)));
+                }
+                Err(error) => {
+                    let delay = self.park(&addressee(&item), &error);
+                    work::lock::abandon(self.core(), &token, Some(delay), Forgive::ThisAttempt).await?;
+                }
+            }
+        }
+        Ok(None)
     }
 
     #[tracing::instrument(level = "debug", skip_all, fields(instance = Token::partition_of(token)))]
     async fn ack_work_item(&self, token: &str, completion: Option<WorkItem>) -> Result<(), ProviderError> {
-        work::ack::ack(self.core(), token, completion).await
+        let seal = &self.core().seal;
+        let completion = completion.map(|item| seal.item("ack_work_item", item)).transpose()?;
+        let outcome = Outcome::of(completion.as_ref());
+        let acked = work::ack::ack(self.core(), token, completion).await;
+        self.core().telemetry.end(token, if acked.is_ok() { outcome } else { Outcome::Lost });
+        acked
     }
 
     #[tracing::instrument(level = "debug", skip_all, fields(instance = Token::partition_of(token)))]
@@ -261,6 +331,7 @@ impl Provider for CosmosDBProvider {
         delay: Option<Duration>,
         ignore_attempt: bool,
     ) -> Result<(), ProviderError> {
+        self.core().telemetry.end(token, Outcome::Abandoned);
         work::lock::abandon(self.core(), token, delay, forgive(ignore_attempt)).await
     }
 
@@ -285,6 +356,7 @@ impl Provider for CosmosDBProvider {
         item: WorkItem,
         delay: Option<Duration>,
     ) -> Result<(), ProviderError> {
+        let item = self.core().seal.item("enqueue_for_orchestrator", item)?;
         queue::for_orchestrator(self.core(), &item, delay).await
     }
 
@@ -298,17 +370,25 @@ impl Provider for CosmosDBProvider {
         instance: &str,
         last_seen_version: u64,
     ) -> Result<Option<(Option<String>, u64)>, ProviderError> {
-        status::custom_status(self.core(), instance, last_seen_version).await
+        let found = status::custom_status(self.core(), instance, last_seen_version).await?;
+        let Some((status, version)) = found else { return Ok(None) };
+        Ok(Some((self.core().seal.opened("get_custom_status", status)?, version)))
     }
 
     #[tracing::instrument(level = "debug", skip_all, fields(instance = instance))]
     async fn get_kv_value(&self, instance: &str, key: &str) -> Result<Option<String>, ProviderError> {
-        status::kv_value(self.core(), instance, key).await
+        let value = status::kv_value(self.core(), instance, key).await?;
+        self.core().seal.opened("get_kv_value", value)
     }
 
     #[tracing::instrument(level = "debug", skip_all, fields(instance = instance))]
     async fn get_kv_all_values(&self, instance: &str) -> Result<HashMap<String, String>, ProviderError> {
-        status::kv_values(self.core(), instance).await
+        let mut values = status::kv_values(self.core(), instance).await?;
+        for value in values.values_mut() {
+            let open = self.core().seal.opened("get_kv_all_values", Some(std::mem::take(value)))?;
+            *value = open.unwrap_or_default();
+        }
+        Ok(values)
     }
 
     #[tracing::instrument(level = "debug", skip_all, fields(instance = instance))]
@@ -340,12 +420,16 @@ impl ProviderAdmin for CosmosDBProvider {
         instance: &str,
         execution_id: u64,
     ) -> Result<Vec<Event>, ProviderError> {
-        history::read_execution(self.core(), "read_history_with_execution_id", instance, execution_id).await
+        let events =
+            history::read_execution(self.core(), "read_history_with_execution_id", instance, execution_id)
+                .await?;
+        self.core().seal.opened_events("read_history_with_execution_id", events)
     }
 
     #[tracing::instrument(level = "debug", skip_all, fields(instance = instance))]
     async fn read_history(&self, instance: &str) -> Result<Vec<Event>, ProviderError> {
-        history::read(self.core(), "read_history", instance).await
+        let events = history::read(self.core(), "read_history", instance).await?;
+        self.core().seal.opened_events("read_history", events)
     }
 
     #[tracing::instrument(level = "debug", skip_all, fields(instance = instance))]
@@ -356,7 +440,8 @@ impl ProviderAdmin for CosmosDBProvider {
 
     #[tracing::instrument(level = "debug", skip_all, fields(instance = instance))]
     async fn get_instance_info(&self, instance: &str) -> Result<InstanceInfo, ProviderError> {
-        admin::info::instance(self.core(), instance).await
+        let info = admin::info::instance(self.core(), instance).await?;
+        Ok(InstanceInfo { output: self.core().seal.opened("get_instance_info", info.output)?, ..info })
     }
 
     #[tracing::instrument(level = "debug", skip_all, fields(instance = instance))]
@@ -365,7 +450,8 @@ impl ProviderAdmin for CosmosDBProvider {
         instance: &str,
         execution_id: u64,
     ) -> Result<ExecutionInfo, ProviderError> {
-        admin::info::execution(self.core(), instance, execution_id).await
+        let info = admin::info::execution(self.core(), instance, execution_id).await?;
+        Ok(ExecutionInfo { output: self.core().seal.opened("get_execution_info", info.output)?, ..info })
     }
 
     #[tracing::instrument(level = "debug", skip_all)]

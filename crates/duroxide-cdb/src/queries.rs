@@ -224,6 +224,24 @@ pub(crate) const INSTANCE_FACTS: &str = concat!(
     instances!()
 );
 
+/// One range: root instances that ended with a status and have not been written since a time, in seconds.
+pub(crate) const ENDED_ROOTS: &str = concat!(
+    "SELECT c.instanceId, c.orchestrationName, c.completedAt, c.updatedAt, c.ttl, c._ts FROM c WHERE ",
+    instances!(),
+    " AND c.status = @status AND c._ts <= @before AND NOT IS_STRING(c.parentInstanceId)"
+);
+
+/// One range: instances that ended with a status and that the service will remove.
+pub(crate) const EXPIRING: &str = concat!(
+    "SELECT c.instanceId, c.orchestrationName, c.completedAt, c.updatedAt, c.ttl, c._ts FROM c WHERE ",
+    instances!(),
+    " AND c.status = @status AND c.ttl > 0"
+);
+
+/// One range: the instances that have dead letters.
+pub(crate) const SENDERS_OF_DEAD_LETTERS: &str =
+    "SELECT VALUE c.instanceId FROM c WHERE c.type = 'dead_letter'";
+
 /// The whole container: what is counted about the instances of each status, so that the answer is as short for a million
 /// of them as for one. The driver has it planned and adds up what the ranges say. Numbers that nobody counted to are left
 /// out.

@@ -19,6 +19,9 @@ impl Weather {
         if !is_throttled && self.pause_us.load(Ordering::Relaxed) == 0 {
             return;
         }
+        if is_throttled {
+            metrics::counter!("duroxide_cdb_throttled_total").increment(1);
+        }
         let next = |pause: u64| Some(next(pause, is_throttled));
         // It never refuses to change: the closure always gives a value.
         let _ = self.pause_us.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);

@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use serde_json::json;
 
 use crate::bulk::{Ended, each};
-use crate::context::{Connection, ConnectionArgs};
+use crate::context::{Connection, ConnectionArgs, NO_SWEEP};
 use crate::documents::Documents;
 use crate::exit::Problem;
 use crate::fleet::LEASES;
@@ -74,7 +74,10 @@ async fn work(connection: &Connection, args: &FsckArgs) -> anyhow::Result<()> {
     let broken = defects.iter().filter(|defect| defect.level == Level::Broken).count();
     let (mut mended, mut mended_broken) = (0, 0);
     if args.repair && !defects.is_empty() {
-        let provider = connection.provider().await?;
+        // What is queued again is sealed already, if it is.
+        let provider = connection
+            .provider_with(|config| (config.reconciler_interval, config.codec) = (NO_SWEEP, None))
+            .await?;
         for defect in &defects {
             let is_mended = match &defect.repair {
                 Some(repair) => carry_out(defect, repair, &documents, provider.as_ref()).await?,

@@ -1,5 +1,6 @@
 //! `cdb stress`: load, measured.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -7,10 +8,12 @@ use anyhow::Context as _;
 use clap::Args;
 use cosmos_emulator::{FaultRule, Verdict};
 use serde_json::json;
+use tokio::net::TcpListener;
 
 use crate::clock::now_ms;
 use crate::context::{Connection, ConnectionArgs, IfMissing, Place, Target};
 use crate::exit::Problem;
+use crate::exposition::{Registry, Source, serve};
 use crate::files;
 use crate::interrupt::Interrupt;
 use crate::meters::Meters;
@@ -65,6 +68,10 @@ pub(crate) struct StressArgs {
     #[arg(long, value_name = "SPAN", value_parser = parse_span, conflicts_with = "endpoint")]
     latency: Option<Duration>,
 
+    /// Tell Prometheus at this address what the process does, while it does it; port 0 takes any free one.
+    #[arg(long, value_name = "ADDRESS")]
+    metrics: Option<SocketAddr>,
+
     /// Write the measurements to a JSON file as well.
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -86,7 +93,10 @@ const EXAMPLES: &str = "Examples:
 
 /// Runs every workload and reports.
 pub(crate) async fn run(args: &StressArgs) -> anyhow::Result<()> {
-    let meters = Meters::listen();
+    let meters = match args.metrics {
+        None => Meters::listen(),
+        Some(address) => tell(address).await?,
+    };
     let target = Target::resolve(&args.connection, |name| std::env::var(name).ok(), || Ok(Place::Memory))?;
     let connection = Connection::open_target(target, IfMissing::Create).await?;
     let mut interrupt = Interrupt::listen().context("cannot listen for signals")?;
@@ -104,6 +114,17 @@ pub(crate) async fn run(args: &StressArgs) -> anyhow::Result<()> {
         if connection.emulator().is_some() { "embedded" } else { connection.endpoint() }.to_owned();
     connection.close().await;
     report(args, &rows?, &endpoint)
+}
+
+/// Serves the metrics of this process for as long as it runs.
+async fn tell(address: SocketAddr) -> anyhow::Result<Meters> {
+    let listener = TcpListener::bind(address)
+        .await
+        .with_context(|| format!("figures cannot be served at {address}: name another port"))?;
+    say(format!("figures at http://{}/metrics", listener.local_addr()?));
+    let meters = Meters::default();
+    tokio::spawn(serve(listener, Source::Process(Registry::listen(meters.clone()))));
+    Ok(meters)
 }
 
 async fn measure(

@@ -42,6 +42,7 @@ pub(crate) fn check(instance: &str, partition: &Partition, family: &Family, now_
         return report.defects;
     }
     litter(partition, &head, now_ms, &mut report);
+    expiry(partition, &mut report);
     if head.is_visible() {
         history(partition, &head, family, now_ms, &mut report);
     }
@@ -76,6 +77,38 @@ fn headless(partition: &Partition, report: &mut Report<'_>) {
         report.broken(format!("it has no head and yet documents of the types {}", kinds.join(", ")));
     }
 }
+
+/// What the service will remove by itself must be all there is of an instance that is over.
+fn expiry(partition: &Partition, report: &mut Report<'_>) {
+    let expires = |document: &&Value| document["ttl"].as_i64().is_some_and(|ttl| ttl > 0);
+    for document in partition.documents().iter().filter(expires) {
+        let is_head = type_of(document) == kind::INSTANCE;
+        let text = if is_head {
+            let left = partition.documents().iter().map(type_of).find(|kind| LEFT_BEHIND.contains(kind));
+            match left {
+                None if duroxide_cdb::may_expire(document) => continue,
+                None => "the service will remove its head, and it has not ended or does not stand alone"
+                    .to_owned(),
+                Some(kind) => {
+                    format!("the service will remove its head and leave a document of the type {kind}")
+                }
+            }
+        } else if type_of(document) == kind::TOMBSTONE {
+            continue;
+        } else {
+            format!(
+                "the service will remove its document {:?} and nothing else of it",
+                text_of(document, "id")
+            )
+        };
+        let (id, etag) = (text_of(document, "id").to_owned(), text_of(document, "_etag").to_owned());
+        report.add(Level::Broken, text, Some(Repair::Keep { id, etag }));
+    }
+}
+
+/// Documents of an instance that would be left if only its head went.
+const LEFT_BEHIND: [&str; 7] =
+    [kind::HISTORY, kind::EXECUTION, kind::VALUE, kind::WORK, kind::INTENT, kind::CHUNK, kind::STAGED];
 
 /// Documents that nothing points to.
 fn litter(partition: &Partition, head: &Head, now_ms: u64, report: &mut Report<'_>) {
@@ -493,6 +526,28 @@ mod tests {
         assert!(!beyond.iter().any(|text| text.contains("nothing points to")), "{beyond:?}");
         let unreadable = texts(json!({"commit": "d", "first": "nought", "count": 2, "bytes": 1}));
         assert_eq!(unreadable, ["a reference to the pieces of \"d\" cannot be read"]);
+    }
+
+    #[test]
+    fn only_a_head_that_stands_alone_may_expire() {
+        let done = event(2, None, EventKind::OrchestrationCompleted { output: String::new() });
+        let ended = |ttl: i64, more: Vec<Value>, change: Value| {
+            let mut partition = with_events_in_head(&[started(), done.clone()], 2, more).documents().to_vec();
+            let over = json!({"status": "Completed", "completedAt": 1, "executionCount": 1, "totalEventCount": 2,
+                "formatVersion": 3, "ttl": ttl});
+            for changes in [over, change] {
+                partition[0].as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+            }
+            texts_of(&Partition::new(partition)).into_iter().filter(|text| text.contains("service")).count()
+        };
+        let value = json!({"id": "value:1:0", "instanceId": "a", "type": "value", "value": ""});
+        let fleeting = json!({"id": "message:x", "instanceId": "a", "type": "orch_queue", "ttl": 5});
+        assert_eq!(ended(60, vec![], json!({})), 0);
+        assert_eq!(ended(60, vec![value.clone()], json!({})), 1);
+        assert_eq!(ended(-1, vec![value], json!({})), 0);
+        assert_eq!(ended(60, vec![], json!({"parentInstanceId": "p"})), 1);
+        assert_eq!(ended(60, vec![], json!({"status": "Running"})), 1);
+        assert_eq!(ended(60, vec![fleeting], json!({})), 1);
     }
 
     #[test]

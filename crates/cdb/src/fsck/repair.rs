@@ -18,6 +18,8 @@ pub(crate) enum Repair {
     Message(WorkItem),
     /// Send the result of a child to its parent again.
     Result { child: String, parent: String, execution: u64, event: u64 },
+    /// Let a document stay until somebody removes it.
+    Keep { id: String, etag: String },
     /// Count the history anew.
     Counters { id: String, etag: String, last_event_id: u64, event_count: u64, event_bytes: u64 },
 }
@@ -60,6 +62,14 @@ pub(crate) async fn carry_out(
             };
             provider.enqueue_for_orchestrator(item, None).await?;
             Ok(true)
+        }
+        Repair::Keep { id, etag } => {
+            let Some(mut document) = documents.read(&defect.instance, id).await? else { return Ok(false) };
+            crate::archive::strip(&mut document);
+            if let Some(fields) = document.as_object_mut() {
+                fields.remove("ttl");
+            }
+            Ok(documents.replace(&defect.instance, id, &document, etag).await? == Written::Done)
         }
         Repair::Counters { id, etag, last_event_id, event_count, event_bytes } => {
             let Some(mut head) = documents.read(&defect.instance, id).await? else { return Ok(false) };

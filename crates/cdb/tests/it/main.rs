@@ -1,6 +1,7 @@
 //! The `cdb` binary as people and scripts run it.
 
 mod archive;
+mod caring;
 mod costs;
 mod crash;
 mod demo;
@@ -8,6 +9,7 @@ mod emulator;
 mod entra;
 mod environment;
 mod errors;
+mod figures;
 mod fleet;
 #[cfg(target_os = "linux")]
 mod full;

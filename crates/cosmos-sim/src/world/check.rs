@@ -129,9 +129,30 @@ pub(crate) async fn leftovers(container: &Container) -> Result<Leftovers, cosmos
             left.entry("lock".to_owned()).or_default().push(id);
         }
     }
-    let findings =
+    let mut findings: Vec<String> =
         left.into_iter().map(|(kind, ids)| format!("{} × {kind} left: {}", ids.len(), ids[0])).collect();
+    findings.extend(expiring(container, &rows).await?);
     Ok(Leftovers { findings, prepared_until: marks.values().copied().max() })
+}
+
+/// What the service would remove by itself is all there is of an instance that has ended: nothing is beside it that would be
+/// left, or could come for the next instance of its name.
+async fn expiring(container: &Container, rows: &[Value]) -> Result<Vec<String>, cosmos_driver::Error> {
+    let sql = "SELECT * FROM c WHERE c.type = 'instance' AND c.ttl > 0";
+    let heads: Vec<Value> = container.query(sql, Scope::Container, QueryOptions::default()).collect().await?;
+    let mut findings = Vec::new();
+    for head in &heads {
+        let instance = &head["instanceId"];
+        let stays = |row: &&Value| {
+            row["instanceId"] == *instance && row["type"] != "instance" && row["type"] != "tombstone"
+        };
+        if let Some(other) = rows.iter().find(stays) {
+            findings.push(format!("the head of {instance} expires and leaves {}", other["id"]));
+        } else if !duroxide_cdb::may_expire(head) {
+            findings.push(format!("the head of {instance} expires and must not: {head}"));
+        }
+    }
+    Ok(findings)
 }
 
 #[cfg(test)]

@@ -40,7 +40,14 @@ pub(crate) fn settings(
     driver.sharding.connections_max = 4;
     driver.regions.trusted_domains = vec!["sim".to_owned()];
     driver.seed = Some(u64::from(process));
-    CosmosDBProviderConfig { clock_offset_ms: offset_ms, owner: format!("p{process}"), driver, ..settings }
+    CosmosDBProviderConfig {
+        clock_offset_ms: offset_ms,
+        owner: format!("p{process}"),
+        driver,
+        // Longer than a world lasts: nothing goes, and `check::expiring` looks at what would.
+        retention: "completed=30d failed=30d".parse().ok(),
+        ..settings
+    }
 }
 
 /// A process of the world.

@@ -50,6 +50,34 @@ pub(crate) async fn tree(
     instances(core, &ids.map_err(|fault| fault.surface(OPERATION, root))?, terms).await
 }
 
+/// Deletes an instance with all its descendants if it is due and all of them have run and ended; `None`, and nothing was
+/// changed, if not. That is asked before anything is fenced: whoever looks at an ended instance whose child still runs
+/// must not find it gone for a moment. The fences ask again.
+pub(crate) async fn retired(
+    core: &Arc<Core>,
+    root: &str,
+    is_due: &(dyn Fn(&Head) -> bool + Sync),
+) -> Result<Option<DeleteInstanceResult>, ProviderError> {
+    let terms = Terms::Retired(root, is_due);
+    core.layout.check(OPERATION)?;
+    if let Some(deleted) = alone::delete(core, root, terms).await? {
+        return Ok(Some(deleted));
+    }
+    let surface = |fault: Fault| fault.surface(OPERATION, root);
+    let ids = list::tree(core, core.store.call(OPERATION), root).await.map_err(surface)?;
+    for id in &ids {
+        let head = core.store.patient(core.store.call(OPERATION)).head(id).await.map_err(surface)?;
+        if head.is_some_and(|head| terms.refuses(id, &head.document)) {
+            return Ok(None);
+        }
+    }
+    let offspring = list::offspring(core, core.store.call(OPERATION), &ids).await.map_err(surface)?;
+    if !offspring.unborn.is_empty() {
+        return Ok(None);
+    }
+    instances(core, &ids, terms).await.map(Some)
+}
+
 /// Deletes a set of instances that is closed under children; those that have not run need not be named.
 pub(crate) async fn instances(
     core: &Arc<Core>,

@@ -48,6 +48,8 @@ pub(crate) enum Terms<'a> {
     Any,
     /// All of them, if the head of this one is as it should be when it is fenced.
     Selected(&'a str, &'a (dyn Fn(&Head) -> bool + Sync)),
+    /// Those that have run and ended, if the head of this one is as it should be: what waits for its time keeps all of them.
+    Retired(&'a str, &'a (dyn Fn(&Head) -> bool + Sync)),
 }
 
 impl Terms<'_> {
@@ -68,7 +70,13 @@ impl Terms<'_> {
             Self::Selected(root, is_selected) if root == id && !is_selected(head) => {
                 Some(format!("Instance {id} is not what was selected any more. Select again."))
             }
-            Self::Ended | Self::Any | Self::Selected(..) => None,
+            Self::Retired(..) if head.wreck.is_some() || !Status::ends_instance(&head.status) => {
+                Some(format!("Instance {id} has not ended, so nothing of its tree is removed yet."))
+            }
+            Self::Retired(root, is_due) if root == id && !is_due(head) => {
+                Some(format!("Instance {id} is not due any more."))
+            }
+            Self::Ended | Self::Any | Self::Selected(..) | Self::Retired(..) => None,
         }
     }
 }
@@ -132,7 +140,7 @@ impl Fences {
         for (id, read) in self.asked.iter().zip(reads) {
             heads.extend(read?.map(|head| (id.clone(), head)));
         }
-        if let Terms::Selected(root, _) = terms
+        if let Terms::Selected(root, _) | Terms::Retired(root, _) = terms
             && !heads.contains_key(root)
         {
             return Err(not_found(OPERATION, root));
@@ -338,6 +346,8 @@ async fn fence(
         }
         head.kind = kind::DELETING.to_owned();
         head.deletion = Some(deletion.to_owned());
+        // A fence must stand until the deletion takes it down.
+        head.ttl = None;
         head.doomed = waiting::list(queue);
         head.sweep_at = Some(core.clock.now_ms() + core.settings.age_threshold_ms.max(FENCE_MS));
         // The attempts count if the deletion is taken back.

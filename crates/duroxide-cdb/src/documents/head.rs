@@ -129,6 +129,11 @@ pub(crate) struct Head {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) completed_at: Option<u64>,
 
+    /// After so many seconds without a write the service removes the head, which is all there is of its instance then: one
+    /// that has ended and stands alone, where there is a policy. `-1` if somebody wants it kept whatever the policy says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ttl: Option<i64>,
+
     /// The deletion this instance is part of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) deletion: Option<String>,
@@ -267,6 +272,7 @@ impl Head {
             updated_at: now_ms,
             execution_started_at: now_ms,
             completed_at: None,
+            ttl: None,
             deletion: None,
             doomed: None,
             sweep_at: None,

@@ -123,6 +123,7 @@ fn head() -> Head {
         deletion: Some("deletion:1".into()),
         doomed: Some(Vec::new()),
         sweep_at: Some(1),
+        ttl: Some(1),
         wreck: Some("{".to_owned()),
         ..Head::unstarted("a", 1)
     };
@@ -257,7 +258,7 @@ fn compare_what_is_under_way() -> Vec<&'static str> {
         compare("### `tombstone`", &Tombstone::new("a", "m", 60), &[]),
         compare("### `deletion`", &Deletion::new("d", &[], vec!["m".into()], 1), &[]),
         compare("### `session`", &Session::claimed("s", "o", 1, 1), &[]),
-        compare("### `format`", &Stamp::ours(), &[]),
+        compare("### `format`", &Stamp::filled(), &[]),
         compare("### `member`", &member(), &[]),
         compare("### `slot_table`", &SlotTable::new(1, vec![share()]), &[]),
         compare("#### A share of the slots", &share(), &[]),

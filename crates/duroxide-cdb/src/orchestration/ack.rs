@@ -279,11 +279,13 @@ async fn compose(
     commit: &str,
 ) -> Result<(Plan, Layout), Failed> {
     let instance = &head.instance_id;
+    let (retention, _) = core.layout.retention();
     let around = Surroundings {
         clock: &core.clock,
         commit,
         tombstone_ttl_seconds: core.settings.tombstone_ttl_seconds,
         intent_age_ms: core.settings.age_threshold_ms,
+        retention: &retention,
         members: core.fleet.members(),
         // A worker that has nothing to do here runs them sooner than anybody else.
         home: core.works.is_waited_for().then(|| core.fleet.home_for(instance)).flatten(),

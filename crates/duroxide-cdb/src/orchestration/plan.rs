@@ -12,6 +12,7 @@ use crate::documents::{
     ValueDocument, WorkDocument, addressee, ids, kind,
 };
 use crate::load::backlog::MESSAGES_MAX;
+use crate::retention::{Retention, expiry};
 use crate::slots::SLOTS;
 use crate::staging::layout::Writes;
 use crate::store::Op;
@@ -35,6 +36,8 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) tombstone_ttl_seconds: u64,
     /// How long an intent is left to the process that made it.
     pub(crate) intent_age_ms: u64,
+    /// How long ended instances are kept.
+    pub(crate) retention: &'a Retention,
     /// How many processes there are to run activities.
     pub(crate) members: usize,
     /// The slot that a few activities are given to, if not to the instance's own.
@@ -144,7 +147,22 @@ pub(crate) fn plan(head: &Head, turn: &Turn, around: Surroundings<'_>) -> Result
     if !cosmos_wire::mutant!(7) {
         plan.head.clear_lock();
     }
+    plan.head.ttl = expire(&plan, around.retention, now);
     Ok(plan)
+}
+
+/// The time to live of the head, if the commit makes it all there is of an ended instance: written with the commit, it costs
+/// no request. A head that somebody wants kept for ever stays so.
+fn expire(plan: &Plan, policy: &Retention, now: u64) -> Option<i64> {
+    let leaves_nothing = plan.movable.is_empty()
+        && plan.cancels.is_empty()
+        && plan.deletes.is_empty()
+        && plan.drops.is_empty()
+        && plan.chunks.parts().is_empty();
+    if plan.head.ttl == Some(KEPT_FOR_EVER) {
+        return plan.head.ttl;
+    }
+    expiry::time_to_live(&plan.head, policy, now).filter(|_| leaves_nothing)
 }
 
 /// Removes the messages the lock held; those that may come again leave a tombstone. Of very many the last ones may be
@@ -444,6 +462,7 @@ fn unserializable(error: serde_json::Error) -> Refusal {
     Refusal::Unserializable(format!("A document of the turn cannot be written as JSON: {error}."))
 }
 
+const KEPT_FOR_EVER: i64 = -1;
 /// Each lock and renewal rewrites the head, so it stays light.
 const HEAD_OUTPUT_BYTES_MAX: usize = 4 << 10;
 
@@ -483,6 +502,7 @@ pub(crate) fn commit_for_fuzzing(head: &Head, clock: &Clock, ends: bool) {
         commit: "commit",
         tombstone_ttl_seconds: 60,
         intent_age_ms: 1,
+        retention: &Retention::default(),
         members: 1,
         home: None,
     };

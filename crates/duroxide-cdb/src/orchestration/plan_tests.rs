@@ -62,6 +62,7 @@ fn decide(head: &Head, turn: &Turn) -> Result<Plan, Refusal> {
             commit: "commit",
             tombstone_ttl_seconds: 9,
             intent_age_ms: 5,
+            retention: &"completed=1h failed=2h".parse().unwrap(),
             members: 1,
             home: None,
         },

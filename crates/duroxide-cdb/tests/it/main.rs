@@ -17,8 +17,11 @@ mod minimum;
 mod obstacles;
 mod overload;
 mod remains;
+mod retention;
 mod samples;
 mod scale;
+#[cfg(feature = "aes-gcm")]
+mod sealed;
 mod single_faults;
 mod stress;
 mod sweep;
