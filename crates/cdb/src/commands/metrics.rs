@@ -56,7 +56,7 @@ pub(crate) async fn run(args: &MetricsArgs) -> anyhow::Result<()> {
         let watcher = Watcher::new(connection.documents()?, args.every, args.budget, rule);
         Output::new(false).line(format!("Figures at http://{address}/metrics  (Ctrl-C stops it)"))?;
         tokio::select! {
-            () = serve(listener, Source::Container(watcher)) => Ok(()),
+            () = serve(listener, Source::Container(Box::new(watcher))) => Ok(()),
             () = interrupt.wait() => Ok(()),
         }
     })

@@ -81,7 +81,7 @@ impl Registry {
             match series.as_ref() {
                 Series::Counter(value) => page.sample(name, &labels, value.load(Ordering::Relaxed) as f64),
                 Series::Gauge(bits) => {
-                    page.sample(name, &labels, f64::from_bits(bits.load(Ordering::Relaxed)))
+                    page.sample(name, &labels, f64::from_bits(bits.load(Ordering::Relaxed)));
                 }
                 Series::Histogram(buckets) => histogram(&mut page, name, &labels, buckets),
             }

@@ -23,7 +23,7 @@ use super::registry::Registry;
 #[derive(Debug)]
 pub(crate) enum Source {
     /// What a container shows.
-    Container(Watcher),
+    Container(Box<Watcher>),
     /// What this process does.
     Process(Registry),
 }

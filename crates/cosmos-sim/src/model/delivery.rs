@@ -80,7 +80,7 @@ impl Delivery {
                     });
                 }
                 add("no answer, outbox::deliver::deliver_one again", &|state| {
-                    state.processes[index] = Process::Read
+                    state.processes[index] = Process::Read;
                 });
             }
             Process::Arrived => add("outbox::deliver::remove", &|state| {
