@@ -379,7 +379,7 @@ pub(crate) mod tests {
     #[test]
     fn nobody_is_told_from_somebody_who_was() {
         let remarks = Fleet::new(&[], NOW).remarks();
-        assert!(remarks[0].contains("no runtime has told"), "{remarks:?}");
+        assert!(remarks[0].contains("no runtime tells"), "{remarks:?}");
         let remarks = Fleet::new(&[member("a", NOW - 90_000)], NOW).remarks();
         assert!(remarks[0].contains("\"a\", was heard of 1 m 30 s ago"), "{remarks:?}");
     }
