@@ -107,11 +107,7 @@ impl BellRinger {
 
     /// Tells what was rung for and not told yet, now, and waits for what is being told.
     pub(crate) async fn flush(&self) {
-        drop(self.inner.telling.lock().await);
-        let rung = self.inner.due();
-        if let Some(rung) = rung
-            && let Err(fault) = self.inner.send(&rung).await
-        {
+        if let Err(fault) = self.inner.tell().await {
             tracing::debug!(%fault, "nobody hears the last ring of this process");
         }
     }
@@ -120,12 +116,22 @@ impl BellRinger {
 /// Tells what was rung for, and what is rung for meanwhile, so often and not oftener.
 async fn send_all(inner: Arc<Inner>) {
     loop {
-        let Some(rung) = inner.due() else { return };
-        if let Err(fault) = inner.send(&rung).await {
-            tracing::debug!(%fault, "a ring was not heard; what it was for is found by a search");
+        match inner.tell().await {
+            Ok(Told::Nothing) => return,
+            Ok(Told::Something) => {}
+            Err(fault) => {
+                tracing::debug!(%fault, "a ring was not heard; what it was for is found by a search");
+            }
         }
         tokio::time::sleep(RING_EVERY).await;
     }
+}
+
+/// Whether there was anything to tell.
+#[derive(Debug, PartialEq, Eq)]
+enum Told {
+    Something,
+    Nothing,
 }
 
 impl Inner {
@@ -143,8 +149,14 @@ impl Inner {
         })
     }
 
-    async fn send(&self, rung: &Rung) -> Result<(), Fault> {
+    /// Tells what is due. It is taken under the lock, so that who has the lock next knows that nothing is on its way.
+    async fn tell(&self) -> Result<Told, Fault> {
         let _one_at_a_time = self.telling.lock().await;
+        let Some(rung) = self.due() else { return Ok(Told::Nothing) };
+        self.send(&rung).await.map(|()| Told::Something)
+    }
+
+    async fn send(&self, rung: &Rung) -> Result<(), Fault> {
         let call = || Call { operation: OPERATION, deadline: Instant::now() + SEND_WITHIN };
         let value = serde_json::to_value(rung)?;
         let set = Op::set(ids::BELL, format!("/rings/{}", self.name), value);
@@ -184,9 +196,15 @@ pub(crate) struct News {
 }
 
 impl Heard {
-    /// What others than `own` have rung for since the last look.
-    pub(crate) fn hear(&mut self, bell: &Bell, own: &str) -> News {
+    /// What others than `own` have rung for since the last look, or, at the first one, since this member joined: what was
+    /// there before, its first search finds.
+    pub(crate) fn hear(&mut self, bell: &Bell, own: &str, joined_at: u64) -> News {
         let mut news = News::default();
+        if self.last.is_none() {
+            let others = bell.rings.iter().filter(|(name, _)| name.as_str() != own);
+            let messages = others.flat_map(|(_, rung)| &rung.m);
+            news.messages.extend(messages.filter(|message| message.v >= joined_at).cloned());
+        }
         if let Some(last) = &self.last {
             for (name, rung) in bell.rings.iter().filter(|(name, _)| name.as_str() != own) {
                 let heard = last.get(name).copied().unwrap_or(0);
@@ -228,21 +246,30 @@ mod tests {
     }
 
     #[test]
+    fn what_was_rung_for_between_the_first_search_and_the_first_look_is_heard() {
+        let rung = Rung { n: 3, m: vec![message(1), message(2), message(3)], w: vec![] };
+        let mut heard = Heard::default();
+        let news = heard.hear(&bell(&[("a", rung.clone()), ("me", rung.clone())]), "me", 2);
+        assert_eq!(news, News { messages: vec![message(2), message(3)], ..News::default() });
+        assert_eq!(heard.hear(&bell(&[("a", rung)]), "me", 2), News::default(), "and only once");
+    }
+
+    #[test]
     fn each_ring_is_heard_once_and_one_that_is_not_listed_is_missed() {
         let rung =
             |n, listed: &[u64]| Rung { n, m: listed.iter().copied().map(message).collect(), w: vec![] };
         let mut heard = Heard::default();
         assert_eq!(
-            heard.hear(&bell(&[("a", rung(3, &[3]))]), "me"),
+            heard.hear(&bell(&[("a", rung(3, &[3]))]), "me", 9),
             News::default(),
             "the first search finds it"
         );
-        let news = heard.hear(&bell(&[("a", rung(5, &[3, 4, 5])), ("me", rung(9, &[]))]), "me");
+        let news = heard.hear(&bell(&[("a", rung(5, &[3, 4, 5])), ("me", rung(9, &[]))]), "me", 9);
         assert_eq!(news, News { messages: vec![message(4), message(5)], ..News::default() });
-        assert_eq!(heard.hear(&bell(&[("a", rung(5, &[3, 4, 5]))]), "me"), News::default());
-        assert!(heard.hear(&bell(&[("a", rung(8, &[8]))]), "me").is_partial);
+        assert_eq!(heard.hear(&bell(&[("a", rung(5, &[3, 4, 5]))]), "me", 9), News::default());
+        assert!(heard.hear(&bell(&[("a", rung(8, &[8]))]), "me", 9).is_partial);
         let new = Rung { n: 1, m: vec![], w: vec![RungWork { n: 1, slot: 7 }] };
-        let news = heard.hear(&bell(&[("b", new)]), "me");
+        let news = heard.hear(&bell(&[("b", new)]), "me", 9);
         assert_eq!(
             news,
             News { slots: vec![7], ..News::default() },

@@ -483,7 +483,7 @@ fn until_turn(now: u64, period: u64, members: u64, rank: u64) -> Duration {
 
 /// A look at the whole container takes two requests for each part. So many that the fleet sends less than one of them a
 /// second, however many it is.
-const NET_PER_PART: Duration = Duration::from_millis(3300);
+const NET_PER_PART: Duration = Duration::from_millis(4500);
 /// Members look at each other within their lease; this part of it is enough for a slow one.
 const HEARD_BY_ALL: f64 = 1.5;
 const NET_MIN: Duration = Duration::from_secs(6);

@@ -80,10 +80,10 @@ impl Presence {
         Asking { presence: self }
     }
 
-    /// Whether nobody here has asked for anything for as long as a lease lasts.
+    /// Whether nobody here has asked for anything for as long as three leases last.
     pub(crate) fn is_deserted(&self) -> bool {
         let state = self.lock();
-        state.asking == 0 && state.asked_at.elapsed() > self.lease.max(DESERTED_MIN)
+        state.asking == 0 && state.asked_at.elapsed() > (3 * self.lease).max(DESERTED_MIN)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
@@ -136,13 +136,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_process_is_deserted_a_lease_after_the_last_fetch() {
+    async fn a_process_is_deserted_three_leases_after_the_last_fetch() {
         let presence = Presence::new(LEASE);
         let asking = presence.asking();
         tokio::time::advance(LEASE * 3).await;
         assert!(!presence.is_deserted(), "somebody waits");
         drop(asking);
-        tokio::time::advance(LEASE).await;
+        tokio::time::advance(3 * LEASE).await;
         assert!(!presence.is_deserted());
         tokio::time::advance(Duration::from_millis(1)).await;
         assert!(presence.is_deserted());

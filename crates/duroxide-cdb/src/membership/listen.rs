@@ -15,14 +15,21 @@ use crate::store::{Op, Read, decode};
 const OPERATION: &str = "listen";
 
 /// What this member knows of the bell.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Listener {
     heard: Heard,
+    /// When this member joined, in milliseconds of the service's clock, less what clocks may differ by.
+    joined_at: u64,
     etag: Option<String>,
     last_news: Option<Instant>,
 }
 
 impl Listener {
+    pub(super) fn new(core: &Core) -> Self {
+        let joined_at = core.clock.now_ms().saturating_sub(JOINED_BEFORE_MS);
+        Self { heard: Heard::default(), joined_at, etag: None, last_news: None }
+    }
+
     /// How long until the next look. The members look in turn, so that the fleet as a whole looks every `step`, which is
     /// longer while nobody rings.
     pub(super) fn pause(&self, core: &Core) -> Duration {
@@ -47,7 +54,7 @@ impl Listener {
         self.etag = Some(etag.clone());
         // One that cannot be read is replaced: what was rung for is found by searches.
         let Ok(bell) = decode::<Bell>(&body) else { return mute(core, &etag, 0).await };
-        let news = self.heard.hear(&bell, core.fleet.bell.name());
+        let news = self.heard.hear(&bell, core.fleet.bell.name(), self.joined_at);
         if bell.epoch > core.fleet.view().share.epoch {
             core.fleet.beat_now.notify_one();
         }
@@ -103,6 +110,8 @@ fn next_look(now_ms: u64, step: Duration, members: usize, rank: usize) -> Durati
     Duration::from_millis(round - into)
 }
 
+/// Clocks of two processes differ by less.
+const JOINED_BEFORE_MS: u64 = 2_000;
 const ASLEEP_STEP: Duration = Duration::from_secs(1);
 const RINGERS_MAX: usize = 64;
 

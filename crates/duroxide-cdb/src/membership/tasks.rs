@@ -152,10 +152,8 @@ fn count(number: usize) -> f64 {
 }
 
 async fn listen(core: Weak<Core>) {
-    if core.upgrade().is_none_or(|core| !core.fleet.has_bell) {
-        return;
-    }
-    let mut listener = Listener::default();
+    let listening = core.upgrade().filter(|core| core.fleet.has_bell).map(|core| Listener::new(&core));
+    let Some(mut listener) = listening else { return };
     loop {
         let Some(pause) = core.upgrade().map(|core| listener.pause(&core)) else { return };
         tokio::time::sleep(pause).await;

@@ -81,6 +81,9 @@ async fn a_member_that_cannot_write_down_what_it_holds_is_not_taken_for_dead() {
     }
     let two = open(named_as("two", lively(&account))).await;
     join(&two).await;
+    // It goes on asking, for what is not there, as a member does.
+    let two = Arc::new(two);
+    let asking = tokio::spawn(stays(Arc::clone(&two)));
     until("it was asked for slots", async || faults.iter().any(|fault| fault.struck() > 0)).await;
     let asked = beat_at(&account, "one").await;
     let begun = Instant::now();
@@ -92,6 +95,16 @@ async fn a_member_that_cannot_write_down_what_it_holds_is_not_taken_for_dead() {
     .await;
     drop(faults);
     until("the other gets its half", async || account.shares().await.values().all(|size| *size == 128)).await;
+    asking.abort();
+}
+
+/// Asks again and again for activities that nobody schedules.
+async fn stays(member: Arc<CosmosDBProvider>) {
+    let nothing = TagFilter::Tags(["nobody schedules it".to_owned()].into());
+    loop {
+        let fetched = member.fetch_work_item(LOCK, Duration::from_secs(1), None, &nothing).await;
+        assert!(fetched.unwrap().is_none());
+    }
 }
 
 #[tokio::test]
