@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, MutexGuard, PoisonError};
 
-use cosmos_driver::{CallOptions, Query};
+use cosmos_driver::{CallOptions, Query, Throughput};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
@@ -54,7 +54,10 @@ pub(in super::super) async fn report(store: &Store) -> Outcome {
     let wanted = serde_json::to_value(duroxide_cdb::container_definition(&target.container))?;
     let format = documents.read("__meta__", "format").await?;
     let throughput = container.throughput(CallOptions::default()).await;
-    let throughput = throughput.ok().flatten().map(|throughput| format!("{throughput:?}"));
+    let throughput = throughput.ok().flatten().map(|throughput| match throughput {
+        Throughput::Manual(units) => format!("{units} RU/s"),
+        Throughput::Autoscale { max } => format!("up to {max} RU/s, as needed"),
+    });
     let ranges = documents.ranges().await?.len();
     let answer = json!({
         "examination": store.examination().to_json(),

@@ -42,7 +42,7 @@ export function open({ meta }) {
         check('Expiry', data.ttl === -1, data.ttl === -1 ? 'items expire only when they say so themselves' : `the default time to live is ${data.ttl ?? 'off'}; it should be -1`),
         check('Throughput', true, data.throughput ?? 'serverless, or shared by the database'),
         check('Physical partitions', true, `${data.partitions}: each query over everything asks all of them`)), h('details', {}, h('summary', { cls: 'faint' }, 'Indexing policy'), h('div', { cls: 'json' }, json(data.indexing)))) }),
-      panel('Retention', { body: h('div', { cls: 'pad stack' }, h('p', { cls: 'quiet' }, 'Instances that have ended stay until somebody deletes them. Count first what would go; the same commands with --yes do it, and go on where they were stopped. Run them by a timer of yours.'), command(`cdb delete --status completed --before 30d${options}`), command(`cdb prune --keep-last 2${options}`), h('p', {}, h('a', { href: '/instances?status=completed' }, 'Or choose them in the list'))) }));
+      panel('Retention', { body: h('div', { cls: 'pad stack' }, h('p', { cls: 'quiet' }, 'A policy says how long instances stay after they have ended; without one they stay. It is kept in the container and carried out by the service and the runtimes. The other commands delete and prune once: they count first, and do it with --yes.'), command(`cdb retention show${options}`), command(`cdb retention set completed=30d failed=90d --dry-run${options}`), command(`cdb delete --status completed --before 30d${options}`), command(`cdb prune --keep-last 2${options}`), h('p', {}, h('a', { href: '/instances?status=completed' }, 'Or choose them in the list'))) }));
   }
   load();
   return { node, close() { closed = true; clearTimeout(timer); } };
